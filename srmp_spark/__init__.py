@@ -1,0 +1,23 @@
+"""Microsoft Message Queuing (MSMQ) as a Spark Structured Streaming source and sink.
+
+``spark.readStream.format("srmp")`` needs no import: Spark finds :mod:`pyspark_srmp` by its name. ``register(spark)`` does
+the same by hand where discovery is switched off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Register the format ``srmp`` with one session, for platforms that do not discover ``pyspark_*`` modules."""
+    from srmp_spark.spark.source import SrmpDataSource  # pyspark is imported only by those who have a session
+
+    spark.dataSource.register(SrmpDataSource)

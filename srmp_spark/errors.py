@@ -1,0 +1,88 @@
+"""Every error of the package: one tree, two blames.
+
+A ``LocalProtocolError`` is our own bug or our caller's; a ``RemoteProtocolError`` is the peer's, and says with which HTTP
+status to answer. Everything a user can meet carries the next step in its message.
+"""
+
+from __future__ import annotations
+
+
+class SrmpSparkError(Exception):
+    """The root: catch this to catch whatever the package raises on purpose."""
+
+
+class ProtocolError(SrmpSparkError):
+    """A rule of a protocol was broken; raised only as one of its two children, which say by whom."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We, or the code that calls us, asked for something that the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that can never succeed.
+
+    ``status_hint`` is the HTTP status to answer with, ``section`` the sentence of the specification that was broken
+    (``"[MC-MQSRM] 2.2.5.3.2"``).
+    """
+
+    def __init__(self, message: str, *, status_hint: int = 400, section: str = "[MC-MQSRM] 2.2") -> None:
+        super().__init__(message)
+        self.status_hint = status_hint
+        self.section = section
+
+
+class LimitExceededError(RemoteProtocolError):
+    """A named limit was passed: ``name`` is the constant, ``limit`` its value, ``got`` what arrived."""
+
+    def __init__(self, name: str, limit: int, got: int, *, status_hint: int = 400, section: str = "[MC-MQSRM] 2.2") -> None:
+        super().__init__(f"{name} is {limit}, got {got}", status_hint=status_hint, section=section)
+        self.name = name
+        self.limit = limit
+        self.got = got
+
+
+class ConfigurationError(SrmpSparkError):
+    """An option, flag, key or argument is wrong (exit code 2)."""
+
+
+class StoreError(SrmpSparkError):
+    """The data directory could not be used."""
+
+
+class StoreInUseError(StoreError):
+    """Another queue manager owns the data directory (exit code 5)."""
+
+    def __init__(self, directory: str, pid: int, host: str) -> None:
+        super().__init__(f"data directory {directory} is in use by process {pid} on {host}; stop it, or give --data-dir another folder")
+        self.directory = directory
+        self.pid = pid
+        self.host = host
+
+
+class StoreDamagedError(StoreError):
+    """The data directory is damaged or was written by a newer version (exit code 6)."""
+
+
+class StoreSyncError(StoreError):
+    """A write or sync failed. The process must end: after a failed fsync the page cache lies (Rebello et al., ATC 2020)."""
+
+
+class ApiError(SrmpSparkError):
+    """The queue manager refused an API call: ``{"error": {code, message, hint, section}}`` (INTERFACE.md section 3)."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "", section: str = "") -> None:
+        super().__init__(f"{message}{' ' + hint if hint else ''} [{code}]")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.section = section
+
+
+class ApiUnreachableError(SrmpSparkError):
+    """No queue manager answers at the API URL (exit code 3)."""
+
+
+class DataLossError(SrmpSparkError):
+    """Rows that a query planned to read are gone, or the log is not the one it knew (option ``failOnDataLoss``)."""

@@ -1,0 +1,142 @@
+"""Names: queues, addresses, GUIDs, message identifiers, and the host names that are ours.
+
+A queue name is kept in one canonical form, ``private$/orders`` or ``orders`` (lower case, forward slash, no host), and is
+only ever a key of a map: it never becomes a path of the file system.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+
+NULL_GUID = "00000000-0000-0000-0000-000000000000"
+PRIVATE_PREFIX = "private$/"
+ORDER_QUEUE = "private$/order_queue$"
+"""Where peers send stream receipts to ([MC-MQSRM] 3.1.7.2.4)."""
+VIRTUAL_DIRECTORY = "msmq"
+"""The IIS virtual directory of MSMQ, first segment of every queue URL; compared without regard to case."""
+
+QUEUE_NAME_LENGTH_MAX = 124
+"""MSMQ's own limit, MQ_MAX_Q_NAME_LEN."""
+
+_GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+_URL = re.compile(r"(https?)://([^/\\?#\s]*)([^?#\s]*)(\?[^#]*)?", re.IGNORECASE)
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
+
+
+def parse_guid(text: str) -> str:
+    """A GUID in the one form that the package stores: lower case, no braces ([MC-MQSRM] 2.2.1.1).
+
+    Raises :class:`RemoteProtocolError` for anything else.
+    """
+    if not _GUID.fullmatch(text):
+        raise RemoteProtocolError(f"not a GUID: {text[:50]!r}", section="[MC-MQSRM] 2.2.1.1")
+    return text.lower()
+
+
+def message_id(lineage: str, uniquifier: int) -> str:
+    r"""An OBJECTID as MSMQ prints it, ``{guid}\number``."""
+    return f"{{{lineage}}}\\{uniquifier}"
+
+
+def canonical_queue_name(text: str) -> str:
+    """``PRIVATE$\\Orders``, ``private$/orders`` or ``orders`` in canonical form.
+
+    Raises :class:`ValueError` for an empty name, a control character, a dot segment or more than one slash.
+    """
+    name = text.strip().replace("\\", "/").lower()
+    if name.startswith("./"):  # ".\private$\orders", as MSMQ's path names write the local computer
+        name = name[2:]
+    base = name.removeprefix(PRIVATE_PREFIX)
+    if not base or len(base) > QUEUE_NAME_LENGTH_MAX:
+        raise ValueError(f"a queue name has 1 to {QUEUE_NAME_LENGTH_MAX} characters: {text[:150]!r}")
+    if "/" in base or base in (".", "..") or not base.isprintable():
+        raise ValueError(f"not a queue name: {text[:150]!r} (expected NAME or private$/NAME)")
+    return name
+
+
+def local_queue_name(text: str) -> str:
+    """:func:`canonical_queue_name` for names from our own user: a bad one is a :class:`ConfigurationError`."""
+    try:
+        return canonical_queue_name(text)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def quote_queue_name(name: str) -> str:
+    """A canonical name as one percent-encoded path segment of the API."""
+    return quote(name, safe="")
+
+
+class QueueAddress(NamedTuple):
+    """A queue URL taken apart: ``http://host:port/msmq/private$/orders?SenderStream=x``."""
+
+    scheme: str
+    host: str
+    port: int
+    queue: str
+    query: str
+    """With its ``?``, verbatim; empty if there is none ([MC-MQSRM] 4.4: ``?SenderStream=…`` is kept as sent)."""
+
+
+class UrlParts(NamedTuple):
+    """An ``http`` or ``https`` URL taken apart; ``path`` and ``query`` stay as written."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str
+
+
+def split_url(url: str) -> UrlParts:
+    """Take an absolute http(s) URL apart by its grammar, never by ``in`` or ``startswith``.
+
+    User info is refused (``http://127.0.0.1:9@evil``): it exists to mislead. Raises :class:`ValueError`.
+    """
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise ValueError(f"not an http or https URL: {url[:150]!r}")
+    scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
+    host_port = _HOST_PORT.fullmatch(authority)
+    if host_port is None:
+        raise ValueError(f"not HOST or HOST:PORT: {authority[:150]!r}")
+    port = int(host_port[2]) if host_port[2] else (443 if scheme == "https" else 80)
+    if not 0 < port < 65536:
+        raise ValueError(f"not a port: {port}")
+    return UrlParts(scheme, host_port[1].strip("[]").lower(), port, path, query)
+
+
+def queue_of_path(path: str) -> str:
+    """The canonical queue name in ``/msmq/private$/orders`` (either slash, any case, percent-encoded).
+
+    Raises :class:`ValueError`: no such name, an encoded slash or dot segment, bytes that are no UTF-8.
+    """
+    if re.search(r"%(2f|5c|2e|00)", path, re.IGNORECASE):
+        raise ValueError("an encoded slash, dot or NUL in a queue path")
+    decoded = unquote_to_bytes(path).decode("utf-8").replace("\\", "/")  # UnicodeDecodeError is a ValueError
+    segments = decoded.split("/")
+    if len(segments) < 3 or segments[0] or segments[1].lower() != VIRTUAL_DIRECTORY or "" in segments[2:]:
+        raise ValueError(f"not /msmq/QUEUE or /msmq/private$/QUEUE: {path[:150]!r}")
+    return canonical_queue_name("/".join(segments[2:]))
+
+
+def parse_queue_url(url: str) -> QueueAddress:
+    """The address in a ``<to>``, ``<sendTo>`` or ``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.4.2). Raises :class:`ValueError`."""
+    parts = split_url(url)
+    return QueueAddress(parts.scheme, parts.host, parts.port, queue_of_path(parts.path), parts.query)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHosts:
+    """Which hosts in a ``<to>`` are this queue manager ([MC-MQSRM] 3.1.5.1.3); ports are not compared."""
+
+    names: frozenset[str] = field(default_factory=frozenset)
+    """Lower case: ``--host-name``, listening addresses, the host of ``--public-url``. ``localhost`` is always ours."""
+
+    def __contains__(self, host: object) -> bool:
+        return isinstance(host, str) and (host in self.names or host in ("localhost", "127.0.0.1", "::1"))

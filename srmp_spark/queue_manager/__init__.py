@@ -1,0 +1,1 @@
+"""The service: the only part that owns sockets, timers and processes."""

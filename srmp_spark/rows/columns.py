@@ -1,0 +1,100 @@
+"""The columns of a row (INTERFACE.md section 4), once: Spark's schema, Arrow's and the Delta table's are made from this list."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("queue_manager", "string"),
+    ("epoch", "string"),
+    ("sequence", "long"),
+    ("queue", "string"),
+    ("arrived_at", "timestamp"),
+    ("transport", "string"),
+    ("peer", "string"),
+    ("sender_name", "string"),
+    ("message_id", "string"),
+    ("lineage", "string"),
+    ("uniquifier", "long"),
+    ("class", "int"),
+    ("priority", "int"),
+    ("delivery", "string"),
+    ("label", "string"),
+    ("body", "binary"),
+    ("body_type", "long"),
+    ("body_text", "string"),
+    ("soap_action", "string"),
+    ("soap_body", "string"),
+    ("extension", "binary"),
+    ("correlation_id", "binary"),
+    ("app_specific", "long"),
+    ("sent_at", "timestamp"),
+    ("expires_at", "timestamp"),
+    ("expired", "boolean"),
+    ("time_to_reach_queue", "timestamp"),
+    ("destination", "string"),
+    ("destination_list", "array<string>"),
+    ("response_queue", "string"),
+    ("response_list", "array<string>"),
+    ("admin_queue", "string"),
+    ("admin_list", "array<string>"),
+    ("source_qm", "string"),
+    ("stream_id", "string"),
+    ("stream_sequence", "long"),
+    ("stream_previous", "long"),
+    ("first_in_transaction", "boolean"),
+    ("last_in_transaction", "boolean"),
+    ("journal", "boolean"),
+    ("dead_letter", "boolean"),
+    ("trace", "boolean"),
+    ("receipts_requested", "array<string>"),
+    ("receipt_kind", "string"),
+    ("receipt_for", "string"),
+    ("receipt_decision", "string"),
+    ("receipt_at", "timestamp"),
+    ("receipt_stream_id", "string"),
+    ("receipt_last_ordinal", "long"),
+    ("connector_type", "string"),
+    ("connector_qm", "string"),
+    ("provider_name", "string"),
+    ("provider_type", "long"),
+    ("hash_algorithm", "long"),
+    ("signature_status", "string"),
+    ("lookup_id", "decimal(20,0)"),
+    ("wsrm_sequence", "string"),
+    ("wsrm_number", "long"),
+    ("envelope", "string"),
+)
+"""Name and Spark SQL type, in the order of the rows. ``envelope`` is null unless asked for (option ``includeEnvelope``)."""
+
+NAMES: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
+
+LOG_COLUMNS = ("queue_manager", "epoch", "queue")
+"""The same for a whole segment of one queue: added by the reader, stored in no row."""
+
+
+@cache
+def arrow_schema() -> pa.Schema:
+    """The columns for Arrow, in the exact types that PySpark 4.2 accepts (``timestamp[us, UTC]``, plain ``binary``)."""
+    import pyarrow as pa  # the queue manager's accepting process never loads Arrow
+
+    types = {
+        "string": pa.string(),
+        "long": pa.int64(),
+        "int": pa.int32(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "array<string>": pa.list_(pa.string()),
+        "decimal(20,0)": pa.decimal128(20, 0),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in COLUMNS])
+
+
+def spark_ddl() -> str:
+    """The columns as a DDL string for ``DataSource.schema()``."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)

@@ -1,0 +1,93 @@
+"""The packed group: what one commit adds to one queue, as one blob.
+
+    magic "SG01" · crc32 of all that follows (u32) · first sequence (u64) · count (u32)
+    count × record: form (u8) · arrived_at (u64, microseconds) · lengths of transport, peer, sender_name (u8, u16, u16)
+                    · length of head (u32) · length of the whole post (u32) · transport, peer, sender_name (UTF-8) · post
+
+Little-endian. ``post`` is what arrived, byte for byte: for SRMP over HTTP the head as received, then the body (a
+``Transfer-Encoding`` is undone: it belongs to the hop, not to the message). A blob is read by the same code in the queue
+manager's reader process and on executors; the checksum makes damage an error and never a row.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.message import Arrival
+
+MAGIC = b"SG01"
+_HEADER = struct.Struct("<4sIQI")
+_RECORD = struct.Struct("<BQBHHII")
+
+
+class Form(IntEnum):
+    """How the bytes of a record are to be read."""
+
+    SRMP = 0
+    """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2)."""
+
+
+class Record(NamedTuple):
+    """One message as it arrived."""
+
+    arrival: Arrival
+    post: bytes
+    head_length: int
+    """How many bytes of ``post`` are the HTTP head, blank line included."""
+    form: Form = Form.SRMP
+
+    @property
+    def head(self) -> bytes:
+        """The HTTP head with its blank line."""
+        return self.post[: self.head_length]
+
+    @property
+    def content(self) -> bytes:
+        """The HTTP body: the envelope, or the multipart that holds it."""
+        return self.post[self.head_length :]
+
+
+def pack_group(first: int, records: Sequence[Record]) -> bytes:
+    """The blob of ``records``, the first of which has sequence ``first``."""
+    parts: list[bytes] = []
+    for arrival, post, head_length, form in records:
+        transport = arrival.transport.encode()
+        peer = arrival.peer.encode()
+        sender = arrival.sender_name.encode() if arrival.sender_name else b""
+        parts.append(_RECORD.pack(form, arrival.at, len(transport), len(peer), len(sender), head_length, len(post)))
+        parts += (transport, peer, sender, post)
+    body = b"".join(parts)
+    tail = struct.pack("<QI", first, len(records))
+    return MAGIC + struct.pack("<I", zlib.crc32(body, zlib.crc32(tail))) + tail + body
+
+
+def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
+    """(sequence, record) pairs of a blob.
+
+    Raises :class:`StoreDamagedError` when the checksum or a length does not fit.
+    """
+    if len(blob) < _HEADER.size:
+        raise StoreDamagedError("a stored group is cut short")
+    magic, crc, first, count = _HEADER.unpack_from(blob)
+    if magic != MAGIC:
+        raise StoreDamagedError(f"a stored group begins with {magic!r}, not {MAGIC!r}: damaged, or written by a newer version")
+    if zlib.crc32(memoryview(blob)[8:]) != crc:
+        raise StoreDamagedError(f"the checksum of the stored group at sequence {first} does not match")
+    at = _HEADER.size
+    for sequence in range(first, first + count):
+        form, arrived, transport_n, peer_n, sender_n, head_length, post_n = _RECORD.unpack_from(blob, at)
+        at += _RECORD.size
+        transport = blob[at : at + transport_n].decode()
+        at += transport_n
+        peer = blob[at : at + peer_n].decode()
+        at += peer_n
+        sender = blob[at : at + sender_n].decode() or None
+        at += sender_n
+        post = blob[at : at + post_n]
+        at += post_n
+        yield sequence, Record(Arrival(arrived, transport, peer, sender), post, head_length, Form(form))  # type: ignore[arg-type]  # a checksummed Transport

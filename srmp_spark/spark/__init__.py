@@ -1,0 +1,1 @@
+"""Spark's side: the formats and their schemas."""

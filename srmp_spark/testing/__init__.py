@@ -1,0 +1,1 @@
+"""Public test kit: fake peers, dialogue tests, simulated network, disk and clock, and the oracle."""
