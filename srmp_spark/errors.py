@@ -54,7 +54,9 @@ class StoreInUseError(StoreError):
     """Another queue manager owns the data directory (exit code 5)."""
 
     def __init__(self, directory: str, pid: int, host: str) -> None:
-        super().__init__(f"data directory {directory} is in use by process {pid} on {host}; stop it, or give --data-dir another folder")
+        super().__init__(
+            f"data directory {directory} is in use by process {pid} on {host}; stop it, or give --data-dir another folder"
+        )
         self.directory = directory
         self.pid = pid
         self.host = host

@@ -1,4 +1,4 @@
-"""The columns of a row (INTERFACE.md section 4), once: Spark's schema, Arrow's and the Delta table's are made from this list."""
+"""The columns of a row (INTERFACE.md section 4), once: the schemas of Spark, Arrow and Delta are made from this list."""
 
 from __future__ import annotations
 

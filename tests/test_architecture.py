@@ -1,0 +1,131 @@
+"""The layers of docs/ARCHITECTURE.md, enforced: imports point downwards, protocols touch no I/O, files stay readable."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "srmp_spark"
+
+NOUNS = {"names", "message", "errors", "clock", "holder"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "spark": {"client", "rows"} | NOUNS,
+    "client": {"rows"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp"} | NOUNS,
+    "store": {"rows", "srmp"} | NOUNS,
+    "rows": {"srmp"} | NOUNS,
+    "srmp": {"message", "names", "errors"},
+    "message": {"names", "errors"},
+    "names": {"errors"},
+    "holder": {"errors"},
+    "errors": set(),
+    "clock": set(),
+    "functions": {"rows"} | NOUNS,
+    "commands": {"queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
+    "cli": {"commands", "queue_manager", "client"} | NOUNS,
+}
+"""A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
+
+SANS_IO = ("srmp",)
+IO_MODULES = {
+    "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
+    "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",
+    "pyspark", "deltalake", "httptools", "uvloop", "uvicorn",
+}  # fmt: skip
+"""What a protocol must be handed instead: bytes, ``now``, a number from outside."""
+
+ACCEPTING_PROCESS = "srmp_spark.queue_manager.serve"
+NEVER_IN_ACCEPTING_PROCESS = ("pyarrow", "deltalake", "pyspark", "pandas", "numpy")
+
+LINES_MAX = 500
+"""One module, one concept; past this a file holds two."""
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute module) of every import, those for type checking alone left out."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively; say the whole name"
+            module = node.module or ""
+            yield node.lineno, module
+            if module == "srmp_spark":
+                yield from ((node.lineno, f"srmp_spark.{alias.name}") for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    part = part_of(path)
+    if part in ("testing", "__init__"):
+        return
+    assert part in MAY_IMPORT, f"{part} is a new part of the package: give it a place in MAY_IMPORT and docs/ARCHITECTURE.md"
+    for line, module in imports_of(path):
+        if not module.startswith("srmp_spark."):
+            continue
+        target = module.split(".")[1]
+        if target == "__version__":
+            continue
+        assert target == part or target in MAY_IMPORT[part], f"{path.name}:{line}: {part} may not import {target}"
+
+
+@pytest.mark.parametrize("package", SANS_IO)
+def test_protocols_are_sans_io(package: str) -> None:
+    """Clock, randomness, disk and network are handed in: that is what makes a million simulated failures an hour possible."""
+    for path in sorted((PACKAGE / package).rglob("*.py")):
+        for line, module in imports_of(path):
+            assert module.split(".")[0] not in IO_MODULES, f"{path.name}:{line} imports {module}"
+
+
+def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
+    """It must start fast, stay small, and never wait for a column."""
+    code = (
+        f"import sys, {ACCEPTING_PROCESS}; "
+        f"print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", [*modules(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "jobs").rglob("*.py"))],
+                         ids=lambda p: str(p.relative_to(ROOT)))  # fmt: skip
+def test_files_hold_one_concept(path: Path) -> None:
+    lines = path.read_text().count("\n")
+    assert lines <= LINES_MAX, f"{path.relative_to(ROOT)} has {lines} lines: split it by concept"
+
+
+def test_nothing_is_left_for_later() -> None:
+    """An unfinished thought in the tree is a promise nobody tests."""
+    word = re.compile("TO" "DO|FIX" "ME|NotImplemented" r"Error|pytest\.sk" r"ip\(|xfail\(")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in [*modules(), *sorted((ROOT / "jobs").rglob("*.py")), *sorted((ROOT / "tests").rglob("*.py"))]
+        for number, text in enumerate(path.read_text().splitlines(), 1)
+        if word.search(text)
+    ]
+    assert found == []

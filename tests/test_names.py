@@ -1,0 +1,110 @@
+"""INTERFACE.md section 1: names."""
+
+from __future__ import annotations
+
+import pytest
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.names import (
+    LocalHosts,
+    canonical_queue_name,
+    message_id,
+    parse_guid,
+    parse_queue_url,
+    queue_of_path,
+    quote_queue_name,
+    split_url,
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("private$/orders", "private$/orders"),
+        ("PRIVATE$\\Orders", "private$/orders"),
+        (".\\private$\\Orders", "private$/orders"),
+        ("Orders", "orders"),
+        ("private$/order queue (old) – ü", "private$/order queue (old) – ü"),
+    ],
+)
+def test_queue_names_are_stored_in_one_form(written: str, canonical: str) -> None:
+    assert canonical_queue_name(written) == canonical
+
+
+@pytest.mark.parametrize("bad", ["", "private$/", "a/b/c", "private$/a/b", "..", "private$/..", "a\x00b", "a\nb", "x" * 125])
+def test_what_is_no_queue_name(bad: str) -> None:
+    with pytest.raises(ValueError, match="queue name"):
+        canonical_queue_name(bad)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://machine2/msmq/private$/simpleq",
+        "http://MACHINE2/MSMQ/PRIVATE$/SimpleQ",
+        "http://machine2:8080/msmq/private$\\simpleq",
+        "http://machine2/msmq/private%24/simple%71",
+        "https://machine2/msmq/private$/simpleq?SenderStream=XRntV",
+    ],
+)
+def test_every_spelling_of_a_queue_url_names_the_same_queue(url: str) -> None:
+    address = parse_queue_url(url)
+    assert (address.host, address.queue) == ("machine2", "private$/simpleq")
+
+
+def test_the_query_string_is_kept_verbatim() -> None:
+    """[MC-MQSRM] 4.4: receipts go to ``…?SenderStream=XRntV``."""
+    assert parse_queue_url("http://m/MSMQ/private$/receipts?SenderStream=XRntV").query == "?SenderStream=XRntV"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/msmq/../private$/x",
+        "/msmq/%2e%2e/x",
+        "/msmq/private$%5cx",
+        "/msmq/private$%2fx",
+        "/msmq/private$/x%00",
+        "/other/private$/x",
+        "/msmq/",
+        "/msmq//x",
+        "/msmq/private$/a/b",
+        "/msmq/%ff",
+        "msmq/private$/x",
+    ],
+)
+def test_a_queue_path_never_climbs(path: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        queue_of_path(path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9@evil/msmq/x", "ftp://h/msmq/x", "http:///msmq/x", "http://h:0/x", "http://h:99999/x", "//h/x", "http://a b/x"],
+)
+def test_urls_are_taken_apart_by_their_grammar(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        split_url(url)
+
+
+def test_ports_follow_the_scheme() -> None:
+    assert split_url("HTTPS://Host/x").port == 443
+    assert split_url("http://[::1]:81/x")[:3] == ("http", "::1", 81)
+
+
+def test_a_message_identifier_prints_as_msmq_prints_it() -> None:
+    guid = parse_guid("AC678228-2DD6-418B-B31F-0539FFEEA853")
+    assert message_id(guid, 123) == "{ac678228-2dd6-418b-b31f-0539ffeea853}\\123"
+    with pytest.raises(RemoteProtocolError):
+        parse_guid("{ac678228-2dd6-418b-b31f-0539ffeea853}")
+
+
+def test_our_own_hosts() -> None:
+    hosts = LocalHosts(frozenset({"machine2"}))
+    assert "machine2" in hosts
+    assert "localhost" in hosts
+    assert "machine3" not in hosts
+
+
+def test_a_queue_name_is_one_path_segment_of_the_api() -> None:
+    assert quote_queue_name("private$/orders") == "private%24%2Forders"
