@@ -80,7 +80,15 @@ def test_a_queue_path_never_climbs(path: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://127.0.0.1:9@evil/msmq/x", "ftp://h/msmq/x", "http:///msmq/x", "http://h:0/x", "http://h:99999/x", "//h/x", "http://a b/x"],
+    [
+        "http://127.0.0.1:9@evil/msmq/x",
+        "ftp://h/msmq/x",
+        "http:///msmq/x",
+        "http://h:0/x",
+        "http://h:99999/x",
+        "//h/x",
+        "http://a b/x",
+    ],
 )
 def test_urls_are_taken_apart_by_their_grammar(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
