@@ -1,0 +1,15 @@
+"""A foreign peer: a sending queue manager written from [MC-MQSRM] alone.
+
+Theory of operation
+-------------------
+Nothing here imports the codec or the engine of this package. A misreading of the document would otherwise stand on both
+sides of the wire and cancel out. So the envelope is pasted together string by string in the order of section 3.1.7.2.4
+(``messages``), the socket is driven by hand (``http``), the sender keeps its own outgoing queue, timers and stream
+numbers (``senders``), and what it did is written down as it happens (``ledger``).
+
+The document can be read in more than one way: its text says ``<stream>``, its examples ``<Stream>``; RFC 2046 wants a
+line end before a MIME delimiter, the lengths of its examples leave no room for one. :class:`~.messages.Dialect` names
+the readings, and a receiver has to understand all of them.
+
+What it does not do: sign, multicast, HTTPS, forward for others, dead-letter.
+"""

@@ -1,0 +1,194 @@
+"""HTTP by hand: a client that can lose its answers, and a server that is the sender's order queue.
+
+Both are asyncio streams and nothing more, so that no library can smooth over what goes wrong on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from srmp_spark.testing.foreign.messages import ForeignReceipt, read_receipt
+
+REPLY_TIMEOUT = 20.0
+"""Seconds to wait for an answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A <25>)."""
+HEAD_MAX = 65_536
+"""An answer or receipt with a longer head is a fault of the peer."""
+CONTENT_MAX = 1_048_576
+"""A receipt is about 1 KB; a thousand times that is a fault of the peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class NoAnswerError(Exception):
+    """The peer could not be reached, closed the connection, or stayed silent: the fate of the request is unknown."""
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
+    """The start line and the header fields, names in lower case."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    start, *lines = head[:-4].split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, separator, value = line.partition(":")
+        if not separator:
+            raise NoAnswerError(f"not a header field: {line[:100]!r}")
+        headers[name.strip().lower()] = value.strip()
+    return start, headers
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    """One answer with its content. Raises :class:`NoAnswerError` if the connection ends before the answer does."""
+    try:
+        start, headers = await _read_head(reader)
+        version, _, rest = start.partition(" ")
+        if not version.startswith("HTTP/1.1"):
+            raise NoAnswerError(f"not HTTP/1.1: {start[:100]!r}")
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return Answer(int(rest[:3]), headers, body)
+    except (OSError, EOFError, asyncio.LimitOverrunError, ValueError) as error:
+        raise NoAnswerError(f"{type(error).__name__}: {error}") from error
+
+
+class Wire:
+    """One keep-alive connection to the receiver, dialled when needed; after any trouble the next request dials anew."""
+
+    def __init__(self, endpoint: Callable[[], tuple[str, int]], *, reply_timeout: float = REPLY_TIMEOUT) -> None:
+        self._endpoint = endpoint
+        self._reply_timeout = reply_timeout
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.dials = 0
+        """How often this wire connected."""
+
+    async def exchange(self, raw: bytes, *, lose_reply: bool = False) -> Answer:
+        """Send a request and read its answer. ``lose_reply`` closes the socket instead of reading.
+
+        Raises :class:`NoAnswerError` whenever the sender cannot know what became of the request.
+        """
+        try:
+            return await asyncio.wait_for(self._exchange(raw, lose_reply=lose_reply), self._reply_timeout)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise NoAnswerError(f"{type(error).__name__}: {error}") from error
+
+    async def _exchange(self, raw: bytes, *, lose_reply: bool) -> Answer:
+        done = False
+        try:
+            if self._streams is None:
+                host, port = self._endpoint()
+                self._streams = await asyncio.open_connection(host, port, limit=HEAD_MAX)
+                self.dials += 1
+            reader, writer = self._streams
+            writer.write(raw)
+            await writer.drain()
+            if lose_reply:
+                raise NoAnswerError("the reply is lost on purpose")
+            answer = await read_answer(reader)
+            done = answer.headers.get("connection", "").lower() != "close"
+            return answer
+        finally:
+            if not done:
+                await self.close()
+
+    async def close(self) -> None:
+        """End the connection if there is one."""
+        if self._streams is not None:
+            writer, self._streams = self._streams[1], None
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+@dataclass(slots=True)
+class ReceiptsServer:
+    """The order queue and the administration queue of the sender: an HTTP server that keeps what it is given.
+
+    ``on_receipt`` is called with each receipt before it is answered 200; ``refuse_next`` answers so many receipts with
+    503 first, ``drop_next`` closes so many connections after reading and without an answer.
+    """
+
+    on_receipt: Callable[[ForeignReceipt], None] | None = None
+    receipts: list[ForeignReceipt] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What came in and was no receipt."""
+    refuse_next: int = 0
+    drop_next: int = 0
+    port: int = 0
+    _server: asyncio.Server | None = None
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """Listen on a free port of the loopback."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=HEAD_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._writers):
+                writer.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def __aenter__(self) -> ReceiptsServer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def url(self, queue: str = "private$/order_queue$", query: str = "") -> str:
+        """The URL of one of our queues."""
+        return f"http://127.0.0.1:{self.port}/msmq/{queue}{query}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (OSError, EOFError):
+            pass  # the peer went away between two receipts
+        except (NoAnswerError, ValueError, asyncio.LimitOverrunError) as error:
+            self.faults.append(f"{type(error).__name__}: {error}")
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Read one request and answer it; False when the connection shall end."""
+        start, headers = await _read_head(reader)
+        length = int(headers["content-length"]) if "content-length" in headers else -1
+        if not 0 <= length <= CONTENT_MAX:
+            raise ValueError(f"Content-Length of a receipt: {headers.get('content-length')!r}")
+        content = await reader.readexactly(length)
+        method, target, _ = start.split(" ", 2)
+        if method != "POST":
+            raise ValueError(f"a receipt is a POST: {start!r}")
+        if self.drop_next:
+            self.drop_next -= 1
+            return False
+        if self.refuse_next:
+            self.refuse_next -= 1
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+            return True
+        receipt = read_receipt(content.decode("utf-8"), at=time.monotonic(), target=target, headers=headers)
+        self.receipts.append(receipt)
+        if self.on_receipt is not None:
+            self.on_receipt(receipt)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        return True
