@@ -1,0 +1,268 @@
+"""The publisher: what the queue manager holds, at most ``--state-interval`` seconds later in Delta.
+
+One cycle: look at the log in one read transaction (commit P, the end of each queue, history, streams); append the rows that
+``inbox`` does not have; replace ``message_id_history`` and ``incoming_streams`` if they changed; sync; report P. Only what
+was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
+
+Where each queue goes on is read from the table itself: from the application transactions that were committed together with
+the rows (``delta_table``). A publisher that is killed between any two steps begins again at the last commit and neither loses
+nor doubles a row. What a power loss can do to the files is in ``delta_files`` (order of syncs) and ``delta_shadow`` (repair).
+
+The publisher runs in a thread of the reader process, reads SQLite read-only, and holds at most one chunk in memory. An object
+store that is away stops nothing: the cycle is tried again, the lag grows, the log keeps its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.store import delta_tables
+from srmp_spark.store.delta_files import storage_of
+from srmp_spark.store.delta_source import LogRange, LogSource, Snapshot
+from srmp_spark.store.delta_table import LostFile, PublishConflictError, StateTable, digest_of
+
+CHUNK_ROWS_MAX = 50_000
+"""Rows of one commit to ``inbox``."""
+CHUNK_BYTES_MAX = 64 << 20
+"""Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
+STATE_ROWS_PER_GROUP = 50_000
+"""Rows of history turned into Arrow at once."""
+RETRY_WAIT_S_MAX = 60.0
+"""Longest wait after a failed cycle; the first one is the interval, each further one twice the last."""
+
+Notify = Callable[[dict[str, Any]], None]
+_log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Writes the state tables below ``state_uri`` for the queue manager that owns ``data_dir``.
+
+    ``run`` reports with JSON-ready dictionaries:
+
+    - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}}``: the tables hold, durably, all
+      that was committed up to ``position``; ``as_of`` is when the log was read (seconds since 1970).
+    - ``{"event": "failed", "error", "fatal"}``: a cycle failed. Fatal ones (:class:`StoreDamagedError`) end ``run``.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        state_uri: str,
+        queue_manager: str,
+        interval_s: float,
+        *,
+        source: LogSource | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        chunk_rows: int = CHUNK_ROWS_MAX,
+        chunk_bytes: int = CHUNK_BYTES_MAX,
+    ) -> None:
+        self._data_dir = Path(data_dir)
+        self._uri = state_uri
+        self._queue_manager = queue_manager
+        self._interval_s = interval_s
+        self._given_source = source
+        self._options = dict(storage_options or {})
+        self._chunk_rows = chunk_rows
+        self._chunk_bytes = chunk_bytes
+        self._tables: dict[str, StateTable] = {}
+        self._digests: dict[str, str | None] = {}
+        self._source: LogSource | None = source
+
+    def __repr__(self) -> str:
+        return f"<Publisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
+
+    def run(self, stop: threading.Event, notify: Notify) -> None:
+        """Publish every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag."""
+        wait = self._interval_s
+        while True:
+            last = stop.is_set()
+            began = time.monotonic()
+            try:
+                notify(self.publish_once())
+                wait = self._interval_s
+            except StoreDamagedError as error:
+                _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
+                notify({"event": "failed", "error": str(error), "fatal": True})
+                return
+            except PublishConflictError as error:
+                _log.warning("delta.conflict: %s", error)
+                notify({"event": "failed", "error": str(error), "fatal": False})
+            except Exception as error:  # whatever a store or network raises: the rows are safe in the log, try again
+                _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
+                notify({"event": "failed", "error": f"{type(error).__name__}: {error}", "fatal": False})
+                self._close()
+                wait = min(max(wait, 1.0) * 2, RETRY_WAIT_S_MAX)
+            if last:
+                return
+            stop.wait(max(0.0, wait - (time.monotonic() - began)))
+
+    def publish_once(self) -> dict[str, Any]:
+        """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
+        source = self._open()
+        snapshot = source.snapshot()
+        as_of = time.time()
+        inbox = self._tables["inbox"]
+        inbox.refresh()
+        self._append(inbox, source, snapshot)
+        self._replace("message_id_history", _history_rows, snapshot)
+        self._replace("incoming_streams", _stream_rows, snapshot)
+        now = time.monotonic()
+        for table in self._tables.values():
+            table.maintain(now)
+        sequences: dict[str, dict[str, int]] = {}
+        for epoch, queue, _, end in snapshot.ranges:
+            sequences.setdefault(epoch, {})[queue] = end
+        return {"event": "published", "uri": self._uri, "position": snapshot.position, "as_of": as_of, "sequences": sequences}
+
+    # Opening
+
+    def _open(self) -> LogSource:
+        if self._source is None:
+            from srmp_spark.store.delta_log import StoredLog
+
+            self._source = StoredLog(self._data_dir, self._queue_manager)
+        if not self._tables:
+            specs = (delta_tables.inbox(), delta_tables.message_id_history(), delta_tables.incoming_streams())
+            shadows = self._data_dir / "delta"
+            tables = {
+                spec.name: StateTable(
+                    storage_of(self._uri, spec.name, self._options), spec, self._queue_manager, shadows / spec.name
+                )
+                for spec in specs
+            }
+            snapshot = self._source.snapshot()
+            _check_not_ahead(tables["inbox"], snapshot, self._uri)
+            for lost in tables["inbox"].lost_files():
+                self._restore(tables["inbox"], lost, self._source, snapshot)
+            self._digests = {name: tables[name].written_digest() for name in ("message_id_history", "incoming_streams")}
+            self._tables = tables
+        return self._source
+
+    def _close(self) -> None:
+        """Forget all handles: the next cycle opens and repairs as a start does."""
+        self._tables = {}
+        self._source = self._given_source
+
+    def _restore(self, inbox: StateTable, lost: LostFile, source: LogSource, snapshot: Snapshot) -> None:
+        """Publish again, in its place, what a lost data file held."""
+        present: dict[tuple[str, str], set[int]] = {}
+        for table in inbox.sequences_left(lost):
+            for row in table.to_pylist():
+                present.setdefault((row["epoch"], row["queue"]), set()).add(row["sequence"])
+        restored = inbox.restore_rows(lost, self._missing(inbox, lost, present, source, snapshot))
+        log = _log.warning if restored == lost.rows else _log.error
+        log("delta.restored file=%s rows=%d of %d: the rest is not in the log any more", lost.path, restored, lost.rows)
+
+    def _missing(
+        self,
+        inbox: StateTable,
+        lost: LostFile,
+        present: Mapping[tuple[str, str], set[int]],
+        source: LogSource,
+        snapshot: Snapshot,
+    ) -> Iterator[pa.Table]:
+        for epoch, queue, first, end in snapshot.ranges:
+            least = max(first, lost.least.get("sequence") or first)
+            last = min(end, lost.greatest.get("sequence") or end, inbox.published(epoch, queue))
+            here = present.get((epoch, queue), set())
+            if least > last:
+                continue
+            for batch in source.batches(epoch, queue, least - 1, last):
+                keep = pc.invert(pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64())))
+                yield _stamp(batch.filter(keep), snapshot.position)
+
+    # inbox
+
+    def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
+        """All new rows, in chunks; one chunk may hold the ends of many queues."""
+        chunk: list[pa.Table] = []
+        positions: dict[tuple[str, str], int] = {}
+        rows = size = 0
+        for span in snapshot.ranges:
+            after = inbox.published(span.epoch, span.queue)
+            if after >= span.end:
+                continue
+            if span.first > after + 1:
+                _log.warning("delta.gap queue=%s: %d to %d left the log unpublished", span.queue, after + 1, span.first - 1)
+            for table in self._pieces(source, span, after, snapshot.position):
+                chunk.append(table)
+                rows += table.num_rows
+                size += table.nbytes
+                positions[span.epoch, span.queue] = table["sequence"][-1].as_py()
+                if rows >= self._chunk_rows or size >= self._chunk_bytes:
+                    inbox.append(iter(chunk), positions)
+                    chunk, positions, rows, size = [], {}, 0, 0
+            if (span.epoch, span.queue) in positions:
+                positions[span.epoch, span.queue] = span.end  # what follows the last row is purged
+        if chunk:
+            inbox.append(iter(chunk), positions)
+
+    def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
+        """Rows of one queue in pieces of at most a chunk."""
+        for batch in source.batches(span.epoch, span.queue, after, span.end):
+            if not batch.num_rows:
+                continue
+            bytes_per_row = max(1, batch.nbytes // batch.num_rows)
+            step = max(1, min(self._chunk_rows, self._chunk_bytes // bytes_per_row))
+            for start in range(0, batch.num_rows, step):
+                yield _stamp(batch.slice(start, step), position)
+
+    # The two tables of current state
+
+    def _replace(self, name: str, rows: Callable[[Snapshot], Iterator[pa.Table]], snapshot: Snapshot) -> None:
+        digest = digest_of(rows(snapshot), ignore=("position", "written_at"))
+        if digest == self._digests[name]:
+            return
+        table = self._tables[name]
+        table.refresh()
+        table.replace(rows(snapshot), snapshot.position, digest)
+        self._digests[name] = digest
+
+
+def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
+    for epoch, queue, _, end in snapshot.ranges:
+        published = inbox.published(epoch, queue)
+        if published > end:
+            raise StoreDamagedError(
+                f"the table {uri}/inbox holds sequence {published} of queue {queue} in epoch {epoch}, the data directory "
+                f"ends at {end}: it is an older copy. Stop the queue manager, put the newer data directory back, or start with an empty one"
+            )
+
+
+def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
+    """A batch of source columns as rows of ``inbox``."""
+    spec = delta_tables.inbox()
+    now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
+    table = pa.Table.from_batches([batch])
+    table = table.append_column("position", pa.repeat(pa.scalar(position, pa.int64()), table.num_rows))
+    table = table.append_column("written_at", pa.repeat(now, table.num_rows))
+    return table.select(spec.file_schema.names).cast(spec.file_schema)
+
+
+def _history_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
+    spec = delta_tables.message_id_history()
+    for start in range(0, len(snapshot.history), STATE_ROWS_PER_GROUP):
+        yield _state_table(spec, snapshot.history[start : start + STATE_ROWS_PER_GROUP], snapshot.position)
+
+
+def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
+    if snapshot.streams:
+        yield _state_table(delta_tables.incoming_streams(), snapshot.streams, snapshot.position)
+
+
+def _state_table(spec: delta_tables.TableSpec, rows: Sequence[tuple[Any, ...]], position: int) -> pa.Table:
+    now = datetime.now(timezone.utc)
+    columns = [*zip(*rows, strict=True), [position] * len(rows), [now] * len(rows)]
+    schema = spec.file_schema
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,235 @@
+"""Data files of a state table: written, and durable when the call returns.
+
+``deltalake`` commits to a local folder without one fsync (measured: six commits, no fsync, fdatasync or syncfs; its object
+store writes by rename and link). So the publisher writes the data files itself, syncs file and folder, and only then asks
+``deltalake`` for the commit: a commit can then never name a file that a power loss emptied. Object stores put durably.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol, cast
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.store.delta_tables import PARTITION, TableSpec
+
+ROW_GROUP_ROWS = 50_000
+"""Rows of one Parquet row group, and of one commit: with 64 MB the bound of the publisher's memory."""
+PARQUET_MAGIC = b"PAR1"
+
+
+class DataFile(NamedTuple):
+    """A written data file that no commit names yet."""
+
+    path: str
+    """Relative to the table."""
+    size: int
+    rows: int
+    statistics: str
+    """JSON as the Delta protocol has it ("Per-file Statistics")."""
+
+
+class Storage(Protocol):
+    """Where the files of one table lie."""
+
+    uri: str
+    local: Path | None
+    """The table's folder, if it is a local one."""
+    options: dict[str, str]
+    """What deltalake calls storage options; may hold secrets."""
+
+    def open_output(self, path: str) -> IO[bytes]:
+        """A binary stream for a new file; durable after :meth:`finish`."""
+
+    def finish(self, path: str) -> int:
+        """Make the closed file durable and return its size."""
+
+    def open_input(self, path: str) -> IO[bytes]:
+        """A seekable file for reading."""
+
+
+def sync_file(path: Path) -> None:
+    """The file's bytes and length to the disk. An error ends the publisher's cycle: a failed fsync is never tried again."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """The folder's entries to the disk: without it a new file's name may be lost."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A small file, whole or not at all, and there after a power loss."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary.write_bytes(data)
+    sync_file(temporary)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+class LocalStorage:
+    """A folder on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.local: Path | None = folder
+        self.options: dict[str, str] = {}
+        self.uri = str(folder)
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"<LocalStorage {self.uri}>"
+
+    def open_output(self, path: str) -> IO[bytes]:
+        """A new file below the folder."""
+        target = self._folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target.open("xb")
+
+    def finish(self, path: str) -> int:
+        """Sync the file, its partition folder and the table's folder."""
+        target = self._folder / path
+        sync_file(target)
+        sync_directory(target.parent)
+        sync_directory(self._folder)
+        return target.stat().st_size
+
+    def open_input(self, path: str) -> IO[bytes]:
+        """The file, for reading."""
+        return (self._folder / path).open("rb")
+
+
+class ObjectStorage:
+    """A table on an object store, through deltalake's own client: a put that returned is durable."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
+        self.local: Path | None = None
+        self.uri = uri
+        self.options = dict(storage_options)
+
+    def __repr__(self) -> str:
+        return f"<ObjectStorage {self.uri}>"  # the options hold secrets
+
+    def _filesystem(self) -> pyarrow.fs.PyFileSystem:
+        from deltalake.fs import DeltaStorageHandler
+
+        return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+
+    def open_output(self, path: str) -> IO[bytes]:
+        """A multi-part put."""
+        return cast("IO[bytes]", self._filesystem().open_output_stream(path))
+
+    def finish(self, path: str) -> int:
+        """The size that the store reports."""
+        size: int = self._filesystem().get_file_info(path).size
+        return size
+
+    def open_input(self, path: str) -> IO[bytes]:
+        """Ranged reads."""
+        return cast("IO[bytes]", self._filesystem().open_input_file(path))
+
+
+def state_folder(state: str) -> Path | None:
+    """The local folder that ``--state URI|PATH`` names, or ``None`` for an object store."""
+    parts = urlsplit(state)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(f"--state {state}: a file URL names this machine: file:///folder")
+        return Path(unquote(parts.path))
+    return None if "://" in state else Path(state)
+
+
+def storage_of(state: str, table: str, storage_options: Mapping[str, str]) -> Storage:
+    """Where table ``table`` lies below ``--state``."""
+    folder = state_folder(state)
+    if folder is None:
+        return ObjectStorage(f"{state.rstrip('/')}/{table}", storage_options)
+    return LocalStorage(folder.absolute() / table)
+
+
+def write_file(storage: Storage, spec: TableSpec, queue_manager: str, tables: Iterator[pa.Table]) -> DataFile | None:
+    """One Parquet file of ``tables`` (row groups in that order), durable; ``None`` if there was no row."""
+    path = f"{PARTITION}={queue_manager}/{uuid.uuid4()}.parquet"
+    first = next((table for table in tables if table.num_rows), None)
+    if first is None:
+        return None
+    rows = 0
+    statistics = _Statistics(spec.statistics)
+    with storage.open_output(path) as stream, pq.ParquetWriter(stream, spec.file_schema, compression="zstd") as writer:
+        table: pa.Table | None = first
+        while table is not None:
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            rows += table.num_rows
+            statistics.add(table)
+            table = next(tables, None)
+    return DataFile(path, storage.finish(path), rows, statistics.json(rows))
+
+
+def looks_whole(path: Path, size: int) -> bool:
+    """Whether a local data file has its length and both of Parquet's marks: what a power loss takes away first."""
+    try:
+        if path.stat().st_size != size or size < 2 * len(PARQUET_MAGIC):
+            return False
+        with path.open("rb") as file:
+            head = file.read(len(PARQUET_MAGIC))
+            file.seek(-len(PARQUET_MAGIC), os.SEEK_END)
+            return head == PARQUET_MAGIC == file.read(len(PARQUET_MAGIC))
+    except FileNotFoundError:
+        return False
+
+
+class _Statistics:
+    """Least and greatest values over the row groups of one file."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+        self._nulls = dict.fromkeys(columns, 0)
+
+    def add(self, table: pa.Table) -> None:
+        for name in self._nulls:
+            column = table[name]
+            self._nulls[name] += column.null_count
+            found = pc.min_max(column).as_py()
+            if found["min"] is not None:
+                self._least[name] = min(self._least.get(name, found["min"]), found["min"])
+                self._greatest[name] = max(self._greatest.get(name, found["max"]), found["max"])
+
+    def json(self, rows: int) -> str:
+        return json.dumps(
+            {
+                "numRecords": rows,
+                "minValues": {name: _plain(value) for name, value in self._least.items()},
+                "maxValues": {name: _plain(value, up=True) for name, value in self._greatest.items()},
+                "nullCount": self._nulls,
+            }
+        )
+
+
+def _plain(value: object, *, up: bool = False) -> object:
+    """A value as the Delta log writes it: timestamps with milliseconds, so a greatest one is rounded up."""
+    if isinstance(value, datetime):
+        micros = value.microsecond
+        millis = -(-micros // 1000) if up else micros // 1000
+        whole = value.timestamp() - micros / 1e6
+        text = datetime.fromtimestamp(round(whole) + millis // 1000, tz=value.tzinfo).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{text}.{millis % 1000:03d}Z"
+    return value

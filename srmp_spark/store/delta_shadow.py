@@ -1,0 +1,232 @@
+"""A copy of the newest Delta commits in the data directory, to see and mend what a power loss did to the table's log.
+
+A lost commit is silent: with the last commit file cut to nothing a table opens without error, some rows short, and takes the
+next append (measured). The publisher therefore keeps the exact bytes of the commits it has synced:
+
+    <data-dir>/delta/<table>/00000000000000000041.json     byte for byte what the table's _delta_log holds
+    <data-dir>/delta/<table>/table.json                     which table that is
+
+At start each copy is compared with the log. A commit that is cut short or missing is written again from its copy, and the
+table's history is what readers saw. A damaged commit that was never copied had not been reported to anybody: it is replaced
+by a commit without actions (its number may have been read already, so another content must not take it), and its rows are
+published again. Only local tables have a shadow; object stores put durably.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srmp_spark.store.delta_files import looks_whole, sync_directory, sync_file, write_durably
+
+SHADOW_COMMITS_MAX = 200
+"""Copies kept per table, a few KB each: twice the distance of two checkpoints. Older damage is rot, no power loss."""
+SHADOW_COMMITS_MIN = 10
+"""Copies kept although a checkpoint already covers them: streaming readers still read those commits."""
+ACTIONS_KEY = "srmp.actions"
+"""In the commit's own information: how many actions follow. A file cut at a line's end is known by it."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_log = logging.getLogger(__name__)
+
+
+class Repair(NamedTuple):
+    """What :meth:`Shadow.repair` did, by commit number."""
+
+    rewritten: tuple[int, ...] = ()
+    voided: tuple[int, ...] = ()
+    checkpoints_dropped: tuple[int, ...] = ()
+
+
+def commit_name(version: int) -> str:
+    """The file of a commit in ``_delta_log``."""
+    return f"{version:020d}.json"
+
+
+def is_whole(data: bytes, *, creates: bool = False) -> bool:
+    """Whether a commit file says everything that its writer meant it to say; ``creates``: it is a table's first commit."""
+    if not data.strip():
+        return False
+    try:
+        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except ValueError:  # cut inside a line, or zeros
+        return False
+    if not all(isinstance(action, dict) for action in actions):
+        return False
+    if creates and not any("metaData" in action for action in actions):
+        return False
+    said: Any = next((a["commitInfo"].get(ACTIONS_KEY) for a in actions if isinstance(a.get("commitInfo"), dict)), None)
+    return said is None or len(actions) - 1 == int(said)
+
+
+class Shadow:
+    """The copies of one table's commits; ``log`` is the table's ``_delta_log``."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self._folder = folder
+        self._table_log = log
+        self._versions = sorted(self._read_names(folder, _COMMIT))
+
+    def __repr__(self) -> str:
+        span = f"{self._versions[0]}..{self._versions[-1]}" if self._versions else "empty"
+        return f"<Shadow {self._folder.name} {span}>"
+
+    @property
+    def last(self) -> int:
+        """The newest commit that is known to be synced; −1 if none is."""
+        return self._versions[-1] if self._versions else -1
+
+    def record(self, newest: int) -> None:
+        """Sync the commits up to ``newest`` in the table's log and keep their bytes. After this they may be reported."""
+        if newest <= self.last:
+            return
+        first = max(self.last + 1, newest - SHADOW_COMMITS_MAX + 1)
+        self._keep_identity()
+        added = []
+        for version in range(first, newest + 1):
+            path = self._table_log / commit_name(version)
+            if not path.exists():  # cleaned up by another writer before we came to it
+                continue
+            sync_file(path)
+            added.append((version, path.read_bytes()))
+        sync_directory(self._table_log)
+        sync_directory(self._table_log.parent)
+        for version, data in added:
+            write_durably(self._folder / commit_name(version), data)
+            self._versions.append(version)
+        self._drop(self._versions[:-SHADOW_COMMITS_MAX])
+
+    def covered_by_checkpoint(self, version: int) -> None:
+        """Forget copies that a synced checkpoint at ``version`` makes needless."""
+        recent = self._versions[-SHADOW_COMMITS_MIN:]
+        self._drop([v for v in self._versions if v < version and v not in recent])
+
+    def sync_checkpoint(self, version: int) -> None:
+        """Make a checkpoint that was just written durable."""
+        for path in self._table_log.glob(f"{version:020d}.checkpoint*.parquet"):
+            sync_file(path)
+        sync_file(self._table_log / "_last_checkpoint")
+        sync_directory(self._table_log)
+
+    def repair(self) -> Repair:
+        """Bring the table's log back to what was synced; call before the table is opened."""
+        commits = self._read_names(self._table_log, _COMMIT)
+        if not commits and not self._read_names(self._table_log, _CHECKPOINT):
+            self._forget("the table is new")
+            return Repair()
+        if self._versions and not self._same_table():
+            self._forget("another table lies there now")
+        dropped = self._drop_broken_checkpoints()
+        checkpoint = max(self._read_names(self._table_log, _CHECKPOINT), default=-1)
+        rewritten = []
+        for version in list(self._versions):
+            path = self._table_log / commit_name(version)
+            copy = (self._folder / commit_name(version)).read_bytes()
+            if not path.exists():
+                if version < checkpoint:
+                    continue  # cleaned up after the retention time
+            else:
+                found = path.read_bytes()
+                if found == copy:
+                    continue
+                if is_whole(found):
+                    self._drop([v for v in self._versions if v >= version])
+                    _log.warning("delta.diverged commit=%s: another table content was put back", path)
+                    break
+            write_durably(path, copy)
+            rewritten.append(version)
+        voided = self._void_unrecorded(max(self.last, checkpoint))
+        if rewritten or voided or dropped:
+            _log.warning("delta.repaired table=%s rewritten=%s voided=%s checkpoints_dropped=%s",
+                         self._table_log.parent, rewritten, voided, dropped)  # fmt: skip
+        return Repair(tuple(rewritten), tuple(voided), tuple(dropped))
+
+    def _void_unrecorded(self, known: int) -> list[int]:
+        voided = []
+        present = self._read_names(self._table_log, _COMMIT)
+        for version in sorted(v for v in present if v > known):
+            path = self._table_log / commit_name(version)
+            if is_whole(path.read_bytes(), creates=version == 0):
+                continue
+            if version == 0:
+                path.unlink()  # a table that was never created
+                sync_directory(self._table_log)
+            else:
+                information = {"timestamp": time.time_ns() // 1_000_000, "operation": "REPAIR", ACTIONS_KEY: "0"}
+                write_durably(path, json.dumps({"commitInfo": information}).encode() + b"\n")
+            voided.append(version)
+        return voided
+
+    def _drop_broken_checkpoints(self) -> list[int]:
+        dropped = []
+        for version in self._read_names(self._table_log, _CHECKPOINT):
+            path = self._table_log / f"{version:020d}.checkpoint.parquet"
+            if not looks_whole(path, path.stat().st_size):
+                path.unlink()
+                dropped.append(version)
+        hint = self._table_log / "_last_checkpoint"
+        if hint.exists():
+            try:
+                version = int(json.loads(hint.read_bytes())["version"])
+                whole = any(self._table_log.glob(f"{version:020d}.checkpoint*.parquet"))
+            except (ValueError, KeyError, TypeError):
+                whole = False
+            if not whole:
+                hint.unlink()  # only a hint: readers then list the folder
+        return dropped
+
+    def _same_table(self) -> bool:
+        try:
+            noted = json.loads((self._folder / "table.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return False
+        if noted.get("log") != str(self._table_log):
+            return False
+        found = self._identity()
+        return found is None or noted.get("id") is None or noted["id"] == found
+
+    def _identity(self) -> str | None:
+        """The table's id in its first commit, as long as that commit is kept and whole."""
+        first = self._table_log / commit_name(0)
+        if not first.exists():
+            return None
+        for line in first.read_bytes().splitlines():
+            try:
+                action = json.loads(line)
+            except ValueError:
+                return None
+            if "metaData" in action:
+                return str(action["metaData"]["id"])
+        return None
+
+    def _keep_identity(self) -> None:
+        if self._versions and (self._folder / "table.json").exists():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for parent in (self._folder.parent, self._folder.parent.parent):
+            sync_directory(parent)
+        write_durably(self._folder / "table.json", json.dumps({"log": str(self._table_log), "id": self._identity()}).encode())
+
+    def _forget(self, reason: str) -> None:
+        if self._folder.exists():
+            _log.warning("delta.shadow_dropped folder=%s: %s", self._folder, reason)
+            shutil.rmtree(self._folder)
+        self._versions = []
+
+    def _drop(self, versions: list[int]) -> None:
+        for version in versions:
+            (self._folder / commit_name(version)).unlink(missing_ok=True)
+        gone = set(versions)
+        self._versions = [v for v in self._versions if v not in gone]
+
+    @staticmethod
+    def _read_names(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+        if not folder.is_dir():
+            return []
+        return sorted(int(match[1]) for path in folder.iterdir() if (match := pattern.fullmatch(path.name)))

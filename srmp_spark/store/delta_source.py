@@ -1,0 +1,60 @@
+"""What the publisher needs of the queue manager's log: one consistent look, and rows by range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+
+class LogRange(NamedTuple):
+    """What the log holds of one queue in one epoch; ``first`` = ``end`` + 1 when nothing is left of it."""
+
+    epoch: str
+    queue: str
+    first: int
+    end: int
+
+
+class HistoryRow(NamedTuple):
+    """A run of identifiers; times in microseconds since 1970, UTC."""
+
+    lineage: str
+    uniquifier_first: int
+    uniquifier_last: int
+    last_received_at: int
+
+
+class StreamRow(NamedTuple):
+    """An incoming stream; times in microseconds since 1970, UTC."""
+
+    queue: str
+    source_qm: str
+    stream_id: str
+    sequence_number: int
+    last_acknowledged: int
+    send_receipts_to: str | None
+    peer: str | None
+    reject_count: int
+    started_at: int | None
+    last_access_at: int | None
+
+
+class Snapshot(NamedTuple):
+    """One read transaction: everything in it belongs to commit ``position``."""
+
+    position: int
+    ranges: Sequence[LogRange]
+    history: Sequence[HistoryRow]
+    streams: Sequence[StreamRow]
+
+
+class LogSource(Protocol):
+    """The log, read-only."""
+
+    def snapshot(self) -> Snapshot:
+        """The log as one commit left it."""
+
+    def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
+        """The rows in (after, to] in order, with the columns of the source; bounded batches, purged rows left out."""

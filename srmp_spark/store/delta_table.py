@@ -1,0 +1,345 @@
+"""One state table as its publisher sees it: open, append with positions, replace, and housekeeping.
+
+Exactly once: an append carries, in the same commit as its rows, one application transaction per (queue manager, epoch, queue)
+with the last sequence as its version. ``deltalake`` does not deduplicate by them (a lower version is accepted, measured); it
+refuses a commit through a handle that has not seen the newest one of the same application. So: read the positions from the
+handle, append through that same handle, take a refusal as "somebody else published; read again".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.store.delta_files import DataFile, Storage, looks_whole, write_file
+from srmp_spark.store.delta_shadow import ACTIONS_KEY, Shadow
+from srmp_spark.store.delta_tables import FORMAT, FORMAT_PROPERTY, PARTITION, TIME_TRAVEL_HOURS, TableSpec
+
+COMMIT_RETRIES = 20
+"""Attempts of one commit while other queue managers append to the same table; each attempt takes the next free number."""
+CHECKPOINT_COMMITS = 100
+"""Commits between two checkpoints: a reader that opens the table reads at most so many commit files."""
+COMPACT_FILES_MIN = 100
+"""Small files that start a compaction: eight minutes of traffic at the default interval."""
+COMPACT_FILES_MAX = 1_000
+"""Files of one compaction, so that one commit file stays below a megabyte."""
+COMPACT_FILE_BYTES = 32 << 20
+"""A file below this size is small."""
+COMPACT_TARGET_BYTES = 256 << 20
+"""Bytes of small files that one compaction joins, so that a cycle is not held up for long."""
+VACUUM_INTERVAL_S = 3600
+"""Seconds between two removals of files that no version within the time-travel span names."""
+HISTORY_LOOKBACK = 50
+"""Commits that are searched for the digest of what this queue manager wrote last; not found: written once more."""
+
+_QUEUE_MANAGER_KEY = "srmp.queue_manager"
+_DIGEST_KEY = "srmp.digest"
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_log = logging.getLogger(__name__)
+
+
+class PublishConflictError(StoreError):
+    """Another process published for this queue manager in the meantime: positions must be read again."""
+
+
+class LostFile(NamedTuple):
+    """A data file that a commit names and the disk no longer has."""
+
+    path: str
+    size: int
+    rows: int
+    least: dict[str, Any]
+    greatest: dict[str, Any]
+
+
+def application_id(queue_manager: str, epoch: str, queue: str) -> str:
+    """The Delta application whose version is the last published sequence."""
+    return f"{queue_manager}:{epoch}:{queue}"
+
+
+class StateTable:
+    """One of the tables below ``--state``, written for one queue manager.
+
+    Raises :class:`StoreDamagedError` when the table is of a newer format, is not a state table, or cannot be read.
+    """
+
+    def __init__(self, storage: Storage, spec: TableSpec, queue_manager: str, shadow_folder: Path) -> None:
+        self._storage = storage
+        self._spec = spec
+        self._queue_manager = queue_manager
+        self._shadow = Shadow(shadow_folder, storage.local / "_delta_log") if storage.local else None
+        if self._shadow:
+            self._shadow.repair()
+        self._table = self._open_or_create()
+        self._check_format()
+        self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
+        self._vacuumed_at: float | None = None
+        self._appends = len(self._own_files())
+        self._settle()
+
+    def __repr__(self) -> str:
+        return f"<StateTable {self._spec.name} version={self._table.version()} at {self._storage.uri}>"
+
+    @property
+    def version(self) -> int:
+        """The newest commit that this handle has seen."""
+        version: int = self._table.version()
+        return version
+
+    def published(self, epoch: str, queue: str) -> int:
+        """The last sequence of a queue that the table holds, by the table's own word; 0 if none."""
+        return self._table.transaction_version(application_id(self._queue_manager, epoch, queue)) or 0
+
+    def refresh(self) -> None:
+        """See what others committed."""
+        self._table.update_incremental()
+
+    def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
+        """Add rows and move the positions {(epoch, queue): last sequence} in one durable commit; the number of rows.
+
+        Raises :class:`PublishConflictError` when another process moved one of the positions.
+        """
+        file = write_file(self._storage, self._spec, self._queue_manager, tables)
+        if file is None:
+            return 0
+        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
+        self._commit([_add(file, self._queue_manager)], "append", transactions, {})
+        self._appends += 1
+        return file.rows
+
+    def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
+        """Put these rows in place of all rows of this queue manager, in one durable commit; the number of rows."""
+        file = write_file(self._storage, self._spec, self._queue_manager, tables)
+        actions = [_add(file, self._queue_manager)] if file else []
+        if not actions and not self._own_files():
+            return 0
+        self._commit(actions, "overwrite", {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
+        return file.rows if file else 0
+
+    def written_digest(self) -> str | None:
+        """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
+        if self._storage.local and self.lost_files():
+            return None
+        for entry in self._table.history(HISTORY_LOOKBACK):
+            if entry.get(_QUEUE_MANAGER_KEY) == self._queue_manager and _DIGEST_KEY in entry:
+                return str(entry[_DIGEST_KEY])
+        return None
+
+    # Damage
+
+    def lost_files(self) -> list[LostFile]:
+        """Data files of this queue manager that are gone or cut short (local tables; object stores are believed)."""
+        root = self._storage.local
+        return [file for file in self._own_files() if root and not looks_whole(root / file.path, file.size)]
+
+    def sequences_left(self, lost: LostFile) -> Iterator[pa.Table]:
+        """Epoch, queue and sequence of the rows in whole files that may lie between those of ``lost``."""
+        gone = {file.path for file in self.lost_files()}
+        for file in self._own_files():
+            if file.path in gone or not _overlap(file, lost, "sequence"):
+                continue
+            with contextlib.closing(self._storage.open_input(file.path)) as stream:
+                parquet = pq.ParquetFile(stream)
+                for group in range(parquet.num_row_groups):
+                    yield parquet.read_row_group(group, columns=["epoch", "queue", "sequence"])
+
+    def restore_rows(self, lost: LostFile, tables: Iterator[pa.Table]) -> int:
+        """Put ``tables`` in the place of a lost file. For streaming readers nothing changes: ``dataChange`` is false."""
+        file = write_file(self._storage, self._spec, self._queue_manager, tables)
+        actions: list[AddAction | RemoveAction] = [_remove(lost, self._queue_manager)]
+        if file:
+            actions.append(_add(file, self._queue_manager, data_change=False))
+        self._commit(actions, "append", {}, {})
+        return file.rows if file else 0
+
+    # Housekeeping
+
+    def maintain(self, now: float) -> None:
+        """Compaction, checkpoint, log clean-up and vacuum, each when its limit is reached. ``now`` is monotonic seconds."""
+        if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
+            self._compact()
+        if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS:
+            self._checkpoint()
+        if self._vacuumed_at is None:
+            self._vacuumed_at = now  # not at the start: what matters then is to publish
+        elif now >= self._vacuumed_at + VACUUM_INTERVAL_S:
+            self._vacuumed_at = now
+            properties = self._properties({}, {}, None)
+            removed = self._table.vacuum(
+                TIME_TRAVEL_HOURS, dry_run=False, full=True, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            )
+            self._settle()
+            _log.info("delta.vacuumed table=%s files=%d", self._spec.name, len(removed))
+
+    def _compact(self) -> None:
+        """Join small files, in commit order, into one; the rows stay what they are (``dataChange`` false)."""
+        chosen: list[LostFile] = []
+        size = 0
+        for file in self._own_files():
+            if file.size >= COMPACT_FILE_BYTES or len(chosen) == COMPACT_FILES_MAX or size + file.size > COMPACT_TARGET_BYTES:
+                continue
+            chosen.append(file)
+            size += file.size
+        self._appends = 0
+        if len(chosen) < 2:
+            return
+        joined = write_file(self._storage, self._spec, self._queue_manager, self._row_groups(chosen))
+        if joined is None or joined.rows != sum(file.rows for file in chosen):
+            raise StoreDamagedError(f"{self._storage.uri}: a compaction read other rows than the log counts; nothing was done")
+        removes: list[AddAction | RemoveAction] = [_remove(file, self._queue_manager) for file in chosen]
+        self._commit([*removes, _add(joined, self._queue_manager, data_change=False)], "append", {}, {})
+        _log.info("delta.compacted table=%s files=%d bytes=%d", self._spec.name, len(chosen), size)
+
+    def _row_groups(self, files: Iterable[LostFile]) -> Iterator[pa.Table]:
+        for file in files:
+            with contextlib.closing(self._storage.open_input(file.path)) as stream:
+                parquet = pq.ParquetFile(stream)
+                for group in range(parquet.num_row_groups):
+                    yield parquet.read_row_group(group).select(self._spec.file_schema.names)
+
+    def _checkpoint(self) -> None:
+        self._table.create_checkpoint()
+        self._checkpointed = self._table.version()
+        if self._shadow:
+            self._shadow.sync_checkpoint(self._checkpointed)
+            self._shadow.covered_by_checkpoint(self._checkpointed)
+        self._table.cleanup_metadata()
+
+    # Commits
+
+    def _commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        mode: str,
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, str],
+    ) -> None:
+        filters = [(PARTITION, "=", self._queue_manager)] if mode == "overwrite" else None
+        replaced = len(self._own_files()) if mode == "overwrite" else 0
+        try:
+            self._table.create_write_transaction(
+                list(actions),
+                mode,
+                self._spec.schema,
+                [PARTITION],
+                partition_filters=filters,
+                commit_properties=self._properties(transactions, metadata, len(actions) + replaced + len(transactions)),
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except CommitFailedError as error:
+            self._table.update_incremental()
+            raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
+        self._table.update_incremental()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Make every commit that this handle has seen durable; only then may it be reported."""
+        if self._shadow:
+            self._shadow.record(self._table.version())
+
+    def _properties(
+        self, transactions: Mapping[str, int], metadata: Mapping[str, str], actions: int | None
+    ) -> CommitProperties:
+        own = {_QUEUE_MANAGER_KEY: self._queue_manager, **metadata}
+        if actions is not None:
+            own[ACTIONS_KEY] = str(actions)
+        return CommitProperties(
+            custom_metadata=own,
+            max_commit_retries=COMMIT_RETRIES,
+            app_transactions=[Transaction(application, version) for application, version in transactions.items()],
+        )
+
+    def _open_or_create(self) -> DeltaTable:
+        if self._storage.local:
+            self._storage.local.mkdir(parents=True, exist_ok=True)
+        try:
+            return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
+        except TableNotFoundError:
+            pass
+        except DeltaError as error:
+            raise StoreDamagedError(
+                f"the state table at {self._storage.uri} cannot be read ({error}); move the folder away: "
+                "the queue manager then writes what its own log still holds"
+            ) from error
+        # "ignore": two queue managers that share the state may create it at the same time.
+        return DeltaTable.create(
+            self._storage.uri,
+            self._spec.schema,
+            mode="ignore",
+            partition_by=[PARTITION],
+            name=self._spec.name,
+            configuration=self._spec.configuration,
+            storage_options=self._storage.options or None,
+            raise_if_key_not_exists=False,  # srmp.format is ours, Delta does not know it
+            commit_properties=CommitProperties(custom_metadata={_QUEUE_MANAGER_KEY: self._queue_manager}),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _check_format(self) -> None:
+        found = self._table.metadata().configuration.get(FORMAT_PROPERTY)
+        if found is None or not found.isdigit():
+            raise StoreDamagedError(
+                f"{self._storage.uri} is a Delta table but not one of srmp-spark (it has no property {FORMAT_PROPERTY}): "
+                "give --state another folder"
+            )
+        if int(found) > FORMAT:
+            raise StoreDamagedError(
+                f"{self._storage.uri} has {FORMAT_PROPERTY}={found}, this version writes {FORMAT}: "
+                "use the newer srmp-spark, or give --state another folder"
+            )
+        names = [field.name for field in self._table.schema().fields]
+        if names != self._spec.schema.names:
+            raise StoreDamagedError(f"{self._storage.uri} has other columns than format {found}: {names}")
+
+    def _own_files(self) -> list[LostFile]:
+        """The live files of this queue manager, in commit order."""
+        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        own = [action for action in actions if action[f"partition.{PARTITION}"] == self._queue_manager]
+        own.sort(key=lambda action: (action["modification_time"], action["path"]))
+        return [
+            LostFile(
+                action["path"],
+                action["size_bytes"],
+                action["num_records"] or 0,
+                {name: action.get(f"min.{name}") for name in self._spec.statistics},
+                {name: action.get(f"max.{name}") for name in self._spec.statistics},
+            )
+            for action in own
+        ]
+
+
+def _overlap(one: LostFile, other: LostFile, column: str) -> bool:
+    first, last, other_first, other_last = one.least[column], one.greatest[column], other.least[column], other.greatest[column]
+    if first is None or last is None or other_first is None or other_last is None:
+        return True
+    return bool(first <= other_last and other_first <= last)
+
+
+def _add(file: DataFile, queue_manager: str, *, data_change: bool = True) -> AddAction:
+    now_ms = time.time_ns() // 1_000_000
+    return AddAction(file.path, file.size, {PARTITION: queue_manager}, now_ms, data_change, file.statistics)
+
+
+def _remove(file: LostFile, queue_manager: str) -> RemoveAction:
+    return RemoveAction(file.path, False, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager})
+
+
+def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
+    """A digest of the rows, without the columns that change at every write."""
+    digest = hashlib.sha256()
+    for table in tables:
+        for batch in table.drop_columns([*ignore]).to_batches():
+            digest.update(batch.serialize())
+    return digest.hexdigest()

@@ -1,0 +1,102 @@
+"""The state tables, as data: names, columns, properties (INTERFACE.md section 4, "State tables").
+
+Every table carries ``queue_manager`` (the partition), ``position`` and ``written_at``. ``position`` is the number of the queue
+manager's commit up to which its log had been read when the row was written: once a publisher has reported position P, the
+tables hold all that the queue manager had committed by P.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from srmp_spark.rows.columns import arrow_schema
+
+FORMAT = 1
+"""``srmp.format`` of what this version writes; a table with a higher one is refused (exit code 6)."""
+FORMAT_PROPERTY = "srmp.format"
+PARTITION = "queue_manager"
+
+TIME_TRAVEL_HOURS = 48
+"""How long old versions of a table can be read: long enough to look into yesterday's incident. At the default interval of
+5 s a busy table gains 17,280 commits a day, and every reader has to list what is kept."""
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_OWN = (("position", pa.int64()), ("written_at", _TIMESTAMP))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """One state table."""
+
+    name: str
+    schema: pa.Schema
+    append_only: bool
+    """True: rows are only added (``delta.appendOnly``). False: the rows of one queue manager are replaced as a whole."""
+    statistics: tuple[str, ...]
+    """Columns whose least and greatest value stand in the Delta log, for data skipping; bodies would only swell the log."""
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table properties at creation."""
+        kept = f"interval {TIME_TRAVEL_HOURS} hours"
+        return {
+            FORMAT_PROPERTY: str(FORMAT),
+            "delta.appendOnly": str(self.append_only).lower(),
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+            "delta.dataSkippingStatsColumns": ",".join(self.statistics),
+        }
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns inside a data file: all but the partition column, which Delta keeps in the log."""
+        return pa.schema([field for field in self.schema if field.name != PARTITION])
+
+
+@cache
+def inbox() -> TableSpec:
+    """Every accepted message: the columns of the Spark source."""
+    schema = pa.schema([*arrow_schema(), *_OWN])
+    return TableSpec(
+        name="inbox",
+        schema=schema,
+        append_only=True,
+        statistics=("epoch", "queue", "sequence", "arrived_at", "position"),
+    )
+
+
+@cache
+def message_id_history() -> TableSpec:
+    """The identifiers seen, as closed runs per lineage ([MC-MQSRM] 3.1.1.1.5)."""
+    columns = [
+        (PARTITION, pa.string()),
+        ("lineage", pa.string()),
+        ("uniquifier_first", pa.int64()),
+        ("uniquifier_last", pa.int64()),
+        ("last_received_at", _TIMESTAMP),
+        *_OWN,
+    ]
+    return TableSpec(name="message_id_history", schema=pa.schema(columns), append_only=False, statistics=("position",))
+
+
+@cache
+def incoming_streams() -> TableSpec:
+    """One row per queue and ``source_qm``, the GUID inside the stream identifier ([MC-MQSRM] 3.1.1.1.6)."""
+    columns = [
+        (PARTITION, pa.string()),
+        ("queue", pa.string()),
+        ("source_qm", pa.string()),
+        ("stream_id", pa.string()),
+        ("sequence_number", pa.int64()),
+        ("last_acknowledged", pa.int64()),
+        ("send_receipts_to", pa.string()),
+        ("peer", pa.string()),
+        ("reject_count", pa.int64()),
+        ("started_at", _TIMESTAMP),
+        ("last_access_at", _TIMESTAMP),
+        *_OWN,
+    ]
+    return TableSpec(name="incoming_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
