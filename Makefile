@@ -1,0 +1,65 @@
+# One command for everything. Each target sets itself up; `make` alone lists them.
+#
+#   VENV=DIR          where the virtual environment lives (default .venv)
+#   PYTHON_BIN=FILE   the Python to build it with (default: the first of python3, python3.13 … 3.10 that is 3.10 or newer)
+#   PYTEST="…"        more arguments for pytest
+
+SHELL := /bin/bash
+VENV ?= .venv
+PYTHON_BIN ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { command -v "$$p"; break; }; done)
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.srmp-spark-setup
+SEEDS ?= 1000
+SIM_JOBS ?= 2
+SECONDS ?= 300
+PYTEST ?=
+
+# Spark's workers must be this Python and no other (docs/TROUBLESHOOTING.md).
+export PYSPARK_PYTHON := $(abspath $(PYTHON))
+export PYSPARK_DRIVER_PYTHON := $(abspath $(PYTHON))
+export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test check bench sim kill clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## build .venv with everything in it, Delta's jars included (once; about two minutes)
+
+java:
+	@bash conf/check-java.sh
+
+$(STAMP): pyproject.toml | java
+	@test -n "$(PYTHON_BIN)" || { echo "Python 3.10 or newer is missing: install it (Debian, Ubuntu: apt-get install python3 python3-venv) or give PYTHON_BIN=/path/to/python3" >&2; exit 2; }
+	@test -x $(PYTHON) || "$(PYTHON_BIN)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not build $(VENV) with $(PYTHON_BIN): is its venv module there? (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
+	@echo "setup: installing into $(VENV)"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "setup: fetching Delta's jars"
+	@$(PYTHON) jobs/jars.py
+	@touch $@
+	@echo "setup: done"
+
+demo: setup java ## 2,000 messages over HTTP into a Delta table while things are killed; under three minutes
+	@$(PYTHON) jobs/demo.py
+
+test: setup java ## every test, Spark and the acceptance tests with them
+	@$(PYTHON) -m pytest $(PYTEST)
+
+check: setup ## ruff, mypy, the import rules, the links of the documentation
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
+
+bench: setup java ## measure against the targets; the last line is one JSON object
+	@$(PYTHON) benchmarks/bench.py
+
+sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
+	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+
+kill: setup ## the long version of the kill test: make kill SECONDS=300
+	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py
+
+clean: ## remove what the targets left behind, .venv excepted
+	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis
