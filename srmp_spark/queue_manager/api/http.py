@@ -1,0 +1,175 @@
+"""Requests and answers of the API: ASGI on one side, plain values and :class:`ApiError` on the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+from srmp_spark.errors import ApiError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+REQUEST_BODY_MAX = 64 * 1_048_576
+"""Bytes of a JSON body: a list of messages for ``send``, base64."""
+QUERY_FIELDS_MAX = 50
+"""Fields of a query string; no call has more than six."""
+
+
+def usage(message: str, hint: str = "") -> ApiError:
+    """A 400: the caller asked for something that makes no sense."""
+    return ApiError(400, "usage", message, hint, "INTERFACE.md section 3")
+
+
+@dataclass(slots=True)
+class Request:
+    """One call, its path already matched."""
+
+    method: str
+    path: str
+    parameters: dict[str, str]
+    """What the route's ``{…}`` matched, percent-decoded."""
+    headers: dict[str, str]
+    query: dict[str, list[str]]
+    receive: Receive = field(repr=False)
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """A query field. Raises a 400 if it is given twice."""
+        values = self.query.get(name)
+        if not values:
+            return default
+        if len(values) > 1:
+            raise usage(f"{name} is given twice")
+        return values[0]
+
+    def integer(self, name: str, *, default: int | None = None, low: int = 0) -> int | None:
+        """A query field that is a whole number from ``low`` on."""
+        text = self.text(name)
+        if text is None:
+            return default
+        return _integer(name, text, low)
+
+    def required_integer(self, name: str, *, low: int = 0) -> int:
+        """The same, but it must be there."""
+        value = self.integer(name, low=low)
+        if value is None:
+            raise usage(f"{name} is missing")
+        return value
+
+    def seconds(self, name: str, *, high: float) -> float:
+        """A query field in seconds, 0 if absent, cut to ``high``."""
+        text = self.text(name, "0")
+        try:
+            value = float(text or "0")
+        except ValueError:
+            raise usage(f"{name} is a number of seconds, not {text!r}") from None
+        if not value >= 0:  # not "< 0": NaN
+            raise usage(f"{name} is a number of seconds, not {text!r}")
+        return min(value, high)
+
+    async def body(self) -> bytes:
+        """The whole body. Raises a 413 beyond REQUEST_BODY_MAX."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = await self.receive()
+            if event["type"] == "http.disconnect":
+                raise ConnectionResetError
+            piece = event.get("body", b"")
+            size += len(piece)
+            if size > REQUEST_BODY_MAX:
+                raise ApiError(413, "too-large", f"the body is longer than {REQUEST_BODY_MAX} bytes", "send fewer messages at once")
+            parts.append(piece)
+            if not event.get("more_body", False):
+                return b"".join(parts)
+
+    async def json(self) -> Any:  # noqa: ANN401  # whatever the caller sent
+        """The body as JSON."""
+        text = await self.body()
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise usage("the body is not JSON") from None
+
+    async def json_object(self) -> dict[str, Any]:
+        """The body as a JSON object; an empty body is an empty object."""
+        text = await self.body()
+        if not text:
+            return {}
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise usage("the body is not JSON") from None
+        if not isinstance(value, dict):
+            raise usage("the body is not a JSON object")
+        return value
+
+
+def _integer(name: str, value: object, low: int) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        value = int(value)
+    if type(value) is not int or not low <= value < 2**63:
+        raise usage(f"{name} is a whole number from {low} on, not {value!r}")
+    return value
+
+
+def field_integer(body: dict[str, Any], name: str, *, default: int | None = None, low: int = 0) -> int | None:
+    """A whole number in a JSON body."""
+    value = body.get(name)
+    return default if value is None else _integer(name, value, low)
+
+
+def field_text(body: dict[str, Any], name: str) -> str | None:
+    """A text in a JSON body."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise usage(f"{name} is a text, not {value!r}")
+    return value
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer: a body, or a stream of pieces."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # anything that JSON can write
+        """A JSON answer."""
+        return cls(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+
+    @classmethod
+    def error(cls, error: ApiError) -> Response:
+        """``{"error":{code,message,hint,section}}``."""
+        body = {"error": {"code": error.code, "message": error.message, "hint": error.hint, "section": error.section}}
+        return cls.json(body, error.status)
+
+    async def send(self, send: Send) -> None:
+        """Write it out."""
+        headers = [(b"content-type", self.content_type.encode("ascii")), (b"cache-control", b"no-store")]
+        headers += [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in self.headers]
+        if self.stream is None:
+            headers.append((b"content-length", str(len(self.body)).encode("ascii")))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        if self.stream is not None:
+            async for piece in self.stream:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await send({"type": "http.response.body", "body": self.body})
+
+
+def parse_query(raw: bytes) -> dict[str, list[str]]:
+    """A query string. Raises a 400."""
+    try:
+        return parse_qs(raw.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
+    except ValueError:  # UnicodeDecodeError is one
+        raise usage("the query string is malformed") from None

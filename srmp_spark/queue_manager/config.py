@@ -1,0 +1,342 @@
+"""The options of ``srmp-spark serve``: flag, else environment ``SRMP_SPARK_<KEY>``, else the TOML file, else the default.
+
+One table, :data:`OPTIONS`, names every option once; the parser of the command line, the environment and the file all read
+it, so that none of them can know a key that another does not. An unknown key is an error with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import ipaddress
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import LocalHosts, local_queue_name, split_url
+from srmp_spark.queue_manager.url_policy import UrlPattern
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ENVIRONMENT_PREFIX = "SRMP_SPARK_"
+CLIENT_KEYS = frozenset({"api", "token"})
+"""Environment keys of the other commands: ``SRMP_SPARK_API`` there is a URL, ``SRMP_SPARK_TOKEN`` the token itself."""
+
+DEFAULT_LISTEN = "127.0.0.1:8080"
+DEFAULT_API = "127.0.0.1:8081"
+STATE_INTERVAL_SECONDS = 5.0
+"""How far the Delta state may lag behind by default (DESIGN.md section 1)."""
+RETENTION_HOURS = 168.0
+"""A week: longer than the long week-end in which nobody reads."""
+RETRANSMISSION_TIMEOUT_SECONDS = 60.0
+"""A receipt that could not be delivered is owed again after this long ([MC-MQSRM] 3.1.2.4)."""
+RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
+"""Waits between attempts, as Windows has them ([MC-MQSRM] appendix A <16>)."""
+QUEUES_MAX = 10_000
+"""Queues of one queue manager: each costs memory and a line in ``status``."""
+TOKEN_LENGTH_MIN = 16
+"""A shorter token can be guessed."""
+
+
+class QueueSpec(NamedTuple):
+    """``NAME[:transactional]``."""
+
+    name: str
+    transactional: bool
+
+    @classmethod
+    def parse(cls, text: str) -> QueueSpec:
+        """Raises :class:`ConfigurationError`."""
+        name, colon, suffix = text.rpartition(":")
+        if not colon:
+            return cls(local_queue_name(text), transactional=False)
+        if suffix != "transactional":
+            raise ConfigurationError(f"unknown suffix :{suffix} in --queue {text!r}; {_nearest(suffix, ['transactional'])}")
+        return cls(local_queue_name(name), transactional=True)
+
+
+class Endpoint(NamedTuple):
+    """``HOST:PORT`` to listen on."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """Raises :class:`ConfigurationError`; port 0 picks a free one."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host.strip("[]"):
+            raise ConfigurationError(f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 picks a free one)")
+        return cls(host.strip("[]"), int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host can connect. A name counts as what it resolves to."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            pass
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConfigurationError(f"{self.host} has no address: {error}; give a name or an address of this host") from None
+        return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+    def url(self, scheme: str = "http") -> str:
+        """The URL of the endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """Everything that ``serve`` was told. Built only by :func:`load`."""
+
+    data_dir: Path
+    listen: Endpoint = Endpoint.parse(DEFAULT_LISTEN)
+    api: Endpoint = Endpoint.parse(DEFAULT_API)
+    queue: tuple[QueueSpec, ...] = ()
+    host_name: tuple[str, ...] = ()
+    public_url: str | None = None
+    allow_url: tuple[UrlPattern, ...] = ()
+    unknown_queue: Literal["reject", "retry"] = "reject"
+    state: str | None = None
+    state_interval: float = STATE_INTERVAL_SECONDS
+    retention_hours: float = RETENTION_HOURS
+    queue_quota_bytes: int | None = None
+    resend_table: tuple[float, ...] = RESEND_TABLE_SECONDS
+    retransmission_timeout: float = RETRANSMISSION_TIMEOUT_SECONDS
+    token: str | None = field(default=None, repr=False)
+    """Read from ``token_file`` or ``SRMP_SPARK_TOKEN``; in no log and no repr."""
+    api_cert: Path | None = None
+    api_key: Path | None = None
+    exit_when_unused: float | None = None
+    """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
+
+    def public_base(self, listening: Endpoint) -> str:
+        """What ``sendReceiptsTo`` and admin queue addresses carry: the base URL by which peers reach us."""
+        if self.public_url is not None:
+            return self.public_url.rstrip("/")
+        return (listening._replace(host=self.host_name[0]) if self.host_name else listening).url()
+
+    def local_hosts(self, listening: Endpoint) -> LocalHosts:
+        """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3)."""
+        names = {name.lower() for name in self.host_name} | {listening.host.lower()}
+        if self.public_url is not None:
+            names.add(split_url(self.public_url).host)
+        if listening.host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound: "everywhere" means each of our addresses
+            names |= _own_addresses()
+        return LocalHosts(frozenset(names))
+
+
+def _own_addresses() -> set[str]:
+    """The addresses and names of this host, for a wildcard listener."""
+    names = {socket.gethostname().lower(), socket.getfqdn().lower()}
+    for name in tuple(names):
+        try:
+            names |= {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)}
+        except OSError:  # a host name that the resolver does not know is still our name
+            continue
+    return names
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+# --- one converter per kind of value; each raises ConfigurationError or ValueError ----------------------------------
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e10:
+        raise ValueError("expected a number above 0")
+    return value
+
+
+def _bytes(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError("expected a whole number above 0")
+    return value
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(_nearest(text, list(allowed)))
+        return text
+
+    return convert
+
+
+def _host(text: str) -> str:
+    if not text or any(c in text for c in "/:@ ?#") or not text.isprintable():
+        raise ValueError("expected a host name without scheme and port")
+    return text.lower()
+
+
+def _base_url(text: str) -> str:
+    parts = split_url(text)
+    if parts.query or parts.path not in ("", "/"):
+        raise ValueError("expected SCHEME://HOST[:PORT] without a path")
+    return text
+
+
+def _seconds_table(text: str) -> tuple[float, ...]:
+    return tuple(_positive(part) for part in text.split(","))
+
+
+def _token(path: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read: {error}") from None
+    return check_token(token)
+
+
+def check_token(token: str) -> str:
+    """A token as it may stand in an HTTP header. Raises :class:`ValueError`."""
+    if len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"the token must be {TOKEN_LENGTH_MIN} or more printable ASCII characters without a space")
+    return token
+
+
+class Option(NamedTuple):
+    """One key: the flag with ``_`` for ``-``."""
+
+    key: str
+    convert: Callable[[str], Any]
+    metavar: str
+    help: str
+    many: bool = False
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("data_dir", Path, "DIR", "where messages and identity are kept; one queue manager per directory"),
+    Option("listen", Endpoint.parse, "HOST:PORT", f"SRMP over HTTP (default {DEFAULT_LISTEN})"),
+    Option("api", Endpoint.parse, "HOST:PORT", f"the API (default {DEFAULT_API}); beyond loopback it needs a token and TLS"),
+    Option("queue", QueueSpec.parse, "NAME[:transactional]", "create this queue if it does not exist", many=True),
+    Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
+    Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
+    Option("allow_url", UrlPattern.parse, "PATTERN", "receipt URLs that may be called besides the sender's own address", many=True),
+    Option("unknown_queue", _choice("reject", "retry"), "reject|retry", "answer 400 (the sender drops it) or 503 (it tries again)"),
+    Option("state", str, "URI|PATH", "where the Delta state tables go"),
+    Option("state_interval", _positive, "SECONDS", f"how far the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"),
+    Option("retention_hours", _positive, "N", f"how long rows are kept (default {RETENTION_HOURS:g})"),
+    Option("queue_quota_bytes", _bytes, "N", "unreceived bytes of a queue above which it answers 503"),
+    Option("resend_table", _seconds_table, "S,S,…", "waits between attempts, the last one repeats"),
+    Option("retransmission_timeout", _positive, "S", "when an undelivered stream receipt is owed again"),
+    Option("token_file", _token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),
+    Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
+    Option("api_key", Path, "FILE", "its private key, PEM"),
+    Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
+)
+
+_BY_KEY = {option.key: option for option in OPTIONS}
+_FIELD_OF = {"token_file": "token"}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add every option, and ``--config``, to the parser of ``serve``. Values stay text: :func:`load` converts them."""
+    for option in OPTIONS:
+        parser.add_argument(
+            "--" + option.key.replace("_", "-"),
+            dest=option.key,
+            metavar=option.metavar,
+            help=option.help.replace("%", "%%"),
+            action="append" if option.many else "store",
+        )
+    parser.add_argument("--config", metavar="FILE.toml", help="a file with the same keys, written with _")
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfig:
+    """Merge flags (``None`` = not given), environment and file. Raises :class:`ConfigurationError`."""
+    file_name = flags.get("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
+    texts: dict[str, tuple[str, Any]] = {}
+    if file_name:
+        texts.update({key: (f"{key} in {file_name}", value) for key, value in _read_toml(Path(file_name)).items()})
+    texts.update(_read_environment(environment))
+    texts.update({key: ("--" + key.replace("_", "-"), value) for key, value in flags.items() if value is not None and key in _BY_KEY})
+    values: dict[str, Any] = {}
+    for key, (where, value) in texts.items():
+        values[_FIELD_OF.get(key, key)] = _convert(_BY_KEY[key], where, value)
+    if "token" not in values and (token := environment.get(ENVIRONMENT_PREFIX + "TOKEN")):
+        try:
+            values["token"] = check_token(token)
+        except ValueError as error:
+            raise ConfigurationError(f"{ENVIRONMENT_PREFIX}TOKEN: {error}") from None
+    if "data_dir" not in values:
+        raise ConfigurationError("serve needs --data-dir DIR: the directory that holds the messages")
+    return _checked(ServeConfig(**values))
+
+
+def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # a TOML value may be anything
+    def one(item: Any) -> Any:  # noqa: ANN401
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise ConfigurationError(f"{where}: expected a text or a number, got {item!r}")
+        try:
+            return option.convert(str(item))
+        except ValueError as error:
+            raise ConfigurationError(f"{where}: {error} (got {item!r})") from None
+
+    if option.many:
+        return tuple(one(item) for item in (value if isinstance(value, list | tuple) else [value]))
+    if isinstance(value, list) and option.convert is _seconds_table:
+        value = ",".join(str(item) for item in value)
+    return one(value)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"--config {path}: {error}") from None
+    for key in values:
+        if key not in _BY_KEY:
+            raise ConfigurationError(f"unknown key {key!r} in {path}; {_nearest(key, list(_BY_KEY))}")
+    return values
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    found: dict[str, tuple[str, Any]] = {}
+    for name, value in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if key in ("config", "token") or (key in CLIENT_KEYS and "://" in value):
+            continue  # SRMP_SPARK_API=URL belongs to the other commands; HOST:PORT is ours
+        if key not in _BY_KEY:
+            raise ConfigurationError(f"unknown variable {name}; {_nearest(key, list(_BY_KEY))}")
+        if _BY_KEY[key].many:
+            found[key] = (name, [part for part in (piece.strip() for piece in value.split(",")) if part])
+        else:
+            found[key] = (name, value)
+    return found
+
+
+def _checked(config: ServeConfig) -> ServeConfig:
+    """The rules that tie several options together."""
+    if (config.api_cert is None) != (config.api_key is None):
+        raise ConfigurationError("--api-cert and --api-key belong together")
+    if not config.api.is_loopback and (config.token is None or config.api_cert is None):
+        raise ConfigurationError(
+            f"the API on {config.api.host} can be reached from other hosts: it needs --token-file and --api-cert/--api-key "
+            "(or listen on 127.0.0.1)"
+        )
+    if len({spec.name for spec in config.queue}) != len(config.queue):
+        raise ConfigurationError("a queue is named twice by --queue")
+    if len(config.queue) > QUEUES_MAX:
+        raise ConfigurationError(f"at most {QUEUES_MAX} queues")
+    return config
+
+
+assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} == {f.name for f in fields(ServeConfig)}

@@ -1,0 +1,65 @@
+"""Named limits of the SRMP port, each with its reason. Changing one is changing what a stranger can cost us."""
+
+from __future__ import annotations
+
+from srmp_spark.srmp.limits import BODY_MAX, ENVELOPE_MAX
+
+HEAD_MAX = 65_536
+"""Bytes of an HTTP head: more is 431. Windows writes about 300."""
+
+HEAD_LINES_MAX = 100
+"""Lines of an HTTP head, request line included: more is 431. Windows writes six."""
+
+TARGET_MAX = 4_096
+"""Bytes of the request target: more is 414. A queue name has at most 124 characters, nine bytes each when percent-encoded."""
+
+PART_HEADS_MAX = 8_192
+"""What the multipart form adds around envelope, body and extension: three part heads and four delimiters."""
+
+CONTENT_MAX = BODY_MAX + ENVELOPE_MAX + PART_HEADS_MAX
+"""Bytes of an HTTP body: more is 413, as MSMQ's own 4 MiB limit counts the message body alone."""
+
+CHUNK_LINE_MAX = 256
+"""Bytes of a chunk's size line with its extensions."""
+
+CHUNK_TRAILERS_MAX = 8_192
+"""Bytes of trailers after the last chunk; they are read and dropped."""
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a head to its end: 408 and close (the value that Apache's mod_reqtimeout ships with)."""
+
+BODY_SECONDS = 10.0
+"""What any body may take, before the minimum rate counts."""
+
+BODY_RATE_MIN = 1_024
+"""Bytes per second that a body must keep up on average after BODY_SECONDS: slower is 408 and close."""
+
+IDLE_SECONDS = 300.0
+"""A connection without a request is closed after this. Windows keeps its connections open between messages."""
+
+LINGER_SECONDS = 2.0
+"""After an answer that closes, how long the rest is read and dropped, so that the answer is not lost to a reset."""
+
+LINGER_BYTES_MAX = 16 * 1_048_576
+"""And how many bytes of it."""
+
+SWEEP_SECONDS = 1.0
+"""How often the deadlines of all connections are looked at: one timer for all costs nothing per message."""
+
+CONNECTIONS_MAX = 8_192
+"""Connections at once: more are answered 503 and closed. An idle one costs some 2 KB."""
+
+PARTIAL_BYTES_MAX = 512 * 1_048_576
+"""Bytes of all unfinished requests together: a request that would need more is answered 503."""
+
+SUBMITTED_BYTES_HIGH = 128 * 1_048_576
+"""Bytes that wait for their commit: above it connections are not read (back-pressure) …"""
+
+SUBMITTED_BYTES_LOW = 64 * 1_048_576
+"""… until they are below this again."""
+
+DRAIN_SECONDS = 5.0
+"""At SIGTERM: how long a request that is under way may take to be finished, answered and closed."""
+
+RETRY_AFTER_SECONDS = 30
+"""``Retry-After`` of a 503 that does not say more: Windows' own first resend interval ([MC-MQSRM] appendix A <16>)."""

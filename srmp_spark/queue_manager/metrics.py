@@ -1,0 +1,117 @@
+"""Counters as plain integers, turned into Prometheus' form only when somebody scrapes (INTERFACE.md section 3).
+
+``prometheus_client``'s own counters take a lock and cost microseconds; the accepting path adds to a dict.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+LABELS_MAX = 1_000
+"""Different label values of one counter: what a stranger can vary must not fill memory. Further ones count as ``other``."""
+
+BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""Upper bounds. The promises to watch are 1 ms (one connection) and 20 ms (p99 at 32)."""
+
+
+class Histogram:
+    """Observations in seconds, counted in :data:`BUCKETS_SECONDS`."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_SECONDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BUCKETS_SECONDS, seconds)] += 1
+        self.total += seconds
+
+    def family(self, name: str, text: str) -> HistogramMetricFamily:
+        """For a scrape: cumulative buckets."""
+        buckets: list[tuple[str, float]] = []
+        count = 0
+        for bound, n in zip((*map(str, BUCKETS_SECONDS), "+Inf"), self.counts, strict=True):
+            count += n
+            buckets.append((bound, count))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.total)
+
+
+class Gauge:
+    """One reading, taken at scrape time: (labels, value) pairs."""
+
+    __slots__ = ("labels", "name", "read", "text")
+
+    def __init__(
+        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+    ) -> None:
+        self.name = name
+        self.text = text
+        self.labels = labels
+        self.read = read
+
+
+class Metrics(Collector):
+    """All metrics of one queue manager."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[tuple[str, str], int] = defaultdict(int)
+        """(queue, transport) → messages answered 200 as new rows."""
+        self.refused: dict[tuple[str, str], int] = defaultdict(int)
+        """(status, reason) → requests."""
+        self.duplicates: dict[tuple[str, str], int] = defaultdict(int)
+        """(queue, kind) → messages answered 200 without a new row."""
+        self.receipts_sent: dict[str, int] = defaultdict(int)
+        self.receipts_blocked = 0
+        self.receipts_dropped = 0
+        self.accept_seconds = Histogram()
+        self.sync_seconds = Histogram()
+        self.gauges: list[Gauge] = []
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def refuse(self, status: int, reason: str) -> None:
+        """Count a refusal."""
+        key = (str(status), reason)
+        if key not in self.refused and len(self.refused) >= LABELS_MAX:
+            key = (str(status), "other")
+        self.refused[key] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """For ``prometheus_client``."""
+        for name, text, labels, counts in (
+            ("srmp_messages_accepted", "messages answered 200 as new rows", ("queue", "transport"), self.accepted),
+            ("srmp_messages_refused", "requests not answered 200", ("status", "reason"), self.refused),
+            ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
+        ):
+            counter = CounterMetricFamily(name, text, labels=labels)
+            for values, count in counts.items():
+                counter.add_metric(list(values), count)
+            yield counter
+        sent = CounterMetricFamily("srmp_receipts_sent", "receipts that a peer answered 200", labels=("kind",))
+        for kind, count in self.receipts_sent.items():
+            sent.add_metric([kind], count)
+        yield sent
+        yield CounterMetricFamily("srmp_receipts_blocked", "receipts whose URL --allow-url does not allow", value=self.receipts_blocked)
+        yield CounterMetricFamily("srmp_receipts_dropped", "receipts beyond the limit of one host", value=self.receipts_dropped)
+        yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
+        yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
+        for gauge in self.gauges:
+            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for values, value in gauge.read():
+                family.add_metric(list(values), value)
+            yield family
+
+    def text(self) -> bytes:
+        """The whole exposition, in :data:`CONTENT_TYPE`."""
+        return generate_latest(self._registry)

@@ -1,0 +1,75 @@
+"""What the SRMP port answers: whole replies as bytes, built beforehand where they repeat.
+
+[MC-MQSRM] 2.1 knows the status line and nothing more: a reply carries no body. A refusal tells an operator why in the
+header ``Srmp-Reason: code; section``; senders ignore it.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+from srmp_spark import __version__
+
+SERVER = f"srmp-spark/{__version__}"
+
+_PHRASES = {
+    200: "OK",
+    204: "No Content",
+    400: "Bad Request",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    411: "Length Required",
+    413: "Content Too Large",
+    414: "URI Too Long",
+    415: "Unsupported Media Type",
+    417: "Expectation Failed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+"""Every status that can leave the SRMP port."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def _clean(text: str) -> str:
+    """Printable ASCII, so that nothing a message says can end the header."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text)
+
+
+class Replies:
+    """The replies of one endpoint. :meth:`refresh` renews the ``Date`` once a second."""
+
+    __slots__ = ("_date", "ok", "ok_close")
+
+    def __init__(self, utc_seconds: float) -> None:
+        self._date = ""
+        self.ok = b""
+        """The 200 of a connection that stays open. Written by ``SrmpConnection.acknowledge`` and nowhere else."""
+        self.ok_close = b""
+        self.refresh(utc_seconds)
+
+    def refresh(self, utc_seconds: float) -> None:
+        """Set ``Date``; ``utc_seconds`` since 1970."""
+        self._date = formatdate(utc_seconds, usegmt=True)
+        self.ok = self._build(200, "")
+        self.ok_close = self._build(200, "Connection: close\r\n")
+
+    def _build(self, status: int, more: str) -> bytes:
+        length = "" if status == 204 else "Content-Length: 0\r\n"  # RFC 9110 8.6: a 204 must not carry one
+        return f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{length}{more}\r\n".encode("ascii")
+
+    def refusal(self, status: int, reason: str, section: str, *, retry_after: int | None = None, close: bool = False) -> bytes:
+        """Any answer but 200, and the 204 of a probe."""
+        if status == 200:
+            raise AssertionError("a 200 is only ever written for an Ok")
+        more = f"Srmp-Reason: {_clean(reason)}; {_clean(section)}\r\n"
+        if status == 405:
+            more += "Allow: POST\r\n"
+        if retry_after is not None:
+            more += f"Retry-After: {retry_after}\r\n"
+        if close:
+            more += "Connection: close\r\n"
+        return self._build(status, more)

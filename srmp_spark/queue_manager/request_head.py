@@ -1,0 +1,175 @@
+"""The head of an HTTP request, judged before a byte of the body is read (RFC 9112, RFC 9110).
+
+httptools (llhttp, strict) finds what is malformed: both lengths at once, two Content-Lengths, bare LF, folded lines, a
+space before the colon. Those end the connection, as a proxy in front of us may have read them differently. One exception:
+[MC-MQSRM] prints Content-Type folded over two lines, so exactly that header is unfolded and the head read once more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import httptools
+
+from srmp_spark.queue_manager.http_limits import CONTENT_MAX, HEAD_LINES_MAX, HEAD_MAX, TARGET_MAX
+
+_READ = frozenset(
+    (b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe")
+)
+_FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
+_FOLD = re.compile(rb"\r\n[ \t]+")
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+_METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32} ")
+_BEGINNING = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}(?: |$)")
+_HTTP_VERSION = re.compile(rb"[^\r\n]* HTTP/(\d+\.\d+)\r\n")
+_LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
+"""A head shorter than this cannot have too many lines: a line has at least four bytes."""
+
+
+class HeadError(Exception):
+    """A head that is refused: the status, a short code for metrics, and the rule. The connection closes after it."""
+
+    def __init__(self, status: int, reason: str, section: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.section = section
+
+
+class RequestHead:
+    """A head that was read; use :meth:`parse`."""
+
+    __slots__ = ("_parser", "complete", "headers", "keep_alive", "length", "method", "repeated", "target", "version")
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: dict[bytes, bytes] = {}
+        """The few headers that are looked at, names in lower case."""
+        self.repeated: bytes | None = None
+        self.complete = False
+        self.length: int | None = None
+        """Bytes of the body; ``None`` for a chunked one."""
+        self.keep_alive = False
+        self.method = b""
+        self.version = ""
+
+    # httptools calls these three
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request target."""
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        name = name.lower()
+        if name in _READ:
+            if name in self.headers:
+                self.repeated = name
+            self.headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        """The blank line."""
+        parser = self._parser
+        self.complete = True
+        self.method = parser.get_method()
+        self.version = parser.get_http_version()
+        self.keep_alive = parser.should_keep_alive()
+
+    def _feed(self, head: bytes) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        try:
+            self._parser.feed_data(head)
+        finally:
+            del self._parser  # it refers to us: no reference cycle per message
+
+    @classmethod
+    def parse(cls, head: bytes) -> RequestHead:
+        """Read ``head``, blank line included. Raises :class:`HeadError`."""
+        if len(head) > HEAD_MAX:
+            raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")
+        if len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1:
+            raise HeadError(431, "too-many-headers", f"HEAD_LINES_MAX {HEAD_LINES_MAX}")
+        self = cls()
+        try:
+            self._feed(head)
+        except httptools.HttpParserUpgrade:
+            if self.method != b"POST":  # CONNECT
+                raise HeadError(405, "method", "RFC 9110 15.5.6") from None
+            # an offer to change the protocol may be ignored (RFC 9110 7.8)
+        except httptools.HttpParserError as error:
+            self = cls._parse_again(head, self, str(error))
+        self._check()
+        return self
+
+    @classmethod
+    def _parse_again(cls, head: bytes, first: RequestHead, error: str) -> RequestHead:
+        """After a refusal by the parser: unfold a Content-Type, or say which status the refusal has."""
+        unfolded = _FOLDED_CONTENT_TYPE.sub(lambda m: m[1] + _FOLD.sub(b" ", m[2]), head, count=1)
+        if unfolded != head:
+            again = cls()
+            try:
+                again._feed(unfolded)
+            except httptools.HttpParserError:
+                pass  # something else is wrong as well: judged below, on the head as it came
+            else:
+                return again
+        version = _HTTP_VERSION.match(head)
+        if version is not None and version[1] not in (b"1.0", b"1.1"):
+            raise HeadError(505, "http-version", "RFC 9110 15.6.6")
+        if first.complete and b"transfer-encoding" in first.headers:
+            raise HeadError(501, "transfer-encoding", "RFC 9112 6.1")
+        line_end = head.find(b"\r\n")
+        if line_end > TARGET_MAX:
+            raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
+        if version is not None and _METHOD.match(head) and not head.startswith(b"POST "):
+            raise HeadError(405, "method", "RFC 9110 15.5.6")
+        raise HeadError(400, "malformed-http", f"RFC 9112: {error}")
+
+    def _check(self) -> None:
+        headers = self.headers
+        if not self.complete or self.version not in ("1.1", "1.0"):
+            raise HeadError(505, "http-version", "RFC 9110 15.6.6")
+        if self.method != b"POST":
+            raise HeadError(405, "method", "RFC 9110 15.5.6")
+        if len(self.target) > TARGET_MAX:
+            raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
+        if self.repeated is not None:
+            raise HeadError(400, "repeated-header", f"RFC 9112: two {self.repeated.decode('ascii')} headers")
+        if b"host" not in headers and self.version == "1.1":
+            raise HeadError(400, "host-missing", "RFC 9112 3.2")
+        if b"transfer-encoding" in headers:
+            if headers[b"transfer-encoding"].lower() != b"chunked" or self.version == "1.0":
+                raise HeadError(501, "transfer-encoding", "RFC 9112 6.1")
+        elif b"content-length" in headers:
+            self.length = int(headers[b"content-length"])
+            if self.length > CONTENT_MAX:
+                raise HeadError(413, "content-too-large", f"CONTENT_MAX {CONTENT_MAX}")
+        else:
+            raise HeadError(411, "length-missing", "RFC 9110 15.5.12")
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise HeadError(415, "content-encoding", "[MC-MQSRM] 2.2")
+        if headers.get(b"expect", b"100-continue").lower() != b"100-continue":
+            raise HeadError(417, "expectation", "RFC 9110 15.5.18")
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the sender waits for ``100 Continue`` before it sends the body."""
+        return b"expect" in self.headers and self.version == "1.1"
+
+
+def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
+    """What can be said of a head whose blank line has not come yet; its first ``seen`` bytes were looked at before.
+
+    Raises :class:`HeadError`, so that rubbish is not answered with a 408 only after HEAD_SECONDS.
+    """
+    if len(beginning) > HEAD_MAX:
+        raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")
+    if _BEGINNING.match(beginning) is None:
+        raise HeadError(400, "malformed-http", "RFC 9112 3: no request line")
+    if _BARE_LF.search(beginning, max(0, seen - 1)):
+        raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
+    line_end = beginning.find(b"\r\n")
+    if (line_end if line_end >= 0 else len(beginning)) > TARGET_MAX + 64:
+        raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
+    if beginning.count(b"\n") > HEAD_LINES_MAX + 1:
+        raise HeadError(431, "too-many-headers", f"HEAD_LINES_MAX {HEAD_LINES_MAX}")

@@ -1,0 +1,495 @@
+"""The SRMP port: one :class:`asyncio.Protocol` per connection ([MC-MQSRM] 2.1, RFC 9112).
+
+**Theory of operation.** A connection is in one of five states::
+
+    IDLE ──first byte──▶ HEAD ──blank line──▶ BODY ──last byte──▶ WAITING ──answer──▶ IDLE
+      any of them ──refusal, deadline, "Connection: close"──▶ CLOSING
+
+A request that comes in one piece, as a Windows queue manager sends it, goes from IDLE to WAITING in one call, and the very
+``bytes`` object that arrived is what is stored. One request of a connection is in flight at a time: bytes that come while
+it waits are kept and the connection is read no further, so pipelined requests are answered in order.
+
+Deadlines cost nothing per message: one sweep a second looks at all connections. Limits are in :mod:`.http_limits`. Faults
+of a peer are answered and counted, never logged with a traceback. A fault of ours is a 503: the sender tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, cast
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.queue_manager import http_limits as limits
+from srmp_spark.queue_manager.chunked import ChunkedBody
+from srmp_spark.queue_manager.replies import CONTINUE, Replies
+from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
+
+if TYPE_CHECKING:
+    from srmp_spark.srmp.receiver import Ok
+
+log = logging.getLogger(__name__)
+
+RefusalCounter = Callable[[int, str], None]
+
+
+class State(Enum):
+    """Of a connection; the table is in the module's docstring."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+    WAITING = "waiting"
+    CLOSING = "closing"
+
+
+_IDLE, _HEAD, _BODY, _WAITING, _CLOSING = State
+
+
+class Inbox(Protocol):
+    """What the endpoint hands requests to. The answer comes by one of the connection's two methods, at once or later."""
+
+    def check_target(self, target: bytes) -> None:
+        """Raise :class:`RemoteProtocolError` for a request target that can be no queue of ours."""
+
+    def accept(self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int) -> None:
+        """A whole request."""
+
+
+class SrmpConnection(asyncio.Protocol):
+    """One connection of a sender."""
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_chunks",
+        "_endpoint",
+        "_head",
+        "_head_bytes",
+        "_head_length",
+        "_keep_alive",
+        "_lingered",
+        "_missing",
+        "_partial",
+        "_paused",
+        "_since",
+        "_state",
+        "_submitted",
+        "_transport",
+        "_write_paused",
+        "peer",
+        "read_at",
+    )
+
+    def __init__(self, endpoint: SrmpEndpoint) -> None:
+        self._endpoint = endpoint
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)  # set before any other call
+        self.peer = ""
+        """``host:port`` of the sender."""
+        self.read_at = 0.0
+        """When the last byte of the request in flight was read, ``time.perf_counter``."""
+        self._state = _IDLE
+        self._since = endpoint.now
+        self._buffer = bytearray()
+        self._head: RequestHead | None = None
+        self._head_bytes = b""
+        self._head_length = 0
+        self._body: ChunkedBody | None = None
+        self._chunks: list[bytes] = []
+        self._missing = 0
+        self._partial = 0
+        self._submitted = 0
+        self._lingered = 0
+        self._keep_alive = True
+        self._paused = False
+        self._write_paused = False
+
+    def __repr__(self) -> str:
+        return f"<SrmpConnection {self.peer} {self._state.value} buffered={len(self._buffer)} partial={self._partial}>"
+
+    # --- asyncio's side ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A sender connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        name = transport.get_extra_info("peername") or ("", 0)  # None when it has gone again already
+        self.peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        self._endpoint.opened(self)
+        if len(self._endpoint.connections) > self._endpoint.connections_max:
+            self.refuse(503, "too-many-connections", "CONNECTIONS_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+        elif self._endpoint.draining:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        """It went away, or we closed it. A request that waits for its commit is stored all the same."""
+        self._state = _CLOSING
+        self._forget_partial()
+        self._endpoint.closed(self)
+
+    def eof_received(self) -> bool:
+        """The sender will send no more: a whole request is still answered, half of one is not."""
+        if self._state is _WAITING:
+            self._keep_alive = False
+            return True
+        if self._state in (_HEAD, _BODY):
+            self.refuse(408, "half-closed", "RFC 9112 8", close=True)
+        return False
+
+    def pause_writing(self) -> None:
+        """The sender does not read its answers."""
+        self._write_paused = True
+        self._since = self._endpoint.now
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._write_paused = False
+        if self._state is _IDLE and self._buffer:
+            self._pump()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a request."""
+        state = self._state
+        if state is _IDLE and not self._buffer:
+            self._begin(data)
+            if self._buffer:
+                self._pump()
+        elif state is _BODY:
+            self._more_body(data)
+            if self._buffer:
+                self._pump()
+        elif state is _HEAD:
+            seen = len(self._buffer)
+            self._buffer += data
+            if self._buffer.find(b"\r\n\r\n", max(0, seen - 3)) >= 0:
+                self._state = _IDLE
+                self._pump()
+            else:
+                self._unfinished_head(seen)
+        elif state is _CLOSING:
+            self._lingered += len(data)
+            if self._lingered > limits.LINGER_BYTES_MAX:
+                self._transport.abort()
+        else:  # pipelined behind the request in flight
+            self._buffer += data
+            self._pause()
+
+    # --- a request, from its first byte to the inbox ----------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Work through kept bytes until a request is in flight, or more bytes are needed."""
+        while self._buffer and self._state is _IDLE and not self._write_paused:
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            self._begin(data)
+        if self._buffer and (self._state is _WAITING or self._write_paused):
+            self._pause()
+        else:
+            self._resume()
+
+    def _begin(self, data: bytes) -> None:
+        """``data`` starts with the head of a request."""
+        if data[0] == 13:  # empty lines in front of a request are to be ignored (RFC 9112 2.2)
+            data = data.lstrip(b"\r\n")
+            if not data:
+                return
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            self._buffer += data
+            self._state = _HEAD
+            self._since = self._endpoint.now
+            self._unfinished_head(0)
+            return
+        end += 4
+        try:
+            head = RequestHead.parse(data[:end])
+            self._endpoint.inbox.check_target(head.target)
+        except HeadError as error:
+            self.refuse(error.status, error.reason, error.section, close=True)
+            return
+        except RemoteProtocolError as error:
+            self.refuse(error.status_hint, "target", error.section, close=True)
+            return
+        self._keep_alive = head.keep_alive
+        length = head.length
+        if length is None:
+            self._begin_chunked(head, data, end)
+            return
+        missing = end + length - len(data)
+        if missing == 0:
+            self._submit(head, data, end)
+        elif missing < 0:
+            self._buffer += memoryview(data)[missing:]
+            self._submit(head, data[:missing], end)
+        else:
+            self._begin_body(head, end)
+            if self._hold(len(data)):
+                self._chunks.append(data)
+                self._missing = missing
+
+    def _unfinished_head(self, seen: int) -> None:
+        try:
+            check_unfinished(self._buffer, seen)
+        except HeadError as error:
+            self.refuse(error.status, error.reason, error.section, close=True)
+
+    def _begin_body(self, head: RequestHead, head_length: int) -> None:
+        self._state = _BODY
+        self._since = self._endpoint.now
+        self._head = head
+        self._head_length = head_length
+        if head.expects_continue:
+            self._transport.write(CONTINUE)
+
+    def _begin_chunked(self, head: RequestHead, data: bytes, head_length: int) -> None:
+        self._begin_body(head, head_length)
+        self._head_bytes = data[:head_length]
+        self._body = ChunkedBody()
+        if len(data) > head_length:
+            self._more_body(data[head_length:])
+
+    def _more_body(self, data: bytes) -> None:
+        head, head_length = self._head, self._head_length
+        assert head is not None
+        if not self._hold(len(data)):
+            return
+        if self._body is not None:
+            try:
+                rest = self._body.feed(data)
+            except RemoteProtocolError as error:
+                self.refuse(error.status_hint, "chunked", error.section, close=True)
+                return
+            if rest is None:
+                return
+            post = self._head_bytes + self._body.content
+        else:
+            self._chunks.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            post = b"".join(self._chunks)
+            rest = post[self._missing :] if self._missing else b""
+            post = post[: len(post) - len(rest)] if rest else post
+        self._forget_partial()
+        self._buffer += rest
+        self._submit(head, post, head_length)
+
+    def _hold(self, count: int) -> bool:
+        """Count bytes of an unfinished request; False if the endpoint can hold no more."""
+        self._partial += count
+        self._endpoint.partial_bytes += count
+        if self._endpoint.partial_bytes <= limits.PARTIAL_BYTES_MAX:
+            return True
+        self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+        return False
+
+    def _forget_partial(self) -> None:
+        self._endpoint.partial_bytes -= self._partial
+        self._partial = 0
+        self._chunks = []
+        self._body = None
+        self._head = None
+        self._head_bytes = b""
+
+    def _submit(self, head: RequestHead, post: bytes, head_length: int) -> None:
+        endpoint = self._endpoint
+        self._state = _WAITING
+        self.read_at = time.perf_counter()
+        self._submitted = size = len(post)
+        endpoint.submitted_bytes += size
+        if endpoint.submitted_bytes > limits.SUBMITTED_BYTES_HIGH:
+            endpoint.hold_reading()
+        try:
+            endpoint.inbox.accept(self, head, post, head_length)
+        except Exception:  # the last line of defence: our bug must cost neither the message nor the service
+            log.exception("accept.failed peer=%s", self.peer)
+            if self._state is _WAITING:
+                self.refuse(503, "internal", "srmp-spark", limits.RETRY_AFTER_SECONDS)
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, ok: Ok) -> None:  # noqa: ARG002  # the proof: an Ok exists only after the commit (DESIGN.md section 3.1)
+        """The only place that writes a 200."""
+        endpoint = self._endpoint
+        self._answered()
+        if self._state is not _WAITING or self._transport.is_closing():
+            return  # the sender went away; it will send again, and the repeat is answered
+        if self._keep_alive and not endpoint.draining:
+            self._transport.write(endpoint.replies.ok)
+            self._state = _IDLE
+            self._since = endpoint.now
+            if self._buffer:
+                self._pump()
+        else:
+            self._transport.write(endpoint.replies.ok_close)
+            self._linger()
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None, *, close: bool = False) -> None:
+        """Answer anything but 200. Counted; ``close`` ends the connection after it."""
+        endpoint = self._endpoint
+        if status >= 400:
+            endpoint.count_refusal(status, reason)
+        self._answered()
+        self._forget_partial()
+        if self._state is _CLOSING or self._transport.is_closing():
+            return
+        close = close or not self._keep_alive or endpoint.draining
+        self._transport.write(endpoint.replies.refusal(status, reason, section, retry_after=retry_after, close=close))
+        if close:
+            self._linger()
+        else:
+            self._state = _IDLE
+            self._since = endpoint.now
+            if self._buffer:
+                endpoint.loop.call_soon(self._pump)  # not by recursion: a thousand bad requests may stand in the buffer
+
+    def _answered(self) -> None:
+        if self._submitted:
+            self._endpoint.submitted_bytes -= self._submitted
+            self._submitted = 0
+            if self._endpoint.reading_held and self._endpoint.submitted_bytes < limits.SUBMITTED_BYTES_LOW:
+                self._endpoint.release_reading()
+
+    def _linger(self) -> None:
+        """Close for writing, and drop what still comes for a while: a reset would destroy the answer on its way."""
+        self._state = _CLOSING
+        self._since = self._endpoint.now
+        self._lingered = 0
+        self._buffer.clear()
+        self._resume()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def _pause(self) -> None:
+        if not self._paused and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self._transport.is_closing() and not self._endpoint.reading_held:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # --- called by the endpoint -------------------------------------------------------------------------------------------
+
+    def hold_reading(self) -> None:
+        """Back-pressure begins."""
+        self._pause()
+
+    def release_reading(self) -> None:
+        """Back-pressure ends."""
+        if not (self._buffer and self._state is _WAITING):
+            self._resume()
+
+    def sweep(self, now: float) -> None:
+        """Look at the deadline of the present state."""
+        spent = now - self._since
+        state = self._state
+        if self._write_paused and spent > limits.BODY_SECONDS:
+            self._transport.abort()
+        elif state is _IDLE:
+            if spent > limits.IDLE_SECONDS:
+                self._transport.close()
+        elif state is _HEAD:
+            if self._endpoint.reading_held:
+                self._since = now
+            elif spent > limits.HEAD_SECONDS:
+                self.refuse(408, "slow-head", f"HEAD_SECONDS {limits.HEAD_SECONDS:g}", close=True)
+        elif state is _BODY:
+            if self._endpoint.reading_held:
+                self._since = now  # our own back-pressure is no fault of the sender
+            elif spent > limits.BODY_SECONDS and self._partial < spent * limits.BODY_RATE_MIN:
+                self.refuse(408, "slow-body", f"BODY_RATE_MIN {limits.BODY_RATE_MIN}", close=True)
+        elif state is _CLOSING and spent > limits.LINGER_SECONDS:
+            self._transport.abort()
+
+    def drain(self) -> None:
+        """SIGTERM: close if nothing is under way."""
+        if self._state is _IDLE:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End at once."""
+        self._transport.abort()
+
+
+class SrmpEndpoint:
+    """All connections of the SRMP port, their common counters and the sweep."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        count_refusal: RefusalCounter,
+        utc_seconds: Callable[[], float],
+        connections_max: int = limits.CONNECTIONS_MAX,
+    ) -> None:
+        self.inbox = inbox
+        self.count_refusal = count_refusal
+        self.connections_max = connections_max
+        self.connections: set[SrmpConnection] = set()
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time()
+        """Seconds, refreshed by the sweep: exact enough for deadlines of seconds."""
+        self.partial_bytes = 0
+        self.submitted_bytes = 0
+        self.reading_held = False
+        self.draining = False
+        self._utc_seconds = utc_seconds
+        self.replies = Replies(utc_seconds())
+        self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
+        self._empty = asyncio.Event()
+
+    def connection(self) -> SrmpConnection:
+        """The protocol factory for ``create_server``."""
+        return SrmpConnection(self)
+
+    def opened(self, connection: SrmpConnection) -> None:
+        """A connection was made."""
+        self.connections.add(connection)
+        if self.reading_held:
+            connection.hold_reading()
+
+    def closed(self, connection: SrmpConnection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    def hold_reading(self) -> None:
+        """Back-pressure: the journal is behind."""
+        if not self.reading_held:
+            self.reading_held = True
+            for connection in tuple(self.connections):
+                connection.hold_reading()
+
+    def release_reading(self) -> None:
+        """The journal has caught up."""
+        self.reading_held = False
+        for connection in tuple(self.connections):
+            connection.release_reading()
+
+    def _sweep(self) -> None:
+        self.now = self.loop.time()
+        self.replies.refresh(self._utc_seconds())
+        for connection in tuple(self.connections):
+            connection.sweep(self.now)
+        self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
+
+    async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> None:
+        """Finish what was received, answer, close; what is not finished after ``seconds`` is cut off."""
+        self.draining = True
+        self._empty.clear()
+        for connection in tuple(self.connections):
+            connection.drain()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._empty.wait(), seconds)
+            except asyncio.TimeoutError:
+                for connection in tuple(self.connections):
+                    connection.abort()
+        self._sweep_timer.cancel()

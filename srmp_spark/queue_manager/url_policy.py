@@ -1,0 +1,132 @@
+"""Which URLs that arrive in a message may be called (INTERFACE.md section 2, ``--allow-url``). Pure: resolving is the caller's.
+
+A message names where its receipts go, so whoever can post a message can make this machine connect somewhere: to a cloud's
+metadata address, to a service on loopback, to a victim. The rule: a URL is called only if its host resolves to the very
+address the message came from (or is the sender's TLS name), or if the operator's pattern allows it. Loopback and
+link-local addresses need a pattern even then. The address that was judged is the one that is called: no second look-up.
+
+Everything is compared on the parsed parts. Text comparison is what makes ``http://127.0.0.1:9@evil`` work.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import UrlParts, split_url
+
+URL_LENGTH_MAX = 2_048
+"""A longer receipt URL is never called; Windows' own format names end at 255 characters."""
+
+_PATTERN = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^:/\[\]@?#*\s]+)(?::(\d{1,5}|\*))?(/[^?#\s]*)?", re.IGNORECASE)
+_UNSAFE_PATH = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)|%(?:2f|5c|2e|00)", re.IGNORECASE)
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Allowed(NamedTuple):
+    """Call ``address``, and no other."""
+
+    address: str
+
+
+class Blocked(NamedTuple):
+    """Do not call; ``reason`` is for people, ``pattern`` the ``--allow-url`` that would allow it (empty: nothing would)."""
+
+    host: str
+    reason: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPattern:
+    """``SCHEME://HOST[:PORT|:*][/PATH*]``."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int | None
+    """``None``: every port."""
+    path: str
+    """Lower case; ends in ``*`` for a prefix; ``/*`` allows every path."""
+
+    @classmethod
+    def parse(cls, text: str) -> UrlPattern:
+        """Raises :class:`ConfigurationError` for anything that is not a pattern."""
+        match = _PATTERN.fullmatch(text.strip())
+        if match is None or "*" in (match[4] or "")[:-1] or _UNSAFE_PATH.search(match[4] or ""):
+            raise ConfigurationError(
+                f"not an --allow-url pattern: {text!r} (expected SCHEME://HOST[:PORT|:*][/PATH*], like http://orders.example:8080/msmq/*)"
+            )
+        scheme: Literal["http", "https"] = "https" if match[1].lower() == "https" else "http"
+        default = 443 if scheme == "https" else 80
+        port = None if match[3] == "*" else int(match[3] or default)
+        if port is not None and not 0 < port < 65536:
+            raise ConfigurationError(f"not a port in --allow-url {text!r}: {port}")
+        return cls(scheme, match[2].strip("[]").lower(), port, (match[4] or "/*").lower())
+
+    def matches(self, url: UrlParts) -> bool:
+        """Whether the pattern allows a URL; the query is not compared."""
+        if (url.scheme, url.host) != (self.scheme, self.host) or self.port not in (None, url.port):
+            return False
+        path = url.path.lower() or "/"
+        return path.startswith(self.path[:-1]) if self.path.endswith("*") else path == self.path
+
+
+def address_of(text: str) -> _Address | None:
+    """An address in one form: IPv6-mapped IPv4 is IPv4, zones are dropped; ``None`` if it is not an address."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def needs_pattern(address: _Address) -> bool:
+    """Addresses that no message may choose: this host, its links (the clouds' metadata services), groups, nothing."""
+    return address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved
+
+
+def split_receipt_url(url: str) -> UrlParts:
+    """:func:`srmp_spark.names.split_url`, and the path holds no dot segment or encoded slash. Raises :class:`ValueError`."""
+    if len(url) > URL_LENGTH_MAX or not url.isprintable() or not url.isascii():
+        raise ValueError("the URL is too long, or holds a character that is not printable ASCII")
+    parts = split_url(url)
+    if _UNSAFE_PATH.search(parts.path):
+        raise ValueError(f"a dot segment or an encoded slash in {url[:150]!r}")
+    return parts
+
+
+class UrlPolicy:
+    """The operator's patterns and the rule for everything else."""
+
+    def __init__(self, patterns: Iterable[UrlPattern]) -> None:
+        self._patterns = tuple(patterns)
+
+    def decide(self, url: UrlParts, resolved: Sequence[str], *, peer: str, tls_name: str | None = None) -> Allowed | Blocked:
+        """Whether ``url`` from a message that came from address ``peer`` may be called.
+
+        ``resolved`` are the addresses of its host, in the resolver's order; ``tls_name`` is the sender's authenticated name.
+        """
+        addresses = [(text, address) for text in resolved if (address := address_of(text)) is not None]
+        if not addresses:
+            return Blocked(url.host, "the host has no address", "")
+        if any(pattern.matches(url) for pattern in self._patterns):
+            return Allowed(addresses[0][0])
+        source = address_of(peer)
+        for text, address in addresses:
+            if needs_pattern(address):
+                continue
+            if address == source or (tls_name is not None and tls_name.lower() == url.host):
+                return Allowed(text)
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        default = url.port == (443 if url.scheme == "https" else 80)
+        pattern = f"{url.scheme}://{host}{'' if default else f':{url.port}'}"
+        if all(needs_pattern(address) for _, address in addresses):
+            return Blocked(url.host, "loopback, link-local and group addresses are called only by pattern", pattern)
+        return Blocked(url.host, f"the host is not the sender ({peer or 'unknown'})", pattern)
