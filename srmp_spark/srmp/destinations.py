@@ -1,0 +1,107 @@
+"""Which queue a message is for ([MC-MQSRM] 3.1.5.1.3): ``<to>`` decides, not the request line.
+
+The text "disregards" what it cannot deliver and answers 400, on which the sender deletes the message. That is right for
+what can never succeed. A name that an operator has merely not configured yet is another matter: ``--unknown-queue retry``
+answers 503.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import ORDER_QUEUE, LocalHosts, parse_queue_url
+from srmp_spark.srmp.effects import Refused
+
+RETRY_AFTER_S = 20
+"""What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
+DESTINATIONS_MAX = 4096
+"""How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
+MULTICAST_PREFIX = "MSMQ:MULTICAST="
+
+_SECTION = "[MC-MQSRM] 3.1.5.1.3"
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueState:
+    """What the engine knows of a queue of ours; the service keeps ``paused``, ``bytes_waiting`` and ``count`` up to date."""
+
+    name: str
+    """Canonical (INTERFACE.md section 1)."""
+    transactional: bool = False
+    end: int = 0
+    """The sequence of the last row accepted; rows count from 1."""
+    multicast: str | None = None
+    """``IP:PORT`` of the multicast address that the queue listens on."""
+    paused: bool = False
+    bytes_waiting: int = 0
+    """Bytes that the ``default`` consumer has not received."""
+    count: int = 0
+    """Messages that the ``default`` consumer has not received."""
+
+
+class Destinations:
+    """The queues by name, and ``<to>`` to queue with a memory."""
+
+    def __init__(self, hosts: LocalHosts, unknown_queue: Literal["reject", "retry"]) -> None:
+        self.queues: dict[str, QueueState] = {ORDER_QUEUE: QueueState(name=ORDER_QUEUE)}
+        self._hosts = hosts
+        self._unknown_status = 400 if unknown_queue == "reject" else 503
+        self._known: dict[str, QueueState | Refused] = {}
+
+    def add(self, queue: QueueState) -> None:
+        """Raises :class:`ConfigurationError` if the name or the multicast address is taken."""
+        known = self.queues.get(queue.name)
+        if known is not None and (queue.name != ORDER_QUEUE or known.end != 0):
+            raise ConfigurationError(f"queue {queue.name} exists already; name it once")
+        if queue.name == ORDER_QUEUE and queue.transactional:
+            raise ConfigurationError(f"{ORDER_QUEUE} takes receipts, which are no stream messages: it cannot be transactional")
+        if queue.multicast is not None and any(queue.multicast == other.multicast for other in self.queues.values()):
+            raise ConfigurationError(f"two queues on multicast address {queue.multicast}: give each its own")
+        self.queues[queue.name] = queue
+        self._known.clear()
+
+    def remove(self, name: str) -> None:
+        """Raises :class:`KeyError` for an unknown queue, :class:`ConfigurationError` for our order queue."""
+        if name == ORDER_QUEUE:
+            raise ConfigurationError(f"{ORDER_QUEUE} always exists: peers send stream receipts there")
+        del self.queues[name]
+        self._known.clear()
+
+    def find(self, destination: str) -> QueueState | Refused:
+        """The queue that ``<to>`` names, or the answer that says why there is none."""
+        found = self._known.get(destination)
+        if found is None:
+            found = self._look_up(destination)
+            if len(self._known) >= DESTINATIONS_MAX:
+                self._known.clear()
+            self._known[destination] = found
+        return found
+
+    def _look_up(self, destination: str) -> QueueState | Refused:
+        if destination[: len(MULTICAST_PREFIX)].upper() == MULTICAST_PREFIX:
+            return self._look_up_multicast(destination[len(MULTICAST_PREFIX) :])
+        try:
+            address = parse_queue_url(destination)
+        except ValueError as error:
+            return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
+        if address.host not in self._hosts:
+            hint = f"if {address.host} is this queue manager, add --host-name {address.host}"
+            return self._unknown("foreign-host", f"<to> is for host {address.host}, which is not this one; {hint}")
+        queue = self.queues.get(address.queue)
+        if queue is None:
+            hint = f"add --queue {address.queue}, or create it with PUT /v1/queues"
+            return self._unknown("unknown-queue", f"there is no queue {address.queue} here; {hint}")
+        return queue
+
+    def _look_up_multicast(self, address: str) -> QueueState | Refused:
+        for queue in self.queues.values():
+            if queue.multicast is not None and queue.multicast == address.strip():
+                return queue
+        hint = f"add --queue NAME:multicast={address}"
+        return Refused(400, "multicast", f"no queue here listens on multicast address {address[:50]}; {hint}", _SECTION)
+
+    def _unknown(self, reason: str, message: str) -> Refused:
+        retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
+        return Refused(self._unknown_status, reason, message, _SECTION, retry_after)

@@ -1,0 +1,163 @@
+"""SRMPState.MessageIdHistoryTable ([MC-MQSRM] 3.1.1.1.5): which message identifiers have been received.
+
+Windows keeps 10,000 identifiers for 30 minutes (appendix A <16>), but its own stream sender repeats a message every six
+hours for as long as it likes (<18>) and a proxy may hold a POST longer still: we keep 30 days. The identifiers of one
+queue manager (its *lineage*) rise by one per message, so they are kept as runs and not one by one.
+
+Nothing is saved here. :meth:`MessageIdHistory.take_changes` says what changed since it was last asked, for the transaction
+that holds the rows: an identifier that is durable before its message turns the sender's retry into a loss.
+
+Expiry never asks the wall clock, which an operator may set years ahead: it would forget everything at once. The caller
+passes a time that started at the newest entry and has since advanced with the monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import NamedTuple
+
+from srmp_spark.srmp.runs import Run, Runs
+
+MESSAGE_ID_HISTORY_DAYS = 30
+"""Far beyond the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>)."""
+MESSAGE_ID_RUNS_MAX = 4_000_000
+"""24 bytes each, so about 100 MB. A sender that shares its numbers among many destinations makes a run per message:
+30 days of one and a half messages a second."""
+MESSAGE_ID_LINEAGES_MAX = 100_000
+"""About 700 bytes each. A peer that invents a source GUID per message reaches this; honest ones have one each."""
+EVICTED_SHARE = 64
+"""A full table loses its oldest 1/64 at once: often enough to stay small, rarely enough to cost nothing per message."""
+EVICTION_SAMPLES = 4096
+"""How many arrival times are compared to find out what "the oldest 1/64" is."""
+
+_DAY = 86_400_000_000
+
+
+class HistoryRun(NamedTuple):
+    """A row of the table ``history``: its key is (``lineage``, ``first``)."""
+
+    lineage: str
+    first: int
+    last: int
+    last_received_at: int
+    """Microseconds since 1970, UTC."""
+
+
+class HistoryChanges(NamedTuple):
+    """What a transaction must do to the table ``history``: delete the keys, then insert or replace the rows."""
+
+    upserts: list[HistoryRun]
+    deletes: list[tuple[str, int]]
+
+
+class _Lineage(Runs):
+    """The runs of one source queue manager, and the keys that changed since they were saved."""
+
+    __slots__ = ("touched",)
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        super().__init__(runs)
+        self.touched: set[int] | None = None
+
+
+class MessageIdHistory:
+    """The identifiers received, and what of them is not saved yet."""
+
+    def __init__(self) -> None:
+        self._lineages: dict[str, _Lineage] = {}
+        self._dirty: dict[str, _Lineage] = {}
+        self._runs = 0
+        self.evicted_count = 0
+        """Runs forgotten before their time because a limit was reached; anything but 0 is worth an alarm."""
+
+    @classmethod
+    def load(cls, rows: Iterable[HistoryRun]) -> MessageIdHistory:
+        """The history as it was saved."""
+        by_lineage: dict[str, list[Run]] = {}
+        for lineage, first, last, at in rows:
+            by_lineage.setdefault(lineage, []).append(Run(first, last, at))
+        history = cls()
+        for lineage, runs in by_lineage.items():
+            history._lineages[lineage] = _Lineage(runs)
+            history._runs += len(history._lineages[lineage])
+        return history
+
+    def seen(self, lineage: str, uniquifier: int) -> bool:
+        """Whether this identifier was received before ([MC-MQSRM] 3.1.5.1.11)."""
+        runs = self._lineages.get(lineage)
+        return runs is not None and uniquifier in runs
+
+    def add(self, lineage: str, uniquifier: int, at: int) -> None:
+        """Remember an identifier received at ``at`` (microseconds)."""
+        runs = self._lineages.get(lineage)
+        if runs is None:
+            # One that was just forgotten still has keys to delete: go on with it, or they would stay in the table.
+            runs = self._lineages[lineage] = self._dirty[lineage] if lineage in self._dirty else _Lineage()
+        before = len(runs)
+        first, vanished = runs.add(uniquifier, at)
+        touched = runs.touched
+        if touched is None:
+            touched = runs.touched = set()
+            self._dirty[lineage] = runs
+        touched.add(first)
+        if vanished is not None:
+            touched.add(vanished)
+        self._runs += len(runs) - before
+        if self._runs > MESSAGE_ID_RUNS_MAX or len(self._lineages) > MESSAGE_ID_LINEAGES_MAX:
+            self._make_room()
+
+    def expire(self, now: int) -> None:
+        """Forget what arrived more than :data:`MESSAGE_ID_HISTORY_DAYS` before ``now`` (microseconds)."""
+        self._trim(now - MESSAGE_ID_HISTORY_DAYS * _DAY)
+
+    def _make_room(self) -> None:
+        every_at = chain.from_iterable(runs.ats for runs in self._lineages.values())
+        sample = sorted(islice(every_at, 0, None, max(1, self._runs // EVICTION_SAMPLES)))
+        before = self._runs
+        self._trim(sample[len(sample) // EVICTED_SHARE] + 1)
+        self.evicted_count += before - self._runs
+
+    def _trim(self, before: int) -> None:
+        for lineage, runs in list(self._lineages.items()):
+            dropped = runs.trim(before)
+            if dropped:
+                self._runs -= len(dropped)
+                if runs.touched is None:
+                    runs.touched = set()
+                runs.touched.update(dropped)
+                self._dirty[lineage] = runs
+                if len(runs) == 0:
+                    del self._lineages[lineage]
+
+    def take_changes(self) -> HistoryChanges:
+        """What changed since the last call."""
+        upserts: list[HistoryRun] = []
+        deletes: list[tuple[str, int]] = []
+        for lineage, runs in self._dirty.items():
+            touched = runs.touched
+            runs.touched = None
+            for first in touched or ():
+                run = runs.at_first(first)
+                if run is None:
+                    deletes.append((lineage, first))
+                else:
+                    upserts.append(HistoryRun(lineage, first, run.last, run.at))
+        self._dirty.clear()
+        return HistoryChanges(upserts, deletes)
+
+    @property
+    def newest(self) -> int | None:
+        """When an identifier arrived last (microseconds), ``None`` for an empty history."""
+        return max((runs.newest for runs in self._lineages.values()), default=None)
+
+    def rows(self) -> list[HistoryRun]:
+        """The whole table."""
+        return [HistoryRun(lineage, *run) for lineage, runs in self._lineages.items() for run in runs]
+
+    def __len__(self) -> int:
+        """The number of runs."""
+        return self._runs
+
+    def __repr__(self) -> str:
+        return f"<MessageIdHistory lineages={len(self._lineages)} runs={self._runs} evicted={self.evicted_count}>"

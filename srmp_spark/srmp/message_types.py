@@ -1,0 +1,66 @@
+"""Which kind of message it is ([MC-MQSRM] 3.1.5.1.5), as one table.
+
+"Any message that does not match one of the types defined below MUST be ignored." We do not ignore: what is ignored is
+answered 200 and then gone, and MSMQ has more classes than the table names. A message of another type is
+:attr:`MessageType.OTHER`: it becomes a row like any, and asks nothing of us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from srmp_spark.message import (
+    CLASS_ACK_REACH_QUEUE,
+    CLASS_ACK_RECEIVE,
+    CLASS_NACK_DELETED,
+    CLASS_NACK_Q_DELETED,
+    CLASS_NACK_Q_PURGED,
+    CLASS_NACK_RECEIVE_TIMEOUT,
+    CLASS_NORMAL,
+    CLASS_ORDER_ACK,
+    Message,
+)
+
+ORDERING_ACK_ACTION = "MSMQ:QM Ordering Ack"
+"""The ``<action>`` of stream receipts and final stream receipts."""
+
+
+class MessageType(Enum):
+    """The types of [MC-MQSRM] 3.1.5.1.5, and the rest."""
+
+    USER = auto()
+    DELIVERY_RECEIPT = auto()
+    STREAM_RECEIPT = auto()
+    FINAL_STREAM_RECEIPT = auto()
+    COMMITMENT_RECEIPT = auto()
+    OTHER = auto()
+
+
+_NEGATIVE = (CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT)
+
+TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
+    # (receipt element, <decision>, <Class>)
+    (None, None, CLASS_NORMAL): MessageType.USER,
+    ("delivery", None, CLASS_ACK_REACH_QUEUE): MessageType.DELIVERY_RECEIPT,
+    ("stream", None, CLASS_ORDER_ACK): MessageType.STREAM_RECEIPT,
+    ("final_stream", "positive", CLASS_ACK_RECEIVE): MessageType.FINAL_STREAM_RECEIPT,
+    **{("final_stream", "negative", number): MessageType.FINAL_STREAM_RECEIPT for number in _NEGATIVE},
+    ("commitment", "positive", CLASS_ACK_RECEIVE): MessageType.COMMITMENT_RECEIPT,
+    **{("commitment", "negative", number): MessageType.COMMITMENT_RECEIPT for number in _NEGATIVE},
+}
+
+_NEEDS_ORDERING_ACK_ACTION = (MessageType.STREAM_RECEIPT, MessageType.FINAL_STREAM_RECEIPT)
+
+
+def message_type(message: Message) -> MessageType:
+    """The type of ``message`` by its elements, its class and, for receipts about streams, its action."""
+    receipt = message.receipt
+    if receipt is None:
+        key: tuple[str | None, str | None, int] = (None, None, message.message_class)
+    else:
+        key = (receipt.kind, receipt.decision, message.message_class)
+    found = TYPES.get(key, MessageType.OTHER)
+    if found in _NEEDS_ORDERING_ACK_ACTION and message.action != ORDERING_ACK_ACTION:
+        return MessageType.OTHER
+    return found

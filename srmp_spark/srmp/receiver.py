@@ -1,0 +1,310 @@
+"""The receiving half of the protocol ([MC-MQSRM] 3.1.5.1), without any I/O: messages and ``now`` in, effects out.
+
+Theory of operation. :meth:`Receiver.receive` decides about one message and changes the state in memory at once, so that
+the next message is judged by it; it never waits for a disk. The caller gathers what it returns, stores the rows of all
+``Accepted`` together with :meth:`Receiver.changes` in *one* transaction, syncs, and hands the gathered ones back to
+:meth:`Receiver.committed` with the store's proof. Only there an ``Ok`` is born, only there a stream may be acknowledged.
+
+Memory runs ahead of the disk by one group commit and is never rolled back: when a commit fails the process ends and a new
+one starts from what the disk holds (after a failed fsync nothing else is sound). So a ``Repeated`` may repeat something that
+is not durable yet. It rides the same road: handed in behind its original, it comes out with it or after it, never before.
+
+Time is ``now``, monotonic seconds, for every decision; ``Arrival.at`` is only written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
+from srmp_spark.names import NULL_GUID, LocalHosts
+from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, QueueState
+from srmp_spark.srmp.effects import (
+    Accepted,
+    Changes,
+    Committed,
+    Ok,
+    OwedReceipt,
+    Pending,
+    Refused,
+    Repeated,
+    RepeatKind,
+    SendStreamReceipt,
+    StreamMark,
+    StreamReceiptGivenUp,
+)
+from srmp_spark.srmp.history import MessageIdHistory
+from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+
+RETRANSMISSION_TIMEOUT_S = 20.0
+"""SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
+HISTORY_EXPIRY_INTERVAL_S = 3600.0
+"""How often old identifiers are looked for: a pass costs milliseconds and there are 30 days."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverSettings:
+    """What an operator may choose."""
+
+    unknown_queue: Literal["reject", "retry"] = "reject"
+    """A queue or host that is not ours: 400, on which the sender deletes the message, or 503."""
+    expired: Literal["keep", "refuse"] = "keep"
+    """2.2.5.1.1 discards a message that is too late, 3.1.5.1.4 does not check: keep it and mark the row, or answer 400."""
+    queue_quota_bytes: int | None = None
+    """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
+    retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
+    """Seconds until a stream receipt that could not be delivered is sent again."""
+
+
+class Receiver:
+    """One queue manager's receiving engine."""
+
+    def __init__(
+        self, identity: str, hosts: LocalHosts, history: MessageIdHistory, streams: IncomingStreams, settings: ReceiverSettings
+    ) -> None:
+        self.identity = identity
+        """QueueManager.Identifier: our GUID."""
+        self.history = history
+        self.streams = streams
+        self.settings = settings
+        self._destinations = Destinations(hosts, settings.unknown_queue)
+        self._generation = 0
+        self._open = False
+        self._position = -1
+        self._epoch: float | None = None
+        self._epoch_at = 0
+        self._expiry_due = 0.0
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> dict[str, QueueState]:
+        """The queues by canonical name; change the collection through :meth:`add_queue` and :meth:`remove_queue`."""
+        return self._destinations.queues
+
+    def add_queue(self, name: str, transactional: bool = False, end: int = 0, *, multicast: str | None = None,
+                  paused: bool = False, bytes_waiting: int = 0, count: int = 0) -> QueueState:  # fmt: skip
+        """Make a queue known; ``end`` is the sequence of its last stored row.
+
+        Our order queue is there from the start and may be added once, before its first message, to say where its sequence
+        stands. Raises :class:`~srmp_spark.errors.ConfigurationError` if the name or the multicast address is taken.
+        """
+        queue = QueueState(name=name, transactional=transactional, end=end, multicast=multicast, paused=paused,
+                           bytes_waiting=bytes_waiting, count=count)  # fmt: skip
+        self._destinations.add(queue)
+        return queue
+
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue and its streams. The identifiers stay known: a repeat must not begin a new queue of that name."""
+        self._destinations.remove(name)
+        for stream in [stream for stream in self.streams if stream.queue == name]:
+            self.streams.drop(name, stream.guid)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
+        """Decide about a decoded message ([MC-MQSRM] 3.1.5.1.3 to 3.1.5.1.12).
+
+        A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls.
+        """
+        queue = self._destinations.find(message.destination)
+        if isinstance(queue, Refused):
+            return queue
+        position = message.stream
+        if queue.transactional is (position is None):
+            return self._wrong_kind(queue)
+        if queue.paused:
+            return Refused(503, "paused", f"queue {queue.name} is paused; resume it", "[MC-MQSRM] 3.1.7.4", RETRY_AFTER_S)
+        if position is not None:
+            return self._receive_stream_message(queue, message, position, arrival, now)
+        lineage, uniquifier = message.lineage, message.uniquifier
+        has_identity = lineage != NULL_GUID or uniquifier != 1
+        if has_identity and self.history.seen(lineage, uniquifier):
+            return Repeated(queue.name, "identifier", None, self._generation + self._open)
+        refused = self._not_now(queue, message, arrival)
+        if refused is not None:
+            return refused
+        if has_identity:
+            self.history.add(lineage, uniquifier, self._received_at(arrival, now))
+        return self._insert(queue, message, arrival, None)
+
+    def _receive_stream_message(
+        self, queue: QueueState, message: Message, position: StreamPosition, arrival: Arrival, now: float
+    ) -> Refused | Pending:
+        """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
+        stream = self.streams.get(queue.name, position.id.guid)
+        begins = position.start and position.current == 1
+        if stream is None:
+            if not begins:  # nothing to count it in: a table of streams that never began could be filled by anybody
+                return Repeated(queue.name, "gap", None, self._generation + self._open)
+            if len(self.streams) >= STREAMS_MAX:
+                text = f"STREAMS_MAX is {STREAMS_MAX}; drop old ones with srmp-spark streams drop"
+                return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
+            stream = self.streams.stream_class.started(queue.name, position)
+        else:
+            kind = stream.refuses(position, arrival.sender_name)
+            if kind is not None:
+                return self._repeat_in_stream(stream, position, kind)
+        if begins and not position.send_receipts_to:
+            return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
+        refused = self._not_now(queue, message, arrival)
+        if refused is not None:
+            return refused
+        stream.accept(message, position, arrival)
+        self.streams.put(stream)
+        mark = StreamMark(stream, position.id.ordinal, position.current)
+        lineage, uniquifier = message.lineage, message.uniquifier
+        if lineage != NULL_GUID or uniquifier != 1:
+            if self.history.seen(lineage, uniquifier):
+                # The same message at another place: a sender gave up a stream and began the next with what was left of it.
+                # The position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), the row is there already.
+                self._open = True
+                return Repeated(queue.name, "identifier", mark, self._generation + 1)
+            self.history.add(lineage, uniquifier, self._received_at(arrival, now))
+        return self._insert(queue, message, arrival, mark)
+
+    def _repeat_in_stream(self, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
+        mark = None
+        if kind != "stale":
+            stream.reject(position, kind)
+            self.streams.put(stream)
+        if kind == "position":
+            mark = StreamMark(stream, stream.ordinal, 0)
+        return Repeated(stream.queue, kind, mark, self._generation + self._open)
+
+    def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
+        """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
+        settings = self.settings
+        if settings.expired == "refuse":
+            expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+            if expires_at is not None and expires_at < arrival.at:
+                return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
+        if settings.queue_quota_bytes is not None and queue.bytes_waiting >= settings.queue_quota_bytes:
+            # 3.1.5.1.12 disregards the message, which loses it; the sender keeps what is answered 5xx.
+            hint = "receive from it or raise --queue-quota-bytes"
+            return Refused(503, "quota", f"queue {queue.name} is full; {hint}", "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
+        return None
+
+    def _insert(self, queue: QueueState, message: Message, arrival: Arrival, mark: StreamMark | None) -> Accepted:
+        """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2."""
+        queue.end = sequence = queue.end + 1
+        self._open = True
+        owed: tuple[OwedReceipt, ...] = ()
+        # A receipt never asks for a receipt: two queue managers would go on writing to each other.
+        if message.delivery_receipt_to is not None and message.receipt is None and message.message_class == CLASS_NORMAL:
+            owed = (
+                OwedReceipt("delivery", message.delivery_receipt_to, queue.name, message.lineage, message.uniquifier,
+                            arrival.at, message.action, arrival.peer),
+            )  # fmt: skip
+        return Accepted(queue.name, sequence, owed, mark, self._generation + 1)
+
+    @staticmethod
+    def _wrong_kind(queue: QueueState) -> Refused:
+        section = "[MC-MQSRM] 3.1.5.1.3"
+        if queue.transactional:
+            return Refused(400, "transactional-queue", f"{queue.name} is transactional and takes only stream messages", section)
+        return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
+
+    def _received_at(self, arrival: Arrival, now: float) -> int:
+        """The arrival time, or more if the wall clock was set back: a new identifier must not look old."""
+        return max(arrival.at, self._history_now(arrival.at, now))
+
+    def _history_now(self, at: int, now: float) -> int:
+        """The time by which identifiers expire: begins at the newest known one, then goes on with the monotonic clock."""
+        if self._epoch is None:
+            newest = self.history.newest
+            self._epoch = now
+            self._epoch_at = at if newest is None else min(at, newest)
+            self._expiry_due = now + HISTORY_EXPIRY_INTERVAL_S
+        elapsed = now - self._epoch
+        if now >= self._expiry_due:
+            self._expiry_due = now + HISTORY_EXPIRY_INTERVAL_S
+            self.history.expire(self._epoch_at + int(elapsed * 1_000_000))
+        return self._epoch_at + int(elapsed * 1_000_000)
+
+    # --- commit -------------------------------------------------------------------------------------------------------
+
+    def changes(self) -> Changes:
+        """What changed in streams and history since the last call, to be written together with the rows accepted since then."""
+        self._generation += 1
+        self._open = False
+        streams, dropped = self.streams.take_changes()
+        return Changes(streams, self.history.take_changes(), dropped, self._generation)
+
+    def committed(self, pendings: Sequence[Pending], proof: Committed, now: float) -> list[Ok]:
+        """The store has synced: what may be answered 200, in the order given; starts the timers of stream receipts.
+
+        Raises :class:`LocalProtocolError` for anything but the store's proof, for a proof older than the last, and for a
+        message whose changes were not yet asked for and so cannot be in that commit.
+        """
+        if type(proof) is not Committed or proof.position < self._position:
+            raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
+        self._position = proof.position
+        streams = self.streams
+        answers = []
+        for pending in pendings:
+            if pending.generation > self._generation:
+                raise LocalProtocolError(f"{pending!r} is newer than the changes that were committed ({self._generation})")
+            mark = pending.mark
+            if mark is not None:
+                mark.stream.stored(mark.ordinal, mark.position, now)
+                streams.arm(mark.stream)
+            answers.append(Ok(pending, proof))
+        return answers
+
+    # --- stream receipts ------------------------------------------------------------------------------------------------
+
+    def next_timer(self) -> float | None:
+        """When to call :meth:`due` next, on the monotonic clock; ``None``: nothing is owed."""
+        return self.streams.next_timer()
+
+    def due(self, now: float) -> list[SendStreamReceipt]:
+        """The stream receipts to send now, at most one for each stream until its delivery or failure is reported."""
+        return self.streams.due(now)
+
+    def receipt_delivered(self, queue: str, guid: str, stream_id: StreamId, last_ordinal: int, now: float) -> None:
+        """The peer answered 200 to a stream receipt."""
+        stream = self.streams.get(queue, guid)
+        if stream is None or not stream.receipt_on_its_way:
+            return  # the stream was dropped, perhaps begun anew, while its receipt was under way
+        if stream.receipt_delivered(stream_id, last_ordinal):
+            self.streams.put(stream)
+        self.streams.arm(stream)
+
+    def receipt_failed(self, queue: str, guid: str, now: float, permanent: bool) -> StreamReceiptGivenUp | None:
+        """A stream receipt was not delivered. It is owed again after RetransmissionTimeout.
+
+        When the peer's answer was 400 (``permanent``), not before the stream's next message: warn of the value returned.
+        """
+        stream = self.streams.get(queue, guid)
+        if stream is None or not stream.receipt_on_its_way:
+            return None
+        stream.receipt_failed(now, self.settings.retransmission_timeout, permanent)
+        self.streams.arm(stream)
+        if permanent:
+            return StreamReceiptGivenUp(queue, stream.id, stream.send_receipts_to, stream.committed)
+        return None
+
+    # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
+
+    def accept_gap(self, queue: str, guid: str) -> bool:
+        """Give up the positions missing from a stream: its next message is taken whatever came before. Whether it exists."""
+        stream = self.streams.get(queue, guid)
+        if stream is None:
+            return False
+        stream.gap_accepted = True
+        return True
+
+    def drop_stream(self, queue: str, guid: str) -> bool:
+        """Forget a stream, so that the sender's next ``<start>`` begins it whatever its ordinal. Whether it existed."""
+        return self.streams.drop(queue, guid)
+
+    def __repr__(self) -> str:
+        timer = self.next_timer()
+        return (
+            f"<Receiver {self.identity} queues={len(self.queues)} streams={len(self.streams)} history={len(self.history)} "
+            f"changes={self._generation} timer={timer if timer is None else format(timer, '.3f')}>"
+        )
