@@ -185,27 +185,22 @@ class Publisher:
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
         """All new rows, in chunks; one chunk may hold the ends of many queues."""
-        chunk: list[pa.Table] = []
-        positions: dict[tuple[str, str], int] = {}
-        rows = size = 0
+        chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
         for span in snapshot.ranges:
             after = inbox.published(span.epoch, span.queue)
             if after >= span.end:
                 continue
             if span.first > after + 1:
                 _log.warning("delta.gap queue=%s: %d to %d left the log unpublished", span.queue, after + 1, span.first - 1)
+            key = span.epoch, span.queue
             for table in self._pieces(source, span, after, snapshot.position):
-                chunk.append(table)
-                rows += table.num_rows
-                size += table.nbytes
-                positions[span.epoch, span.queue] = table["sequence"][-1].as_py()
-                if rows >= self._chunk_rows or size >= self._chunk_bytes:
-                    inbox.append(iter(chunk), positions)
-                    chunk, positions, rows, size = [], {}, 0, 0
-            if (span.epoch, span.queue) in positions:
-                positions[span.epoch, span.queue] = span.end  # what follows the last row is purged
-        if chunk:
-            inbox.append(iter(chunk), positions)
+                if not chunk.has_room(table):
+                    inbox.append(iter(chunk.tables), chunk.positions)
+                    chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
+                chunk.add(table, key)
+            if key in chunk.positions:
+                chunk.positions[key] = span.end  # what follows the last row is purged
+        inbox.append(iter(chunk.tables), chunk.positions)
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""
@@ -229,13 +224,35 @@ class Publisher:
         self._digests[name] = digest
 
 
+class _Chunk:
+    """The rows of the next commit, and how far each queue has come with them."""
+
+    def __init__(self, rows_max: int, bytes_max: int) -> None:
+        self.tables: list[pa.Table] = []
+        self.positions: dict[tuple[str, str], int] = {}
+        self._rows = rows_max
+        self._bytes = bytes_max
+
+    def has_room(self, table: pa.Table) -> bool:
+        """A chunk takes at least one piece; pieces are cut to the limits beforehand."""
+        return not self.tables or (table.num_rows <= self._rows and table.nbytes <= self._bytes)
+
+    def add(self, table: pa.Table, key: tuple[str, str]) -> None:
+        """Take the next piece of queue ``key``."""
+        self.tables.append(table)
+        self.positions[key] = table["sequence"][-1].as_py()
+        self._rows -= table.num_rows
+        self._bytes -= table.nbytes
+
+
 def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
     for epoch, queue, _, end in snapshot.ranges:
         published = inbox.published(epoch, queue)
         if published > end:
             raise StoreDamagedError(
                 f"the table {uri}/inbox holds sequence {published} of queue {queue} in epoch {epoch}, the data directory "
-                f"ends at {end}: it is an older copy. Stop the queue manager, put the newer data directory back, or start with an empty one"
+                f"ends at {end}: it is an older copy. Stop the queue manager and put the newer data directory back, "
+                "or start with an empty one"
             )
 
 

@@ -1,0 +1,80 @@
+"""delta-spark reads and streams the state tables while the publisher writes them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from delta_state_kit import MemoryLog, State
+from pyspark.sql import SparkSession
+
+from srmp_spark.store import delta_table
+from srmp_spark.store.delta_source import HistoryRow
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from delta import configure_spark_with_delta_pip
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    )
+    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    yield session
+    session.stop()
+
+
+def test_delta_spark_reads_every_row_and_type(spark: SparkSession, state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 50)
+    log.history[:] = [HistoryRow(log.guid, 1, 50, 1_795_000_000_000_000)]
+    state.publisher(log).publish_once()
+    rows = spark.read.format("delta").load(str(state.folder / "inbox"))
+    assert rows.count() == 50
+    assert dict(rows.dtypes)["lookup_id"] == "decimal(20,0)"
+    assert dict(rows.dtypes)["arrived_at"] == "timestamp"
+    found = {(r["epoch"], r["queue"], r["sequence"], bytes(r["body"])) for r in rows.collect()}
+    assert found == set(log.expected())
+    # data skipping by the statistics that the publisher wrote itself
+    assert rows.where("sequence = 50 AND arrived_at >= timestamp'2026-01-01'").count() == 1
+    history = spark.read.format("delta").load(str(state.folder / "message_id_history")).collect()
+    assert [(r["uniquifier_first"], r["uniquifier_last"]) for r in history] == [(1, 50)]
+
+
+def test_delta_spark_streams_the_inbox_once_through_compaction_and_checkpoints(
+    spark: SparkSession, state: State, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_table, "COMPACT_FILES_MIN", 3)
+    monkeypatch.setattr(delta_table, "CHECKPOINT_COMMITS", 4)
+    publisher = state.publisher(log)
+    log.put("private$/orders", 5)
+    publisher.publish_once()
+    for _ in range(3):
+        query = (
+            spark.readStream.format("delta").load(str(state.folder / "inbox")).writeStream.format("delta")
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(str(tmp_path / "copy"))
+        )  # fmt: skip
+        for _ in range(4):
+            log.put("private$/orders", 5)
+            publisher.publish_once()
+        query.awaitTermination()
+    spark.readStream.format("delta").load(str(state.folder / "inbox")).writeStream.format("delta").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    ).trigger(availableNow=True).start(str(tmp_path / "copy")).awaitTermination()
+    copy = spark.read.format("delta").load(str(tmp_path / "copy"))
+    sequences = sorted(row["sequence"] for row in copy.select("sequence").collect())
+    assert sequences == list(range(1, 66))

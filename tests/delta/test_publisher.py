@@ -1,0 +1,260 @@
+"""docs/GUARANTEES.md, "Delta holds every accepted message once": what one publisher writes, and when it says so."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from delta_state_kit import EPOCH, GUID, MemoryLog, State
+from deltalake import DeltaTable
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.rows.columns import NAMES
+from srmp_spark.store import delta_table
+from srmp_spark.store.delta import _stamp
+from srmp_spark.store.delta_source import HistoryRow, StreamRow
+
+STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
+                   1_795_000_000_000_000, 1_795_000_000_000_001)  # fmt: skip
+
+
+def test_every_row_lands_once_and_the_report_names_the_last_sequences(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 10)
+    log.put("audit", 5)
+    report = state.publisher(log).publish_once()
+    assert report["event"] == "published"
+    assert report["position"] == 2
+    assert report["sequences"] == {EPOCH: {"private$/orders": 10, "audit": 5}}
+    assert json.loads(json.dumps(report)) == report
+    assert state.landed() == log.expected()
+
+
+def test_a_second_cycle_adds_only_what_is_new(state: State, log: MemoryLog) -> None:
+    publisher = state.publisher(log)
+    for _ in range(4):
+        log.put("private$/orders", 3)
+        publisher.publish_once()
+    assert state.landed() == log.expected()
+    assert state.table().version() == 4, "one commit a cycle after the creation"
+
+
+def test_an_idle_queue_manager_commits_nothing(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 3)
+    log.history.append(HistoryRow(GUID, 1, 3, 1))
+    publisher = state.publisher(log)
+    publisher.publish_once()
+    before = {name: state.table(name).version() for name in ("inbox", "message_id_history", "incoming_streams")}
+    publisher.publish_once()
+    assert before == {name: state.table(name).version() for name in before}
+
+
+def test_inbox_has_the_columns_of_the_source_and_two_of_its_own(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 1)
+    state.publisher(log).publish_once()
+    table = state.table()
+    assert [field.name for field in table.schema().fields] == [*NAMES, "position", "written_at"]
+    assert table.metadata().partition_columns == ["queue_manager"]
+    assert table.metadata().configuration["srmp.format"] == "1"
+    row = state.read()[0]
+    assert (row["queue_manager"], row["position"], row["label"]) == (GUID, 1, "a label")
+    assert row["written_at"].tzinfo is not None
+
+
+def test_a_large_backlog_goes_in_bounded_chunks(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 2500)
+    log.put("audit", 700, size=100)
+    state.publisher(log, chunk_rows=1000).publish_once()
+    assert state.landed() == log.expected()
+    assert max(state.table().get_add_actions(flatten=True)["num_records"].to_pylist()) <= 1000
+
+
+def test_a_batch_above_the_byte_limit_is_cut(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 100, size=10_000)
+    state.publisher(log, chunk_bytes=200_000).publish_once()
+    assert state.landed() == log.expected()
+    assert max(state.table().get_add_actions(flatten=True)["num_records"].to_pylist()) <= 20
+
+
+def test_a_new_publisher_goes_on_where_the_table_is_and_not_where_it_was_told(state: State, log: MemoryLog) -> None:
+    for _ in range(3):
+        log.put("private$/orders", 4)
+        state.publisher(log).publish_once()
+    assert state.landed() == log.expected()
+
+
+def test_a_fresh_data_directory_reads_the_positions_from_the_table(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 4)
+    state.publisher(log).publish_once()
+    for path in sorted((state.data_dir / "delta").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    log.put("private$/orders", 4)
+    state.publisher(log).publish_once()
+    assert state.landed() == log.expected()
+
+
+def test_two_publishers_of_one_queue_manager_never_double_a_row(state: State, log: MemoryLog) -> None:
+    """A reader process that lingers while the next one has started: one wins each position."""
+    old, new = state.publisher(log), state.publisher(log)
+    log.put("private$/orders", 5)
+    old.publish_once()
+    new.publish_once()
+    log.put("private$/orders", 5)
+    opened = [publisher._tables["inbox"] for publisher in (old, new)]
+    rows = _stamp(next(log.batches(EPOCH, "private$/orders", 5, 10)), log.snapshot().position)
+    opened[0].append(iter([rows]), {(EPOCH, "private$/orders"): 10})
+    with pytest.raises(delta_table.PublishConflictError):
+        opened[1].append(iter([rows]), {(EPOCH, "private$/orders"): 10})
+    new.publish_once()
+    assert state.landed() == log.expected()
+
+
+def test_queue_managers_share_a_state_folder(state: State) -> None:
+    logs = [MemoryLog(), MemoryLog("aaaaaaaa-0000-4000-8000-000000000002")]
+    publishers = [state.publisher(log) for log in logs]
+    publishers[1]._data_dir = state.data_dir.parent / "data2"
+    (state.data_dir.parent / "data2").mkdir()
+    for _ in range(3):
+        for log, publisher in zip(logs, publishers, strict=True):
+            log.put("private$/orders", 2)
+            log.streams[:] = [STREAM._replace(sequence_number=log.position)]
+            publisher.publish_once()
+    assert state.landed() == logs[0].expected() + logs[1].expected()
+    streams = {row["queue_manager"]: row["sequence_number"] for row in state.read("incoming_streams")}
+    assert streams == {log.guid: 3 for log in logs}
+
+
+def test_an_older_epoch_is_published_beside_the_current_one(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 3)
+    newer = "22222222-0000-4000-8000-000000000002"
+    log.put("private$/orders", 2, epoch=newer)
+    report = state.publisher(log).publish_once()
+    assert report["sequences"] == {EPOCH: {"private$/orders": 3}, newer: {"private$/orders": 2}}
+    assert state.landed() == log.expected()
+
+
+def test_history_and_streams_are_replaced_only_when_they_change(state: State, log: MemoryLog) -> None:
+    publisher = state.publisher(log)
+    log.put("private$/orders", 1)
+    log.history[:] = [HistoryRow(GUID, 1, 5, 1_795_000_000_000_000)]
+    log.streams[:] = [STREAM]
+    publisher.publish_once()
+    log.history[:] = [HistoryRow(GUID, 1, 9, 1_795_000_000_000_009), HistoryRow(GUID, 12, 12, 1_795_000_000_000_009)]
+    log.position += 1
+    publisher.publish_once()
+    rows = state.read("message_id_history")
+    assert sorted((r["uniquifier_first"], r["uniquifier_last"]) for r in rows) == [(1, 9), (12, 12)]
+    assert {r["position"] for r in rows} == {2}
+    stream = state.read("incoming_streams")
+    assert state.table("incoming_streams").version() == 1
+    assert (stream[0]["stream_id"], stream[0]["sequence_number"], stream[0]["last_acknowledged"]) == (f"uid:{GUID}\\7", 3, 2)
+
+
+def test_what_is_gone_from_the_state_is_gone_from_its_table(state: State, log: MemoryLog) -> None:
+    publisher = state.publisher(log)
+    log.streams[:] = [STREAM]
+    publisher.publish_once()
+    log.streams[:] = []
+    publisher.publish_once()
+    assert state.read("incoming_streams") == []
+
+
+def test_a_restart_does_not_write_unchanged_state_again(state: State, log: MemoryLog) -> None:
+    log.history[:] = [HistoryRow(GUID, 1, 5, 1)]
+    state.publisher(log).publish_once()
+    version = state.table("message_id_history").version()
+    state.publisher(log).publish_once()
+    assert state.table("message_id_history").version() == version
+
+
+def test_a_data_directory_older_than_the_table_is_refused(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 9)
+    state.publisher(log).publish_once()
+    older = MemoryLog()
+    older.put("private$/orders", 4)
+    with pytest.raises(StoreDamagedError, match=r"holds sequence 9 .* ends at 4.*older copy"):
+        state.publisher(older).publish_once()
+
+
+def test_a_table_of_a_newer_format_is_refused(state: State, log: MemoryLog) -> None:
+    schema = pa.schema([("queue_manager", pa.string())])
+    DeltaTable.create(str(state.folder / "inbox"), schema, configuration={"srmp.format": "2"}, raise_if_key_not_exists=False)
+    with pytest.raises(StoreDamagedError, match=r"srmp\.format=2, this version writes 1"):
+        state.publisher(log).publish_once()
+
+
+def test_a_foreign_delta_table_is_never_written_to(state: State, log: MemoryLog) -> None:
+    DeltaTable.create(str(state.folder / "inbox"), pa.schema([("a", pa.string())]))
+    with pytest.raises(StoreDamagedError, match="not one of srmp-spark"):
+        state.publisher(log).publish_once()
+
+
+def test_run_publishes_until_stopped_and_once_more(state: State, log: MemoryLog) -> None:
+    stop, first = threading.Event(), threading.Event()
+    reports: list[dict[str, Any]] = []
+
+    def notify(report: dict[str, Any]) -> None:
+        reports.append(report)
+        first.set()
+
+    log.put("private$/orders", 3)
+    thread = threading.Thread(target=state.publisher(log).run, args=(stop, notify))
+    thread.start()
+    assert first.wait(30)
+    log.put("private$/orders", 3)
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert reports[-1]["sequences"] == {EPOCH: {"private$/orders": 6}}
+    assert state.landed() == log.expected()
+
+
+def test_run_tells_a_failure_and_tries_again(state: State, log: MemoryLog) -> None:
+    stop = threading.Event()
+    reports: list[dict[str, Any]] = []
+    log.put("private$/orders", 3)
+    good, failures = log.batches, [OSError("the store is away")]
+
+    def batches(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return good(*args)
+
+    log.batches = batches  # type: ignore[method-assign]
+
+    def notify(report: dict[str, Any]) -> None:
+        reports.append(report)
+        if report["event"] == "published":
+            stop.set()
+
+    state.publisher(log).run(stop, notify)
+    assert reports[0] == {"event": "failed", "error": "OSError: the store is away", "fatal": False}
+    assert reports[-1]["event"] == "published"
+    assert state.landed() == log.expected()
+
+
+def test_run_ends_with_a_fatal_report_when_the_table_cannot_be_used(state: State, log: MemoryLog) -> None:
+    DeltaTable.create(str(state.folder / "inbox"), pa.schema([("a", pa.string())]))
+    reports: list[dict[str, Any]] = []
+    state.publisher(log).run(threading.Event(), reports.append)
+    assert [(r["event"], r["fatal"]) for r in reports] == [("failed", True)]
+
+
+def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same code with deltalake's own client below it, here over a file URL: no folder, no shadow."""
+    from srmp_spark.store import delta
+    from srmp_spark.store.delta_files import ObjectStorage
+
+    state.folder.mkdir()
+    monkeypatch.setattr(delta, "storage_of", lambda uri, table, options: ObjectStorage(f"file://{uri}/{table}", options))
+    for name in ("inbox", "message_id_history", "incoming_streams"):
+        (state.folder / name).mkdir()
+    log.put("private$/orders", 10)
+    publisher = state.publisher(log)
+    publisher.publish_once()
+    log.put("private$/orders", 10)
+    publisher.publish_once()
+    assert state.landed() == log.expected()
+    assert not (state.data_dir / "delta").exists()
