@@ -51,6 +51,11 @@ class Entry:
     """A status that made the sender delete it."""
     wants_receipt: bool = False
 
+    @property
+    def id(self) -> str:
+        r"""``{guid}\number``."""
+        return f"{{{self.key[0]}}}\\{self.key[1]}"
+
 
 class Landed(NamedTuple):
     """A row that came out at the other end, as far as the judgement needs it."""
@@ -64,6 +69,16 @@ class Landed(NamedTuple):
     """:func:`digest` of the body."""
     stream_id: str | None
     stream_sequence: int | None
+
+    @property
+    def key(self) -> Key:
+        """The same key as the ledger's."""
+        return self.lineage, self.uniquifier
+
+    @property
+    def id(self) -> str:
+        r"""``{guid}\number``."""
+        return f"{{{self.lineage}}}\\{self.uniquifier}"
 
 
 @dataclass(slots=True)
