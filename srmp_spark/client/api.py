@@ -1,0 +1,377 @@
+"""The API of a queue manager, one method a call (INTERFACE.md section 3).
+
+Theory of operation: a queue manager may be restarted, or killed and restarted, at any moment, and that is no error for a
+reader: every call that can be repeated without harm is repeated with growing pauses until :data:`RETRY_SECONDS` have
+passed without any answer; only then it is :class:`ApiUnreachableError`. A refusal (4xx) is final at once and becomes
+:class:`ApiError` with the code, hint and section that the queue manager gave. Each thread has its own connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import requests
+
+from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError
+from srmp_spark.names import quote_queue_name, split_url
+
+CONNECT_SECONDS = 5.0
+"""A queue manager that does not take a connection within this is not there."""
+ANSWER_SECONDS = 60.0
+"""Longest silence within an answer; the slowest normal one is a read of a cold range."""
+REGISTER_SECONDS = 90.0
+"""A register call waits for the present holder's lease to end, up to 60 s after its last call."""
+RETRY_SECONDS = 60.0
+"""How long a repeatable call is tried again while nobody answers: a restart takes seconds, recovery of a big log a minute."""
+RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Pauses between attempts; the last one repeats."""
+ERROR_TEXT_MAX = 500
+"""Characters of an answer that is no JSON (a proxy's page) that stand in an error."""
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+DENSE_STREAM = "application/vnd.srmp-spark.log"
+
+_log = logging.getLogger(__name__)
+
+
+class QueueRange(NamedTuple):
+    """What ``GET range`` answers: the retained rows of an epoch, and where a batch that starts after ``after`` ends."""
+
+    epoch: str
+    first: int
+    """Oldest retained sequence; ``end + 1`` if none is."""
+    last: int
+    """Where the batch ends under its limits; ``after`` if there is nothing."""
+    end: int
+    """Last committed sequence of the epoch."""
+    next_epoch: str | None = None
+    """The epoch that follows; sequences go on counting in it."""
+
+
+class Registration(NamedTuple):
+    """What ``POST register`` answers to the receiver that now holds the lease."""
+
+    epoch: str
+    received: int
+    """All sequences up to here are received."""
+    ahead: tuple[tuple[int, int], ...]
+    """Closed ranges above ``received`` that are received too."""
+    queue_manager: str
+
+
+class _Bearer(requests.auth.AuthBase):
+    """Sets the token, and keeps ``requests`` from taking one out of a ``.netrc`` instead."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class RowsStream:
+    """The bytes of ``GET rows`` as they come; nothing is read before it is asked for. Close it when done."""
+
+    def __init__(self, response: requests.Response, where: str) -> None:
+        self._response = response
+        self._where = where
+        self.content_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        self.headers = response.headers
+
+    def read(self, size: int = -1) -> bytes:
+        """``size`` bytes, fewer only at the end. Raises :class:`ApiUnreachableError` when the connection breaks."""
+        try:
+            return cast("bytes", self._response.raw.read(None if size < 0 else size, decode_content=False))
+        except (requests.RequestException, OSError, _http_errors()) as error:
+            raise ApiUnreachableError(f"{self._where} stopped answering in the middle of a read: {error}") from error
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return bool(self._response.raw.closed)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._response.close()
+
+    def __enter__(self) -> RowsStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def as_file(self) -> BinaryIO:
+        """The same object for libraries that ask for a file."""
+        return cast("BinaryIO", self)
+
+
+def _http_errors() -> type[Exception]:
+    import urllib3  # a dependency of requests; its errors come through where the raw stream is read
+
+    return urllib3.exceptions.HTTPError
+
+
+class QueueManagerClient:
+    """One queue manager, by the URL of its API.
+
+    ``token`` is sent as ``Authorization: Bearer``. Raises :class:`ConfigurationError` for a URL that is none.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS) -> None:
+        try:
+            parts = split_url(url.strip())
+        except ValueError as error:
+            raise ConfigurationError(f"queue manager URL: {error}; expected http://HOST:PORT of its API") from None
+        if parts.path not in ("", "/") or parts.query:
+            raise ConfigurationError(f"queue manager URL {url!r}: give only http://HOST:PORT, without a path")
+        self.url = url.strip().rstrip("/")
+        self._token = token
+        self._retry_seconds = retry_seconds
+        self._is_loopback = parts.host in ("localhost", "::1") or parts.host.startswith("127.")
+        self._local = threading.local()
+
+    def __repr__(self) -> str:
+        return f"<QueueManagerClient {self.url}>"
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """``GET status``."""
+        return cast("dict[str, Any]", self._json("GET", "/v1/status"))
+
+    def queues(self) -> list[dict[str, Any]]:
+        """``GET queues``: one object a queue, as in ``status``."""
+        answer = self._json("GET", "/v1/queues")
+        return cast("list[dict[str, Any]]", answer["queues"] if isinstance(answer, dict) else answer)
+
+    def range(
+        self,
+        queue: str,
+        *,
+        after: int | None = None,
+        epoch: str | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        wait: float | None = None,
+    ) -> QueueRange:
+        """``GET range``. Without ``after``: from the oldest retained row; without ``epoch``: the current one.
+
+        ``wait`` (seconds): answer as soon as something lies behind ``after``. Raises :class:`ApiError` with code
+        ``unknown-epoch``, ``trimmed`` or ``past-the-end``.
+        """
+        parameters = {"epoch": epoch, "after": after, "max_rows": max_rows, "max_bytes": max_bytes, "wait": wait}
+        answer = self._json("GET", _queue_path(queue, "range"), parameters=parameters)
+        return QueueRange(answer["epoch"], answer["first"], answer["last"], answer["end"], answer.get("next_epoch"))
+
+    def holes(self, queue: str, *, epoch: str, after: int, to: int) -> list[tuple[int, int]]:
+        """``GET holes``: the counted holes (purged or damaged rows) in (after, to], closed ranges, ascending."""
+        answer = self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})
+        return [(int(hole[0]), int(hole[1])) for hole in answer["holes"]]
+
+    def rows(self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False) -> RowsStream:
+        """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers."""
+        parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to}
+        if envelope:
+            parameters["envelope"] = 1
+        accept = f"{DENSE_STREAM}, {ARROW_STREAM};q=0.5" if dense else ARROW_STREAM
+        response = self._call("GET", _queue_path(queue, "rows"), parameters=parameters, headers={"Accept": accept}, stream=True)
+        return RowsStream(response, f"the queue manager at {self.url}")
+
+    # --- consumers ---------------------------------------------------------------------------------------------------
+
+    def register(
+        self, queue: str, consumer: str, *, holder: Mapping[str, Any] | str, epoch: str | None = None, first: int | None = None
+    ) -> Registration:
+        """Take the lease of a consumer, or renew it.
+
+        Waits while another receiver holds it: :class:`ApiError` ``C00E0009`` naming the holder as soon as that one
+        renews. ``first``: the first sequence this receiver plans; its marks cover nothing below.
+        """
+        body: dict[str, Any] = {"holder": holder}
+        if epoch is not None:
+            body["epoch"] = epoch
+        if first is not None:
+            body["from"] = first
+        answer = self._json("POST", _consumer_path(queue, consumer, "register"), body=body, timeout=REGISTER_SECONDS)
+        ahead = tuple((int(low), int(high)) for low, high in answer.get("ahead", ()))
+        return Registration(answer["epoch"], answer["received"], ahead, answer["queue_manager"])
+
+    def received(
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        epoch: str,
+        to: int,
+        holder: Mapping[str, Any] | str,
+        sequences: Sequence[int] | None = None,
+    ) -> int:
+        """Mark what was planned up to ``to`` (or just ``sequences``) as received; answers the consumer's mark."""
+        body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
+        if sequences is not None:
+            body["sequences"] = list(sequences)
+        return int(self._json("POST", _consumer_path(queue, consumer, "received"), body=body)["received"])
+
+    def release(self, queue: str, consumer: str, *, holder: Mapping[str, Any] | str, timeout: float | None = None) -> None:
+        """Give the lease up. With ``timeout``: one attempt of at most that many seconds."""
+        self._json(
+            "POST", _consumer_path(queue, consumer, "release"), body={"holder": holder}, timeout=timeout, retry=timeout is None
+        )
+
+    # --- queues and messages -----------------------------------------------------------------------------------------
+
+    def put_queue(self, queue: str, **settings: Any) -> dict[str, Any]:  # noqa: ANN401  # settings of a queue are JSON
+        """``PUT queues/{q}``: create it, or change its settings."""
+        return cast("dict[str, Any]", self._json("PUT", _queue_path(queue), body=settings))
+
+    def delete_queue(self, queue: str) -> None:
+        """``DELETE queues/{q}``."""
+        self._json("DELETE", _queue_path(queue))
+
+    def purge(self, queue: str) -> dict[str, Any]:
+        """``POST queues/{q}/purge``."""
+        return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
+
+    def pause(self, queue: str) -> None:
+        """``POST queues/{q}/pause``."""
+        self._json("POST", _queue_path(queue, "pause"), body={})
+
+    def resume(self, queue: str) -> None:
+        """``POST queues/{q}/resume``."""
+        self._json("POST", _queue_path(queue, "resume"), body={})
+
+    def send(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """``POST queues/{q}/messages``. Not repeated by itself: a lost answer may hide an accepted message."""
+        body = list(messages)
+        return cast("list[dict[str, Any]]", self._json("POST", _queue_path(queue, "messages"), body=body, retry=False))
+
+    def is_ready(self) -> bool:
+        """``GET /readyz``, one attempt."""
+        try:
+            self._call("GET", "/readyz", timeout=CONNECT_SECONDS, retry=False)
+        except (ApiError, ApiUnreachableError):
+            return False
+        return True
+
+    # --- transport ---------------------------------------------------------------------------------------------------
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,  # noqa: ANN401  # JSON
+        parameters: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        retry: bool = True,
+    ) -> Any:  # noqa: ANN401  # JSON
+        response = self._call(method, path, body=body, parameters=parameters, timeout=timeout, retry=retry)
+        try:
+            return response.json() if response.content else {}
+        except ValueError:
+            raise ApiError(response.status_code, "no-json", f"{self.url} answered {response.text[:ERROR_TEXT_MAX]!r}, not JSON",
+                           "is this the API port of a queue manager?") from None  # fmt: skip
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,  # noqa: ANN401  # JSON
+        parameters: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stream: bool = False,
+        retry: bool = True,
+    ) -> requests.Response:
+        parameters = {key: value for key, value in (parameters or {}).items() if value is not None}
+        data = None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})} if data is not None else dict(headers or {})
+        started = time.monotonic()
+        for pause in _pauses():
+            try:
+                response = self._session().request(
+                    method, self.url + path, params=parameters, data=data, headers=sent, stream=stream, allow_redirects=False,
+                    timeout=(CONNECT_SECONDS, timeout or ANSWER_SECONDS),
+                )  # fmt: skip
+            except requests.RequestException as error:
+                problem: Exception = ApiUnreachableError(_unreachable(self.url, error))
+            else:
+                if response.status_code < 300:
+                    return response
+                problem = _refusal(response)
+                response.close()
+                if response.status_code != 503:
+                    raise problem
+            if not retry or time.monotonic() - started + pause > self._retry_seconds:
+                raise problem
+            _log.info("call.repeated method=%s path=%s pause_s=%s reason=%s", method, path, pause, problem)
+            time.sleep(pause)
+        raise AssertionError("the pauses never end")
+
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = requests.Session()
+            session.auth = _Bearer(self._token)
+            session.trust_env = not self._is_loopback  # a proxy from the environment cannot reach our own loopback
+            self._local.session = session
+        return session
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled into tasks without its connections."""
+        return {key: value for key, value in self.__dict__.items() if key != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._local = threading.local()
+
+
+def _pauses() -> Iterator[float]:
+    yield from RETRY_PAUSES_SECONDS
+    while True:
+        yield RETRY_PAUSES_SECONDS[-1]
+
+
+def _unreachable(url: str, error: Exception) -> str:
+    reason = error.__cause__ or error
+    with contextlib.suppress(AttributeError):
+        reason = reason.reason or reason  # type: ignore[union-attr]  # urllib3 hides the OSError in an attribute
+    return f"no queue manager answers at {url} ({reason}); is `srmp-spark serve` running, and is this its --api address?"
+
+
+def _refusal(response: requests.Response) -> ApiError:
+    try:
+        error = response.json()["error"]
+        return ApiError(
+            response.status_code,
+            str(error["code"]),
+            str(error["message"]),
+            str(error.get("hint") or ""),
+            str(error.get("section") or ""),
+        )
+    except (ValueError, KeyError, TypeError):
+        text = response.text[:ERROR_TEXT_MAX]
+        return ApiError(
+            response.status_code, f"http-{response.status_code}", f"{response.url} answered {response.status_code}: {text!r}"
+        )
+
+
+def _queue_path(queue: str, action: str = "") -> str:
+    return f"/v1/queues/{quote_queue_name(queue)}{'/' + action if action else ''}"
+
+
+def _consumer_path(queue: str, consumer: str, action: str) -> str:
+    return f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}/{action}"

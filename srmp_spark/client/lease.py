@@ -1,0 +1,101 @@
+"""Leases of a receiver: taken once, renewed by a thread, given up at the end (INTERFACE.md section 1, consumers).
+
+A consumer of a queue is held by one receiver at a time. The keeper renews each lease every :data:`RENEW_SECONDS`; when
+the queue manager says that somebody else holds it now (this process was frozen for longer than a lease lasts), the
+lease is lost for good and :meth:`LeaseKeeper.check` raises: the receiver must not go on. A queue manager that is away
+for a while loses nobody's lease: it counts from its own last answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from srmp_spark.client.api import QueueManagerClient, Registration
+from srmp_spark.errors import ApiError, SrmpSparkError
+
+RENEW_SECONDS = 10.0
+"""A lease lasts 60 s after the last call: five renewals may get lost."""
+RELEASE_SECONDS = 1.0
+"""At the end each release is tried once for this long: a process that must end does not wait for a queue manager."""
+SHARING_VIOLATION = "C00E0009"
+"""MQ_ERROR_SHARING_VIOLATION: another receiver holds the queue."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Lease(NamedTuple):
+    client: QueueManagerClient
+    queue: str
+    consumer: str
+
+
+class LeaseKeeper:
+    """The leases of one receiver, whom ``holder`` describes (``Holder.here(...).as_dict()``)."""
+
+    def __init__(self, holder: Mapping[str, Any], renew_seconds: float = RENEW_SECONDS) -> None:
+        self.holder = dict(holder)
+        self._renew_seconds = renew_seconds
+        self._lock = threading.Lock()
+        self._leases: dict[tuple[str, str, str], _Lease] = {}
+        self._lost: ApiError | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<LeaseKeeper leases={len(self._leases)} lost={self._lost is not None}>"
+
+    def acquire(
+        self, client: QueueManagerClient, queue: str, consumer: str, *, epoch: str | None = None, first: int | None = None
+    ) -> Registration:
+        """Register and keep. Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives."""
+        answer = client.register(queue, consumer, holder=self.holder, epoch=epoch, first=first)
+        with self._lock:
+            self._leases[client.url, queue, consumer] = _Lease(client, queue, consumer)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._renew_for_ever, name="srmp-lease", daemon=True)
+                self._thread.start()
+        return answer
+
+    def check(self) -> None:
+        """Raises the refusal by which a lease was lost, if one was."""
+        if self._lost is not None:
+            raise self._lost
+
+    def forget(self, client: QueueManagerClient, queue: str, consumer: str) -> None:
+        """Renew this one no more (its queue is gone)."""
+        with self._lock:
+            self._leases.pop((client.url, queue, consumer), None)
+
+    def release(self) -> None:
+        """Give everything up and stop the thread; never raises, and takes at most :data:`RELEASE_SECONDS` a lease."""
+        self._stopped.set()
+        with self._lock:
+            leases, self._leases = list(self._leases.values()), {}
+        for lease in leases:
+            try:
+                lease.client.release(lease.queue, lease.consumer, holder=self.holder, timeout=RELEASE_SECONDS)
+            except SrmpSparkError as error:  # the lease then ends by itself
+                _log.warning("lease.not_released queue=%s reason=%s", lease.queue, error)
+
+    def _renew_for_ever(self) -> None:
+        while not self._stopped.wait(self._renew_seconds):
+            with self._lock:
+                leases = list(self._leases.values())
+            for lease in leases:
+                if not self._stopped.is_set():
+                    self._renew(lease)
+
+    def _renew(self, lease: _Lease) -> None:
+        try:
+            lease.client.register(lease.queue, lease.consumer, holder=self.holder)
+        except ApiError as error:
+            if error.code == SHARING_VIOLATION:
+                _log.error("lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error)  # noqa: TRY400  # no traceback
+                self._lost = error
+            else:
+                _log.warning("lease.not_renewed queue=%s reason=%s", lease.queue, error)
+        except SrmpSparkError as error:
+            _log.warning("lease.not_renewed queue=%s reason=%s", lease.queue, error)

@@ -1,0 +1,52 @@
+"""How much of each log goes into one micro-batch, and how a batch is cut into tasks: pure arithmetic.
+
+Limits are split in proportion to what waits (as Spark's Kafka source does), exactly: the shares add up to the limit. Every
+log with a backlog gets at least one row as long as the limit allows that; when it does not, a turn that moves with the
+offsets decides, so that a small queue is never starved by a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]:
+    """Split ``limit`` over ``backlogs``: no share above its backlog, the sum is ``min(limit, all)``.
+
+    ``turn``: any number that changes from batch to batch; it says who goes first when there is less than one row each.
+    """
+    waiting = {key: count for key, count in backlogs.items() if count > 0}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(waiting)
+    keys = list(waiting)
+    if limit < len(keys):
+        start = turn % len(keys)
+        return dict.fromkeys([*keys[start:], *keys[:start]][:limit], 1)
+    spare = limit - len(keys)  # one row each is set aside first
+    beyond = total - len(keys)
+    result = {key: 1 + spare * (count - 1) // beyond for key, count in waiting.items()}
+    left = limit - sum(result.values())
+    by_remainder = sorted(keys, key=lambda key: -(spare * (waiting[key] - 1) % beyond))
+    for key in by_remainder[:left]:
+        result[key] += 1
+    return result
+
+
+def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
+    """(after, to] in ``pieces`` contiguous ranges of nearly one length, ascending; fewer if there are fewer sequences."""
+    size = to - after
+    pieces = max(1, min(pieces, size))
+    edges = [after + size * index // pieces for index in range(pieces + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def pieces_of(sizes: Mapping[K, int], at_least: int | None) -> dict[K, int]:
+    """How many tasks each range becomes, so that there are at least about ``at_least`` in all."""
+    total = sum(sizes.values())
+    if at_least is None or at_least <= len(sizes) or total == 0:
+        return dict.fromkeys(sizes, 1)
+    return {key: max(1, -(-size * at_least // total)) for key, size in sizes.items()}

@@ -1,0 +1,51 @@
+"""The batch reader of ``format("srmp")``: a snapshot of the logs, always a peek.
+
+A batch read may run twice (a retried job, a second action on the DataFrame) and has no commit, so it registers nothing and marks
+nothing. Where it begins and ends is fixed when Spark plans it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from srmp_spark.spark.admission import pieces_of, split_range
+from srmp_spark.spark.embedded import locate
+from srmp_spark.spark.logs import Logs
+from srmp_spark.spark.options import SourceOptions, check_batch
+from srmp_spark.spark.partitions import SrmpPartition, read_partition
+from srmp_spark.spark.starting import check_named, ending_position, starting_positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SrmpBatchReader(DataSourceReader):
+    """Rows of queue logs between ``startingOffsets`` and ``endingOffsets``."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        check_batch(options)
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, ordered by queue manager, queue and sequence."""
+        place = locate(self._options)
+        logs = Logs(self._options, place.urls)
+        keys = logs.discover()
+        received = logs.consumers(keys) if self._options.starting.keyword == "unreceived" else {}
+        starts = starting_positions(logs, keys, self._options, received)
+        check_named("endingOffsets", self._options.ending, keys)
+        ends = {key: ending_position(key, logs.whole(key), self._options.ending) for key in keys}
+        sizes = {key: ends[key].sequence - starts[key].sequence for key in keys if ends[key].sequence > starts[key].sequence}
+        pieces = pieces_of(sizes, self._options.min_partitions)
+        return [
+            SrmpPartition(logs.client(key).url, key, ends[key].epoch, after, to, place.host)
+            for key in sizes
+            for after, to in split_range(starts[key].sequence, ends[key].sequence, pieces[key])
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: the rows of one partition. Spark asks for one empty partition when there is none."""
+        return read_partition(partition, self._options) if isinstance(partition, SrmpPartition) else iter(())

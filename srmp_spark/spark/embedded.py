@@ -1,0 +1,113 @@
+"""The embedded queue manager: started as a child of nobody when the first query needs it, else joined (INTERFACE.md section 4).
+
+The child is detached (its own session, no pipe to us): it must outlive the process that Spark kills at the end of a query, and
+it ends by itself :data:`UNUSED_SECONDS` after its last lease. Whoever finds the data directory free starts one; if two do so at
+once, one of the children finds the directory in use and ends, and both queries join the other.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.errors import ConfigurationError, SrmpSparkError, StoreDamagedError
+from srmp_spark.spark.options import SourceOptions
+
+UNUSED_SECONDS = 60
+"""How long an embedded queue manager outlives its last lease: a query that is restarted finds it still there."""
+READY_SECONDS = 60.0
+"""How long a start may take: recovery of a large log included."""
+POLL_SECONDS = 0.05
+
+ENDPOINT_FILE = "endpoint.json"
+"""Written into the data directory by ``serve`` when it is ready, removed when it ends: its ready line."""
+LOG_FILE = "embedded.log"
+EXIT_IN_USE, EXIT_DAMAGED = 5, 6
+
+_log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Where the queue managers of a query are."""
+
+    urls: tuple[str, ...]
+    host: str | None
+    """The only host from which they can be reached, when embedded."""
+
+
+def locate(options: SourceOptions) -> Place:
+    """The API URLs that ``options`` name; starts the embedded queue manager if nobody holds its directory."""
+    if options.data_dir is None:
+        return Place(options.queue_managers, None)
+    return Place((start_or_join(Path(options.data_dir), options.serve_flags),), socket.gethostname())
+
+
+def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> str:
+    """The API URL of the living queue manager of ``data_dir``."""
+    url = _living(data_dir)
+    if url is not None:
+        _log.info("embedded.joined dir=%s api=%s", data_dir, url)
+        return url
+    data_dir.mkdir(parents=True, exist_ok=True)
+    child = _start(data_dir, flags)
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        url = _living(data_dir)
+        if url is not None:
+            return url
+        code = child.poll()
+        if code is not None and code != EXIT_IN_USE:  # in use: another query was faster, its queue manager will be ready soon
+            raise _why_it_ended(code, data_dir)
+        time.sleep(POLL_SECONDS)
+    raise SrmpSparkError(
+        f"the embedded queue manager in {data_dir} was not ready within {READY_SECONDS:g} s; see {data_dir / LOG_FILE}"
+    )
+
+
+def _living(data_dir: Path) -> str | None:
+    """The API URL in the endpoint file, if something answers there."""
+    try:
+        endpoint: dict[str, Any] = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+        url = str(endpoint["api"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return url if QueueManagerClient(url).is_ready() else None
+
+
+def _start(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "serve",
+        "--data-dir",
+        str(data_dir),
+        "--exit-when-unused",
+        str(UNUSED_SECONDS),
+    ]
+    if not any(flag == "api" for flag, _ in flags):
+        command += ["--api", "127.0.0.1:0"]
+    for flag, value in flags:
+        command += [f"--{flag}", value]
+    _log.info("embedded.started dir=%s", data_dir)
+    with (data_dir / LOG_FILE).open("ab") as log:
+        return subprocess.Popen(  # noqa: S603  # our own program; values are arguments, never a shell's text
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+        )
+
+
+def _why_it_ended(code: int, data_dir: Path) -> SrmpSparkError:
+    try:
+        lines = (data_dir / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+    except OSError:
+        lines = []
+    text = f"the embedded queue manager in {data_dir} ended with code {code}: {' | '.join(lines) or 'it wrote nothing'}"
+    kinds = {2: ConfigurationError, EXIT_DAMAGED: StoreDamagedError}
+    return kinds.get(code, SrmpSparkError)(text)

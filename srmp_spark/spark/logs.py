@@ -1,0 +1,197 @@
+"""The logs that a query reads: which queue managers, which of their queues, and how far each can be read.
+
+Theory of operation. A query names queue managers by URL and queues by name or glob; from the first answer on it knows a
+queue manager by its GUID, and a log by (GUID, queue). One step of a log (:meth:`Logs.advance`) either reads on within
+its epoch, or jumps without reading a row: into the next epoch when the old one is read to its end, or over rows that are gone
+when ``failOnDataLoss=false`` allows that. So what a batch holds follows from its two offsets alone: the rows between them where the
+epoch is the same, nothing where it is not; a batch that Spark runs again after a crash is the same batch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from srmp_spark.client.api import QueueManagerClient, QueueRange
+from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
+from srmp_spark.spark.offsets import LogKey, Position
+from srmp_spark.spark.options import SourceOptions
+from srmp_spark.spark.parallel import gather
+
+DISCOVERY_SECONDS = 2.0
+"""How often the queues are listed again: a queue that appears is read at most this much later."""
+
+UNKNOWN_EPOCH, TRIMMED, PAST_THE_END = "unknown-epoch", "trimmed", "past-the-end"
+"""Codes of ``GET range`` and ``GET rows`` that mean: the log is not what the query knew."""
+
+_log = logging.getLogger(__name__)
+
+
+class Step(NamedTuple):
+    """Where a log can be read to in one batch."""
+
+    reached: Position
+    end: int
+    """Last committed sequence of the epoch reached."""
+
+
+def matches(queue: str, patterns: Iterable[str]) -> bool:
+    """A name matches itself; a glob matches all but system queues (``…$``), which are read only by their exact name."""
+    return any(pattern == queue or (not queue.endswith("$") and fnmatch.fnmatchcase(queue, pattern)) for pattern in patterns)
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether ``pattern`` can stand for other names than itself."""
+    return any(sign in pattern for sign in "*?[")
+
+
+class Logs:
+    """Connected queue managers and the queues among them that ``options`` names. Lives in one process only."""
+
+    def __init__(self, options: SourceOptions, urls: Sequence[str]) -> None:
+        self._options = options
+        clients = [QueueManagerClient(url, options.token) for url in urls]
+        self._by_guid: dict[str, QueueManagerClient] = {}
+        for client, status in zip(clients, gather([client.status for client in clients]), strict=True):
+            guid = status["queue_manager"]
+            if guid in self._by_guid:
+                raise ConfigurationError(
+                    f"{client.url} and {self._by_guid[guid].url} are one queue manager ({guid}): its rows would be read twice; name it once"
+                )
+            self._by_guid[guid] = client
+        self._found: tuple[LogKey, ...] = ()
+        self._found_at = float("-inf")
+
+    def client(self, key: LogKey) -> QueueManagerClient:
+        """The client of the log's queue manager; ``KeyError`` if the query names no URL of it."""
+        return self._by_guid[key.queue_manager]
+
+    def __contains__(self, key: LogKey) -> bool:
+        """Whether the log's queue manager is one of ours and the options name the queue."""
+        return key.queue_manager in self._by_guid and matches(key.queue, self._options.queues)
+
+    def is_read(self, key: LogKey, position: Position) -> bool:
+        """Whether a log of the checkpoint is still read: the options may name fewer queues now, then its position just stays.
+
+        A queue manager that is missing altogether means lost rows (``failOnDataLoss``).
+        """
+        if key.queue_manager not in self._by_guid:
+            urls = ", ".join(client.url for client in self._by_guid.values())
+            self.lost(f"its queue manager is none of those at {urls} (option queueManager)", key, position)
+            return False
+        return key in self
+
+    def discover(self, known: Iterable[LogKey] = (), *, now: bool = False) -> tuple[LogKey, ...]:
+        """All logs that exist and match, in order; listed anew at most every :data:`DISCOVERY_SECONDS` unless ``now``.
+
+        Raises :class:`ConfigurationError` for a name (not a glob) that exists nowhere and is none of ``known``.
+        """
+        if now or time.monotonic() - self._found_at >= DISCOVERY_SECONDS:
+            guids = list(self._by_guid)
+            lists = gather([self._by_guid[guid].queues for guid in guids])
+            present = [LogKey(guid, entry["name"]) for guid, entries in zip(guids, lists, strict=True) for entry in entries]
+            self._check_names({key.queue for key in present}, {key.queue for key in known})
+            self._found = tuple(sorted(key for key in present if matches(key.queue, self._options.queues)))
+            self._found_at = time.monotonic()
+        return self._found
+
+    def _check_names(self, present: set[str], known: set[str]) -> None:
+        for pattern in self._options.queues:
+            if pattern in present or pattern in known or is_glob(pattern):
+                continue
+            close = difflib.get_close_matches(pattern, present, 1, 0.6)
+            advice = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(present)) or 'none'}"
+            where = ", ".join(client.url for client in self._by_guid.values())
+            raise ConfigurationError(
+                f"no queue {pattern!r} at {where}; {advice} (create one with `srmp-spark serve --queue {pattern}`)"
+            )
+
+    def consumers(self, keys: Iterable[LogKey]) -> dict[LogKey, int]:
+        """How far the option's consumer has received each log; 0 for a consumer that is not known yet."""
+        marks: dict[LogKey, int] = {}
+        wanted = set(keys)
+        for guid, client in self._by_guid.items():
+            for entry in client.status()["queues"]:
+                key = LogKey(guid, entry["name"])
+                if key in wanted:
+                    marks[key] = _mark_of(entry, self._options.consumer)
+        return marks
+
+    # --- one log -----------------------------------------------------------------------------------------------------
+
+    def whole(self, key: LogKey) -> QueueRange:
+        """The retained range of the log's current epoch."""
+        return self.client(key).range(key.queue)
+
+    def advance(
+        self,
+        key: LogKey,
+        position: Position,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        wait: float | None = None,
+    ) -> Step:
+        """One step of a log; the position itself when there is nothing new. Raises :class:`DataLossError`."""
+        try:
+            found = self.client(key).range(
+                key.queue, epoch=position.epoch, after=position.sequence, max_rows=max_rows, max_bytes=max_bytes, wait=wait
+            )
+        except ApiError as error:
+            step = self._after_refusal(key, position, error)
+            if step is None:
+                raise
+            return step
+        if found.last > position.sequence:
+            return Step(Position(position.epoch, found.last), found.end)
+        if found.end > position.sequence:  # a limit below one row still lets one row pass
+            return Step(Position(position.epoch, position.sequence + 1), found.end)
+        if found.next_epoch is None:
+            return Step(position, found.end)
+        _log.info("epoch.followed log=%s from=%s to=%s at=%s", key, position.epoch, found.next_epoch, position.sequence)
+        return Step(Position(found.next_epoch, position.sequence), found.end)
+
+    def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> Step | None:
+        """Where to go on when the log is not what we knew, if ``failOnDataLoss`` allows that; ``None``: another error."""
+        if error.status == 404:
+            self.lost(f"the queue does not exist any more ({error.message})", key, position)
+            return Step(position, position.sequence)
+        if error.code == UNKNOWN_EPOCH:
+            now = self.whole(key)
+            self.lost(
+                f"its epoch {position.epoch} is unknown there, the log now has epoch {now.epoch}: the queue manager was started "
+                "from another or an empty data directory",
+                key, position, f"goes on at sequence {now.first} of epoch {now.epoch}",
+            )  # fmt: skip
+            return Step(Position(now.epoch, now.first - 1), now.end)
+        if error.code not in (TRIMMED, PAST_THE_END):
+            return None
+        now = self.client(key).range(key.queue, epoch=position.epoch)
+        if error.code == TRIMMED:
+            self.lost(
+                f"rows up to {now.first - 1} were deleted by retention",
+                key,
+                position,
+                f"skips {position.sequence + 1} to {now.first - 1}",
+            )
+            return Step(Position(position.epoch, now.first - 1), now.end)
+        self.lost(f"the log ends at {now.end}, before what the query has read", key, position, f"goes on behind {now.end}")
+        return Step(Position(position.epoch, now.end), now.end)
+
+    def lost(self, what: str, key: LogKey, position: Position, instead: str = "leaves it out") -> None:
+        """Rows are gone: raise :class:`DataLossError`, or with ``failOnDataLoss=false`` say in the log what happens instead."""
+        text = f"{key}, read up to {position.sequence}: {what}"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
+        _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)
+
+
+def _mark_of(queue: Mapping[str, Any], consumer: str) -> int:
+    for entry in queue.get("consumers", ()):
+        if entry["name"] == consumer:
+            return int(entry["received"])
+    return int(queue.get("received") or 0) if consumer == "default" else 0

@@ -1,0 +1,73 @@
+"""Received marks of a streaming query (``readMode`` receive; INTERFACE.md section 4).
+
+Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on disk,
+also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch n+1 with
+data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark covers only what
+this query planned: its first sequence is registered with the lease before the first row is read, and a restarted query
+registers without one, which keeps what stands. Marks never go back, so sending one twice does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from srmp_spark.client.lease import LeaseKeeper
+from srmp_spark.errors import ApiError
+from srmp_spark.holder import Holder
+from srmp_spark.spark.logs import PAST_THE_END, UNKNOWN_EPOCH, Logs
+from srmp_spark.spark.offsets import LogKey, Offsets
+
+_log = logging.getLogger(__name__)
+
+
+class Marks:
+    """The leases that a query holds and the marks it has sent. Lives in the driver-side reader process only."""
+
+    def __init__(self, logs: Logs, consumer: str) -> None:
+        self._logs = logs
+        self._consumer = consumer
+        self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}").as_dict())
+        self._sent: dict[LogKey, int] = {}
+        """Highest sequence that needs no mark (any more), for each log whose lease we hold."""
+
+    def begin(self, key: LogKey, first: int | None = None) -> int:
+        """Take the lease of a log for a new query that starts at ``first``; answers how far the consumer has received.
+
+        Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
+        """
+        answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first)
+        self._sent[key] = answer.received if first is None else max(answer.received, first - 1)
+        return answer.received
+
+    def resume(self, keys: Iterable[LogKey]) -> None:
+        """Take the leases that are not held yet, going on with what was planned before a restart."""
+        for key in keys:
+            if key not in self._sent and key in self._logs:
+                try:
+                    self._sent[key] = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer).received
+                except ApiError as error:
+                    if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss
+                        raise
+
+    def send(self, offsets: Offsets) -> None:
+        """Everything up to ``offsets`` is processed. Raises :class:`ApiError` when the lease was lost to another receiver."""
+        self._keeper.check()
+        for key, position in offsets.items():
+            if key not in self._sent or position.sequence <= self._sent[key]:
+                continue
+            try:
+                self._logs.client(key).received(
+                    key.queue, self._consumer, epoch=position.epoch, to=position.sequence, holder=self._keeper.holder
+                )
+            except ApiError as error:
+                if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
+                    raise
+                _log.warning(
+                    "mark.refused log=%s to=%s reason=%s", key, position.sequence, error
+                )  # the read decides by failOnDataLoss
+            self._sent[key] = position.sequence
+
+    def release(self) -> None:
+        """Give all leases up; never raises."""
+        self._keeper.release()

@@ -1,0 +1,342 @@
+"""The options of ``format("srmp")`` (INTERFACE.md section 4): one table, read by the checks and by the documentation.
+
+Spark passes unknown options through in silence, so the source itself refuses them, with the nearest known name. Options
+that would have no effect are errors too: somebody meant something by them. Spark builds a reader in several processes and
+covers an exception of ``streamReader()`` with an ``UnboundLocalError`` of its own; therefore everything that can be known
+without the mode is checked in ``DataSource.schema()`` (:func:`parse`), and the rest when a reader of a known mode first works
+(:func:`check_stream`, :func:`check_batch`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Literal, NamedTuple
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import local_queue_name, split_url
+
+EARLIEST, LATEST = -2, -1
+"""Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
+
+CONSUMER_NAME_LENGTH_MAX = 124
+"""As long as a queue's name."""
+
+_CONSUMER = re.compile(r"[^\s/\\,]+")
+
+
+class Spec(NamedTuple):
+    """One option."""
+
+    name: str
+    applies_to: Literal["both", "stream", "batch"]
+    meaning: str
+
+
+SOURCE_OPTIONS: tuple[Spec, ...] = (
+    Spec("queueManager", "both", "API URLs of the queue managers, comma separated"),
+    Spec("queue", "both", "queue names or globs, comma separated"),
+    Spec("readMode", "both", "receive (streaming default) or peek (batch: always)"),
+    Spec("consumer", "both", "whose mark is used and moved (default: default)"),
+    Spec("startingOffsets", "both", "unreceived (default), earliest, latest, or JSON {queue: first sequence}"),
+    Spec("startingTimestamp", "both", "first row that arrived at or after this time (RFC 3339, or milliseconds since 1970)"),
+    Spec("endingOffsets", "batch", "latest (default) or JSON {queue: last sequence}"),
+    Spec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
+    Spec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
+    Spec("minPartitions", "both", "split ranges into at least about this many tasks"),
+    Spec("failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"),
+    Spec("includeEnvelope", "both", "true: fill the column envelope"),
+    Spec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    Spec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
+)
+
+SERVE_OPTIONS: dict[str, str] = {
+    "listen": "listen",
+    "queues": "queue",
+    "api": "api",
+    "hostName": "host-name",
+    "publicUrl": "public-url",
+    "allowUrl": "allow-url",
+    "unknownQueue": "unknown-queue",
+    "state": "state",
+    "stateInterval": "state-interval",
+    "retentionHours": "retention-hours",
+    "queueQuotaBytes": "queue-quota-bytes",
+    "resendTable": "resend-table",
+    "retransmissionTimeout": "retransmission-timeout",
+    "tokenFile": "token-file",
+    "apiCert": "api-cert",
+    "apiKey": "api-key",
+    "config": "config",
+}
+"""Embedded only: option → flag of ``srmp-spark serve`` (INTERFACE.md section 2)."""
+
+REPEATED_FLAGS = frozenset({"queues", "hostName", "allowUrl"})
+"""Comma separated here, given once each to ``serve``."""
+
+_KNOWN = {name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)}
+_SPARK_OWN = frozenset({"path"})
+"""What Spark adds by itself (``load("…")``); refused with its own text."""
+
+
+class Starting(NamedTuple):
+    """Where a new query begins; exactly one of the three ways."""
+
+    keyword: Literal["unreceived", "earliest", "latest"] | None = None
+    sequences: Mapping[str, int] | None = None
+    """First sequence per queue; :data:`EARLIEST` and :data:`LATEST` allowed."""
+    timestamp_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Checked options. Pickled into tasks; the token is in no repr."""
+
+    queue_managers: tuple[str, ...] = ()
+    """API URLs; empty when embedded."""
+    data_dir: str | None = None
+    serve_flags: tuple[tuple[str, str], ...] = ()
+    """Embedded: (flag, value) in the order of :data:`SERVE_OPTIONS`."""
+    queues: tuple[str, ...]
+    """Names or globs in canonical form."""
+    read_mode: Literal["receive", "peek"] | None = None
+    """``None``: not said."""
+    consumer: str = "default"
+    starting: Starting = Starting("unreceived")
+    ending: Mapping[str, int] | None = None
+    """Last sequence per queue; ``None`` = latest."""
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    include_envelope: bool = False
+    token: str | None = field(default=None, repr=False)
+    given: frozenset[str] = frozenset()
+    """Names that the user wrote, canonical."""
+
+
+def parse(options: Mapping[str, str]) -> SourceOptions:
+    """Everything that can be checked without knowing stream or batch. Raises :class:`ConfigurationError`."""
+    values = _canonical(options)
+    embedded = _embedded(values)
+    queues_text = values.get("queue") or (_served_names(values["queues"]) if embedded else None)
+    if not queues_text:
+        raise ConfigurationError(
+            "option queue is missing: name the queues to read, for example .option('queue', 'private$/orders')"
+        )
+    if "startingOffsets" in values and "startingTimestamp" in values:
+        raise ConfigurationError("startingOffsets and startingTimestamp exclude each other: give one of them")
+    starting = (
+        Starting(timestamp_us=_timestamp("startingTimestamp", values["startingTimestamp"]))
+        if "startingTimestamp" in values
+        else _starting(values.get("startingOffsets", "unreceived"))
+    )
+    return SourceOptions(
+        queue_managers=() if embedded else _urls(values.get("queueManager")),
+        data_dir=values.get("dataDir"),
+        serve_flags=_serve_flags(values) if embedded else (),
+        queues=tuple(_queue(part) for part in _split("queue", queues_text)),
+        read_mode=_read_mode(values.get("readMode")),
+        consumer=_consumer(values.get("consumer", "default")),
+        starting=starting,
+        ending=_ending(values.get("endingOffsets")),
+        max_rows=_whole("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),
+        max_bytes=_whole("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
+        min_partitions=_whole("minPartitions", values.get("minPartitions")),
+        fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        include_envelope=_boolean("includeEnvelope", values.get("includeEnvelope", "false")),
+        token=values.get("token") or os.environ.get("SRMP_SPARK_TOKEN") or None,
+        given=frozenset(values),
+    )
+
+
+def check_stream(options: SourceOptions) -> None:
+    """The rules of ``spark.readStream``. Raises :class:`ConfigurationError`."""
+    _no_effect(options, "batch", "a streaming query reads until it is stopped")
+
+
+def check_batch(options: SourceOptions) -> None:
+    """The rules of ``spark.read``. Raises :class:`ConfigurationError`."""
+    if options.read_mode == "receive":
+        raise ConfigurationError(
+            "readMode=receive needs a streaming query: a batch read may run twice and has no commit, so it only peeks. "
+            "Use readStream with trigger(availableNow=True), or leave readMode out"
+        )
+    _no_effect(options, "stream", "a batch read has no triggers")
+    if options.starting.keyword == "latest" or (options.starting.sequences and LATEST in options.starting.sequences.values()):
+        raise ConfigurationError("startingOffsets latest would read nothing in a batch; give earliest, unreceived or JSON")
+
+
+def _no_effect(options: SourceOptions, mode: str, reason: str) -> None:
+    for spec in SOURCE_OPTIONS:
+        if spec.applies_to == mode and spec.name in options.given:
+            raise ConfigurationError(f"option {spec.name} has no effect here: {reason}; leave it out")
+
+
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for key, value in options.items():
+        if key.lower() in _SPARK_OWN:
+            raise ConfigurationError(
+                f"format('srmp') has no path (got {value!r}): name the queue with .option('queue', …) and call .load()"
+            )
+        name = _KNOWN.get(key.lower())
+        if name is None:
+            known = sorted(_KNOWN.values(), key=str.lower)
+            close = difflib.get_close_matches(key.lower(), list(_KNOWN), 1, 0.6)
+            advice = f"did you mean {_KNOWN[close[0]]!r}?" if close else f"known: {', '.join(known)}"
+            raise ConfigurationError(f"unknown option {key!r}; {advice}")
+        values[name] = value.strip()
+    return values
+
+
+def _embedded(values: Mapping[str, str]) -> bool:
+    serve = sorted(name for name in SERVE_OPTIONS if name in values)
+    if "dataDir" in values:
+        if "queueManager" in values:
+            raise ConfigurationError("queueManager and dataDir exclude each other: use a running queue manager, or embed one")
+        missing = [name for name in ("listen", "queues") if not values.get(name)]
+        if missing:
+            raise ConfigurationError(f"an embedded queue manager (dataDir) also needs {' and '.join(missing)}")
+        return True
+    if serve:
+        raise ConfigurationError(
+            f"option {serve[0]} belongs to an embedded queue manager: add dataDir, or start `srmp-spark serve "
+            f"--{SERVE_OPTIONS[serve[0]]} …` yourself and give queueManager"
+        )
+    if not values.get("queueManager"):
+        raise ConfigurationError(
+            "option queueManager is missing: the API URL of a queue manager, for example http://127.0.0.1:8081 "
+            "(or dataDir, listen and queues to embed one)"
+        )
+    return False
+
+
+def _serve_flags(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    flags: list[tuple[str, str]] = []
+    for name, flag in SERVE_OPTIONS.items():
+        if name in values:
+            parts = _split(name, values[name]) if name in REPEATED_FLAGS else [values[name]]
+            flags += ((flag, part) for part in parts)
+    return tuple(flags)
+
+
+def _served_names(queues: str) -> str:
+    """``queues`` without its suffixes (``orders:transactional``): the queues to read when ``queue`` is not given."""
+    return ",".join(part.partition(":")[0] for part in _split("queues", queues))
+
+
+def _split(name: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ConfigurationError(f"option {name}: an empty name in {text!r}")
+    return parts
+
+
+def _urls(text: str | None) -> tuple[str, ...]:
+    urls = tuple(url.rstrip("/") for url in _split("queueManager", text or ""))
+    for url in urls:
+        try:
+            parts = split_url(url)
+        except ValueError as error:
+            raise ConfigurationError(f"option queueManager: {error}; expected http://HOST:PORT of the API") from None
+        if parts.path or parts.query:
+            raise ConfigurationError(f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API")
+    if len(set(urls)) != len(urls):
+        raise ConfigurationError(f"option queueManager names one URL twice: {text}")
+    return urls
+
+
+def _queue(text: str) -> str:
+    """A glob keeps its signs: ``*``, ``?`` and ``[`` are as printable as letters."""
+    return local_queue_name(text)
+
+
+def _consumer(text: str) -> str:
+    if not _CONSUMER.fullmatch(text) or not text.isprintable() or len(text) > CONSUMER_NAME_LENGTH_MAX:
+        raise ConfigurationError(
+            f"option consumer: {text[:150]!r} is no name (no space, slash or comma; 1 to {CONSUMER_NAME_LENGTH_MAX} characters)"
+        )
+    return text
+
+
+def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    if text.lower() in allowed:
+        return text.lower()
+    close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
+    raise ConfigurationError(
+        f"option {name}: {text!r}; " + (f"did you mean {close[0]!r}?" if close else f"expected {' or '.join(allowed)}")
+    )
+
+
+def _read_mode(text: str | None) -> Literal["receive", "peek"] | None:
+    return None if text is None else _choice("readMode", text, ("receive", "peek"))  # type: ignore[return-value]  # just checked
+
+
+def _boolean(name: str, text: str) -> bool:
+    return _choice(name, text, ("true", "false")) == "true"
+
+
+def _whole(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
+        raise ConfigurationError(f"option {name}: expected a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _starting(text: str) -> Starting:
+    if text.startswith("{"):
+        return Starting(sequences=_sequences("startingOffsets", text, "first sequence", lowest=EARLIEST))
+    return Starting(_choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # just checked
+
+
+def _ending(text: str | None) -> Mapping[str, int] | None:
+    if text is None or text.lower() == "latest":
+        return None
+    if text.lower() in ("earliest", "unreceived"):
+        raise ConfigurationError(f"option endingOffsets: {text!r} is no end; expected latest or JSON {{queue: last sequence}}")
+    if not text.startswith("{"):
+        _choice("endingOffsets", text, ("latest",))
+    return _sequences("endingOffsets", text, "last sequence", lowest=LATEST)
+
+
+def _sequences(name: str, text: str, what: str, *, lowest: int) -> Mapping[str, int]:
+    try:
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f'option {name}: no JSON ({error}); expected {{"private$/orders": 1000}}') from None
+    found: dict[str, int] = {}
+    for queue, sequence in value.items():
+        if type(sequence) is not int or not lowest <= sequence < 2**63:
+            raise ConfigurationError(f"option {name}: {queue!r} needs its {what} as a whole number, got {sequence!r}")
+        if local_queue_name(queue) in found:
+            raise ConfigurationError(f"option {name}: {queue!r} stands there twice")
+        found[local_queue_name(queue)] = sequence
+    if not found:
+        raise ConfigurationError(f"option {name}: names no queue")
+    return found
+
+
+def _timestamp(name: str, text: str) -> int:
+    """Microseconds since 1970, UTC."""
+    if text.isascii() and text.isdigit():
+        return int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "zZ" else text)
+    except ValueError:
+        raise ConfigurationError(
+            f"option {name}: {text!r} is no time; expected 2026-11-22T08:00:00Z or milliseconds since 1970"
+        ) from None
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"option {name}: {text!r} has no time zone; write {text}Z if it is UTC")
+    difference = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return difference // _MICROSECOND
+
+
+_MICROSECOND = datetime.resolution

@@ -1,0 +1,192 @@
+"""One task's work: a contiguous range of one log, and the batches it becomes on an executor.
+
+Nothing that happened in the driver's reader is visible here (Spark builds another reader, pickles it and sends it), so a
+partition says everything: where, which epoch, which sequences. What comes back is checked against the plan: the
+exact schema, ascending sequences, nothing outside the range, nothing missing but counted holes.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from srmp_spark.client.api import ARROW_STREAM, DENSE_STREAM, QueueManagerClient, RowsStream
+from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
+from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.spark.logs import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
+from srmp_spark.spark.offsets import LogKey
+from srmp_spark.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS_MIN = 2_000
+"""Smaller Arrow batches cost Spark more than the rows in them (docs: performance)."""
+BATCH_ROWS_MAX = 5_000
+"""Measured with 59 columns: 2,000 to 5,000 rows are fastest; larger ones fall out of the processor's cache."""
+BATCH_BYTES_MAX = 32 << 20
+"""A batch of large bodies is cut by size: Spark's JVM holds each batch in direct memory."""
+RESUME_SECONDS = 60.0
+"""A read that breaks (the queue manager was restarted) goes on behind its last row, for at most this long without progress."""
+RESUME_PAUSE_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SrmpPartition(InputPartition):
+    """(after, to] of one epoch of one log."""
+
+    url: str
+    key: LogKey
+    epoch: str
+    after: int
+    to: int
+    host: str | None = None
+    """Embedded queue manager: the only host on which its API can be reached."""
+
+
+def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition, ascending, in batches of the exact schema.
+
+    Raises :class:`DataLossError` when planned rows are gone (``failOnDataLoss``), :class:`ApiUnreachableError` when nobody
+    answers for :data:`RESUME_SECONDS`.
+    """
+    if partition.host is not None and partition.host != socket.gethostname():
+        raise SrmpSparkError(f"embedded queue manager is on {partition.host}; run srmp-spark serve")
+    return merged(_checked(partition, options))
+
+
+def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    client = QueueManagerClient(partition.url, options.token)
+    after, rows = partition.after, 0
+    progress_at = time.monotonic()
+    while after < partition.to:
+        try:
+            with client.rows(
+                partition.key.queue,
+                epoch=partition.epoch,
+                after=after,
+                to=partition.to,
+                envelope=options.include_envelope,
+                dense=True,
+            ) as stream:
+                for batch in _batches(stream, partition, after, options):
+                    if batch.num_rows:
+                        _check(batch, after, partition)
+                        after = batch.column("sequence")[-1].as_py()
+                        rows += batch.num_rows
+                        progress_at = time.monotonic()
+                        yield batch
+            break
+        except ApiUnreachableError as error:
+            if time.monotonic() - progress_at > RESUME_SECONDS:
+                raise
+            _log.warning("read.resumed log=%s after=%s reason=%s", partition.key, after, error)
+            time.sleep(RESUME_PAUSE_SECONDS)
+        except ApiError as error:
+            if error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END):
+                raise
+            after = _skip(client, partition, after, options, error)
+    missing = partition.to - partition.after - rows
+    if missing:
+        _account_for(client, partition, missing, options)
+
+
+def _batches(stream: RowsStream, partition: SrmpPartition, after: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    if stream.content_type == DENSE_STREAM:
+        from srmp_spark.rows import dense
+
+        key = partition.key
+        yield from dense.batches(stream.as_file(), key.queue_manager, key.queue, after, partition.to, options.include_envelope)
+        return
+    if stream.content_type != ARROW_STREAM:
+        raise SrmpSparkError(
+            f"{partition.url} answered rows as {stream.content_type!r}, not as {ARROW_STREAM} or {DENSE_STREAM}"
+        )
+    try:
+        with pa.ipc.open_stream(stream) as reader:
+            yield from reader
+    except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
+        raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
+
+
+def _check(batch: pa.RecordBatch, after: int, partition: SrmpPartition) -> None:
+    """Spark checks the schema of the first batch only, and sequences not at all."""
+    if not batch.schema.equals(arrow_schema()):
+        raise SrmpSparkError(
+            f"{partition.url} sent other columns than this version reads: install the same srmp-spark version there and on the executors"
+        )
+    sequences = batch.column("sequence")
+    first, last = sequences[0].as_py(), sequences[-1].as_py()
+    if not after < first <= last <= partition.to or last - first + 1 < batch.num_rows:
+        raise DataLossError(
+            f"{partition.key}: planned {after + 1} to {partition.to}, got a batch of {batch.num_rows} rows from {first} to {last}"
+        )
+
+
+def _skip(client: QueueManagerClient, partition: SrmpPartition, after: int, options: SourceOptions, error: ApiError) -> int:
+    """Where to go on behind rows that went away after the plan was made."""
+    text = f"{partition.key}: planned {after + 1} to {partition.to} of epoch {partition.epoch}, but {error.message}"
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on without them.") from error
+    goal = partition.to
+    if error.code == TRIMMED:
+        goal = min(partition.to, client.range(partition.key.queue, epoch=partition.epoch).first - 1)
+    _log.warning("data.lost %s; failOnDataLoss=false: skips %s to %s", text, after + 1, goal)
+    return goal
+
+
+def _account_for(client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions) -> None:
+    """Sequences without a row must be counted holes of the log (purged or damaged rows)."""
+    holes = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
+    known = sum(min(last, partition.to) - max(first, partition.after + 1) + 1 for first, last in holes)
+    if missing > known:
+        text = (
+            f"{partition.key}: {missing} rows of {partition.after + 1} to {partition.to} did not come, {known} are known holes"
+        )
+        if options.fail_on_data_loss:
+            raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on without them.")
+        _log.warning("data.lost %s; failOnDataLoss=false: goes on without them", text)
+
+
+def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of a size that Spark likes, in rows and in bytes."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+
+    def flush() -> pa.RecordBatch:
+        nonlocal held_rows, held_bytes
+        one = held[0] if len(held) == 1 else pa.concat_batches(held)
+        held.clear()
+        held_rows = held_bytes = 0
+        return one
+
+    for whole in batches:
+        for batch in _cut(whole):
+            if held and (held_rows + batch.num_rows > BATCH_ROWS_MAX or held_bytes + batch.nbytes > BATCH_BYTES_MAX):
+                yield flush()
+            held.append(batch)
+            held_rows += batch.num_rows
+            held_bytes += batch.nbytes
+            if held_rows >= BATCH_ROWS_MIN or held_bytes >= BATCH_BYTES_MAX:
+                yield flush()
+    if held:
+        yield flush()
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    by_bytes = max(1, batch.num_rows * BATCH_BYTES_MAX // max(batch.nbytes, 1))
+    size = min(BATCH_ROWS_MAX, by_bytes)
+    for start in range(0, batch.num_rows, size):
+        yield batch.slice(start, size)

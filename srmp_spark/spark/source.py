@@ -1,0 +1,57 @@
+"""``format("srmp")``: rows of message queues, as a stream and as a batch (INTERFACE.md section 4).
+
+    spark.readStream.format("srmp")
+        .option("queueManager", "http://127.0.0.1:8081").option("queue", "private$/orders")
+        .load()
+
+Spark finds the format through the module ``pyspark_srmp``; :func:`register` does the same by hand, for platforms where
+modules are added after the session began. ``pushFilters`` is not implemented on purpose: Spark 4.2 returns wrong rows when a
+DataFrame is used twice (reference: docs/adr), and a stream has no such thing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.spark.options import SourceOptions, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SrmpDataSource(DataSource):
+    """The data source; options are listed in :data:`srmp_spark.spark.options.SOURCE_OPTIONS`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """``srmp``."""
+        return "srmp"
+
+    def schema(self) -> str:
+        """The columns. Checks the options first: an exception of ``streamReader`` would reach nobody in readable form."""
+        self._parsed()
+        return spark_ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # Spark's signature
+        """For ``spark.read``."""
+        from srmp_spark.spark.batch_reader import SrmpBatchReader
+
+        return SrmpBatchReader(self._parsed())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  # Spark's name and signature
+        """For ``spark.readStream``. Must not fail: the rules of streams are checked by the reader's first call."""
+        from srmp_spark.spark.stream_reader import SrmpStreamReader
+
+        return SrmpStreamReader(self._parsed())
+
+    def _parsed(self) -> SourceOptions:
+        return parse(dict(self.options))
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("srmp")`` known to a session that did not find it by itself."""
+    spark.dataSource.register(SrmpDataSource)

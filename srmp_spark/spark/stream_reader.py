@@ -1,0 +1,276 @@
+"""The streaming reader of ``format("srmp")``.
+
+Spark builds this object several times: once in a process that lives as long as the query (the *driver-side reader*, which gets
+``initialOffset``, ``latestOffset``, ``partitions`` and ``commit``), and once in a planning process, from where it is pickled to the
+executors for ``read``. Therefore ``__init__`` holds only options; connections, leases and threads belong to :class:`_Driver`, which
+the driver-side reader makes when it is first asked something, and nothing that it knows is visible in ``read``.
+
+Spark does not call ``stop()`` when a query ends: it sends SIGTERM. A handler turns that into ``SystemExit``, upon which Spark's
+runner does call ``stop()``; leases are released there, and a killed process is noticed by the queue manager itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.admission import pieces_of, shares, split_range
+from srmp_spark.spark.embedded import locate
+from srmp_spark.spark.logs import Logs, Step
+from srmp_spark.spark.marks import Marks
+from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.options import SourceOptions, Starting, check_stream
+from srmp_spark.spark.parallel import THREADS_MAX, gather
+from srmp_spark.spark.partitions import SrmpPartition, read_partition
+from srmp_spark.spark.starting import starting_position, starting_positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IDLE_WAIT_SECONDS = 0.15
+"""With nothing new, ``latestOffset`` waits this long in the queue manager: with the default trigger Spark asks again at once
+(every 10 ms, measured), and a stopping query must not wait for us."""
+
+_log = logging.getLogger(__name__)
+
+
+class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Rows of queue logs as a stream; see the module's theory of operation."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._driver: _Driver | None = None
+
+    def __repr__(self) -> str:
+        return f"<SrmpStreamReader queues={','.join(self._options.queues)}>"
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where a new query begins (called twice; answers the same)."""
+        return self._here().initial().as_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """The row limit; the byte limit beside it is applied in :meth:`latestOffset`."""
+        check_stream(self._options)
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where the next batch ends; ``start`` itself when there is nothing new."""
+        return self._here().latest(Offsets.from_dict(start), limit).as_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        """The ends of the logs as last seen; called after every ``latestOffset``, so it asks nobody."""
+        return None if self._driver is None else self._driver.seen_ends()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Take the ends of the logs as the goal of this run."""
+        self._here().set_goal()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the batch (start, end]; follows from the two offsets alone."""
+        return self._here().plan(Offsets.from_dict(start), Offsets.from_dict(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: the rows of one partition."""
+        assert isinstance(partition, SrmpPartition)
+        return read_partition(partition, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The second road of the received mark."""
+        self._here().mark(Offsets.from_dict(end))
+
+    def stop(self) -> None:
+        """Give the leases up."""
+        if self._driver is not None:
+            self._driver.close()
+
+    def _here(self) -> _Driver:
+        """The driver side, made when first needed: never in a planning process, never on an executor."""
+        if self._driver is None:
+            check_stream(self._options)
+            self._driver = _Driver(self._options)
+            atexit.register(self._driver.close)
+            _end_on_sigterm()
+        return self._driver
+
+
+def _end_on_sigterm() -> None:
+    """Turn SIGTERM into ``SystemExit``, so that ``finally`` and ``atexit`` run."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(0)
+
+
+class _Driver:
+    """What the driver-side reader knows: connected logs, leases, marks, the goal of AvailableNow."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._place = locate(options)
+        self._logs = Logs(options, self._place.urls)
+        self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
+        self._initial: Offsets | None = None
+        self._goal: Mapping[LogKey, Position] | None = None
+        self._ends: dict[LogKey, Position] = {}
+
+    def initial(self) -> Offsets:
+        """Registers what the query is going to plan before it plans it."""
+        if self._initial is None:
+            keys = self._logs.discover(now=True)
+            received = self._logs.consumers(keys) if self._marks is None else {key: self._marks.begin(key) for key in keys}
+            positions = starting_positions(self._logs, keys, self._options, received)
+            if self._marks is not None:
+                for key, position in positions.items():
+                    self._marks.begin(key, position.sequence + 1)
+            self._initial = Offsets(positions)
+            _log.info("query.started at=%s", self._initial)
+        return self._initial
+
+    def set_goal(self) -> None:
+        """The ends of all logs now: rows that come later belong to the next run."""
+        keys = self._logs.discover(now=True)
+        found = gather([partial(self._logs.whole, key) for key in keys])
+        self._goal = {key: Position(each.epoch, each.end) for key, each in zip(keys, found, strict=True)}
+
+    def mark(self, offsets: Offsets) -> None:
+        """The batch that ended at ``offsets`` is committed."""
+        if self._marks is not None:
+            self._marks.resume(offsets)
+            self._marks.send(offsets)
+
+    def seen_ends(self) -> dict[str, Any] | None:
+        """For ``reportLatestOffset``."""
+        return Offsets(self._ends).as_dict() if self._ends else None
+
+    def close(self) -> None:
+        """Give the leases up; may be called more than once."""
+        if self._marks is not None:
+            self._marks.release()
+
+    # --- planning ------------------------------------------------------------------------------------------------------
+
+    def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """One step of every log, within the limits."""
+        self.mark(start)
+        positions = {**start, **self._newcomers(start)}
+        keys = [key for key in start if self._logs.is_read(key, start[key])]
+        ends_now = self._goal is not None or len(positions) > len(start)
+        steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
+        if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
+            self._wait_for_any(keys, positions)
+            steps = self._steps(keys, positions, limit, None)
+        for key, step in steps.items():
+            positions[key] = step.reached
+            self._ends[key] = Position(step.reached.epoch, max(step.end, step.reached.sequence))
+        return Offsets(positions)
+
+    def _newcomers(self, start: Offsets) -> dict[LogKey, Position]:
+        """Logs that appeared: they enter before their first row, and are read from the next batch on."""
+        known = self._logs.discover(start) if self._goal is None else tuple(self._goal)
+        found: dict[LogKey, Position] = {}
+        for key in known:
+            if key not in start:
+                whole = self._logs.whole(key)
+                found[key] = starting_position(key, whole, Starting("earliest"), 0, self._logs.client(key))
+                if self._marks is not None:
+                    self._marks.begin(key, found[key].sequence + 1)
+                _log.info("log.appeared log=%s first=%s", key, found[key].sequence + 1)
+        return found
+
+    def _steps(
+        self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position], limit: ReadLimit, wait: float | None
+    ) -> dict[LogKey, Step]:
+        max_rows, max_bytes = self._limits(limit)
+
+        def step(key: LogKey, rows: int | None, size: int | None) -> Step:
+            return self._to_goal(
+                key, positions[key], self._logs.advance(key, positions[key], max_rows=rows, max_bytes=size, wait=wait)
+            )
+
+        first = gather([partial(step, key, max_rows, max_bytes) for key in keys])
+        steps = dict(zip(keys, first, strict=True))
+        backlog = {
+            key: each.end - positions[key].sequence
+            for key, each in steps.items()
+            if each.reached.epoch == positions[key].epoch and each.reached.sequence > positions[key].sequence
+        }
+        if len(backlog) < 2 or (max_rows is None and max_bytes is None):
+            return steps
+        turn = sum(position.sequence for position in positions.values())
+        total = sum(backlog.values())
+        rows = shares(max_rows if max_rows is not None else total, backlog, turn)
+        share_of = {key: max(1, (max_bytes or 0) * count // total) for key, count in backlog.items()}
+        for key in backlog:
+            if key not in rows:
+                steps[key] = Step(positions[key], steps[key].end)
+        again = list(rows)
+        cut = gather([partial(step, key, rows[key], share_of[key] if max_bytes else None) for key in again])
+        steps.update(zip(again, cut, strict=True))
+        return steps
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """(rows, bytes) of one batch."""
+        if isinstance(limit, ReadAllAvailable):
+            if self._options.max_rows is not None or self._options.max_bytes is not None:
+                _log.info("limits.ignored: Trigger.Once asks for everything; use availableNow to keep the limits")
+            return None, None
+        if isinstance(limit, ReadMaxRows):
+            return limit.max_rows, self._options.max_bytes
+        if isinstance(limit, ReadMaxBytes):
+            return self._options.max_rows, limit.max_bytes
+        raise ConfigurationError(f"Spark asked for a read limit that format('srmp') does not know: {limit}")
+
+    def _to_goal(self, key: LogKey, before: Position, step: Step) -> Step:
+        """Not beyond the goal of AvailableNow."""
+        goal = None if self._goal is None else self._goal.get(key)
+        if goal is None or step.reached.epoch != before.epoch:
+            return step
+        if step.reached.sequence <= goal.sequence:
+            return step._replace(end=min(step.end, max(goal.sequence, step.reached.sequence)))
+        return Step(Position(before.epoch, max(before.sequence, goal.sequence)), min(step.end, goal.sequence))
+
+    def _wait_for_any(self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position]) -> None:
+        """Until one of the first logs has something new, at most :data:`IDLE_WAIT_SECONDS`."""
+        turn = keys[:THREADS_MAX]  # the others are looked at right after the wait
+
+        def is_new(key: LogKey) -> bool:
+            return self._logs.advance(key, positions[key], wait=IDLE_WAIT_SECONDS).reached != positions[key]
+
+        gather([partial(is_new, key) for key in turn], enough=bool)
+
+    def plan(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """The tasks of a batch, ordered by queue manager, queue and sequence."""
+        if self._marks is not None:
+            self._marks.resume(key for key in end if key in start)
+        sizes = {
+            key: position.sequence - start[key].sequence
+            for key, position in end.items()
+            if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
+        }
+        pieces = pieces_of(sizes, self._options.min_partitions)
+        return [
+            SrmpPartition(self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host)
+            for key in sizes
+            for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])
+        ]

@@ -1,0 +1,263 @@
+"""A queue manager's API in memory, for tests of the Spark side alone: logs, epochs, leases, marks, and faults on request.
+
+It answers what INTERFACE.md section 3 says, in few lines, and keeps a list of all calls. Rows are made when they are read.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pyarrow as pa
+
+from srmp_spark.rows.columns import arrow_schema
+
+ARRIVED_US = 1_790_000_000_000_000
+"""Row n arrived n seconds after this."""
+ROW_BYTES = 1_000
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+@dataclass
+class FakeLog:
+    first: int = 1
+    end: int = 0
+    epochs: list[tuple[str, int]] = field(default_factory=list)
+    """(epoch, first sequence), ascending."""
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
+    """Sequences that are not delivered although no hole is counted: a broken queue manager."""
+
+
+@dataclass
+class FakeConsumer:
+    received: int = 0
+    ahead: list[tuple[int, int]] = field(default_factory=list)
+    planned: int = 1
+    holder: object = None
+    renewals: int = 0
+
+
+class FakeQueueManager:
+    def __init__(self, **queues: int) -> None:
+        self.guid = str(uuid.uuid4())
+        self.epoch = str(uuid.uuid4())
+        self.logs: dict[str, FakeLog] = {}
+        self.consumers: dict[tuple[str, str], FakeConsumer] = {}
+        self.calls: list[tuple[str, str]] = []
+        self.marks: list[tuple[float, str, str, int]] = []
+        """(monotonic time, queue, consumer, to)"""
+        self.on_mark = lambda queue, to: None
+        self.break_reads = 0
+        """How many answers to ``rows`` are cut off in the middle."""
+        self.lease_seconds = 2.0
+        self.changed = threading.Condition()
+        for name, rows in queues.items():
+            self.add(f"private$/{name}", rows)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    # --- what a test does to it -------------------------------------------------------------------------------------------
+
+    def add(self, queue: str, rows: int) -> None:
+        with self.changed:
+            log = self.logs.setdefault(queue, FakeLog(epochs=[(self.epoch, 1)]))
+            log.end += rows
+            self.changed.notify_all()
+
+    def new_epoch(self) -> str:
+        self.epoch = str(uuid.uuid4())
+        for log in self.logs.values():
+            log.epochs.append((self.epoch, log.end + 1))
+        return self.epoch
+
+    def consumer(self, queue: str, name: str = "default") -> FakeConsumer:
+        return self.consumers.setdefault((queue, name), FakeConsumer())
+
+    # --- the API ----------------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict:
+        return {"queue_manager": self.guid, "epoch": self.epoch, "queues": self.queues()}
+
+    def queues(self) -> list[dict]:
+        return [
+            {
+                "name": name, "first": log.first, "last": log.end, "received": self.consumer(name).received,
+                "consumers": [{"name": c, "received": v.received} for (q, c), v in list(self.consumers.items()) if q == name],
+            }
+            for name, log in self.logs.items()
+        ]  # fmt: skip
+
+    def bounds(self, queue: str, epoch: str | None) -> tuple[FakeLog, str, int, int, str | None]:
+        """(log, epoch, first, end, next epoch)"""
+        if queue not in self.logs:
+            raise Refusal(404, "no-such-queue", f"there is no queue {queue}")
+        log = self.logs[queue]
+        names = [name for name, _ in log.epochs]
+        epoch = epoch or names[-1]
+        if epoch not in names:
+            raise Refusal(409, "unknown-epoch", f"epoch {epoch} is unknown")
+        at = names.index(epoch)
+        end = log.epochs[at + 1][1] - 1 if at + 1 < len(names) else log.end
+        return log, epoch, max(log.first, log.epochs[at][1] if at else 1), end, names[at + 1] if at + 1 < len(names) else None
+
+    def range(self, queue: str, q: dict[str, str]) -> dict:
+        deadline = time.monotonic() + float(q.get("wait", 0))
+        while True:
+            _, epoch, first, end, following = self.bounds(queue, q.get("epoch"))
+            after = int(q.get("after", first - 1))
+            if after > end:
+                raise Refusal(409, "past-the-end", f"{after} is past the end {end}")
+            if after < first - 1 and self.logs[queue].first > after + 1:
+                raise Refusal(410, "trimmed", f"rows up to {self.logs[queue].first - 1} are trimmed")
+            if end > after or time.monotonic() >= deadline or following:
+                break
+            with self.changed:
+                self.changed.wait(deadline - time.monotonic())
+        last = min(end, after + int(q.get("max_rows", 10**9)), after + max(1, int(q.get("max_bytes", 10**12)) // ROW_BYTES))
+        answer = {"epoch": epoch, "first": min(first, end + 1), "last": last, "end": end}
+        return answer | ({"next_epoch": following} if following else {})
+
+    def rows(self, queue: str, q: dict[str, str]) -> list[pa.RecordBatch]:
+        log, epoch, _, end, _ = self.bounds(queue, q["epoch"])
+        after, to = int(q["after"]), int(q["to"])
+        if to > end:
+            raise Refusal(409, "past-the-end", f"{to} is past the end {end}")
+        if after + 1 < log.first:
+            raise Refusal(410, "trimmed", f"rows up to {log.first - 1} are trimmed")
+        gone = {n for first, last in log.holes for n in range(first, last + 1)} | log.lost
+        numbers = [n for n in range(after + 1, to + 1) if n not in gone]
+        return [self.batch(queue, epoch, numbers[at : at + 700], "envelope" in q) for at in range(0, len(numbers), 700)]
+
+    def batch(self, queue: str, epoch: str, numbers: list[int], envelope: bool) -> pa.RecordBatch:
+        made = {
+            "queue_manager": lambda n: self.guid, "epoch": lambda n: epoch, "sequence": lambda n: n, "queue": lambda n: queue,
+            "arrived_at": lambda n: ARRIVED_US + n * 1_000_000, "transport": lambda n: "http", "class": lambda n: 0,
+            "priority": lambda n: 3, "delivery": lambda n: "recoverable", "label": lambda n: f"label {n}",
+            "body": lambda n: b"body %d" % n, "receipts_requested": lambda n: [], "envelope": lambda n: "<e/>" if envelope else None,
+        }  # fmt: skip
+        schema = arrow_schema()
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([made[f.name](n) for n in numbers], f.type) if f.name in made else pa.nulls(len(numbers), f.type)
+                for f in schema
+            ],
+            schema=schema,
+        )
+
+    def register(self, queue: str, name: str, body: dict) -> dict:
+        _, epoch, *_ = self.bounds(queue, None)
+        consumer = self.consumer(queue, name)
+        holder, seen, deadline = body["holder"], consumer.renewals, time.monotonic() + self.lease_seconds
+        while consumer.holder not in (None, holder) and time.monotonic() < deadline:
+            if consumer.renewals != seen:
+                raise Refusal(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
+            time.sleep(0.02)
+        if consumer.holder != holder and consumer.planned <= consumer.received + 1:
+            consumer.planned = consumer.received + 1
+        consumer.planned = body.get("from", consumer.planned)
+        consumer.holder = holder
+        consumer.renewals += 1
+        return {
+            "epoch": epoch,
+            "received": consumer.received,
+            "ahead": consumer.ahead,
+            "lease_until": "",
+            "queue_manager": self.guid,
+        }
+
+    def received(self, queue: str, name: str, body: dict) -> dict:
+        *_, end, _ = self.bounds(queue, body["epoch"])
+        consumer = self.consumer(queue, name)
+        if consumer.holder != body["holder"]:
+            raise Refusal(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
+        if body["to"] > end:
+            raise Refusal(409, "past-the-end", f"{body['to']} is past the end {end}")
+        self.on_mark(queue, body["to"])
+        self.marks.append((time.monotonic(), queue, name, body["to"]))
+        if body["to"] > consumer.received:
+            if consumer.planned <= consumer.received + 1:
+                consumer.received = body["to"]
+            else:
+                consumer.ahead = [(consumer.planned, body["to"])]
+        return {"received": consumer.received}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None: ...
+
+            def answer(self, body: bytes, status: int = 200, kind: str = "application/json") -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if kind != "application/json" and fake.break_reads > 0:
+                    fake.break_reads -= 1
+                    self.wfile.write(body[: len(body) // 2])
+                    self.close_connection = True
+                    return
+                self.wfile.write(body)
+
+            def do_GET(self) -> None:
+                self.handle_call("GET")
+
+            def do_POST(self) -> None:
+                self.handle_call("POST")
+
+            def handle_call(self, method: str) -> None:
+                url = urlsplit(self.path)
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                path = [unquote(part) for part in url.path.split("/")[2:]]
+                query = {key: value[0] for key, value in parse_qs(url.query).items()}
+                fake.calls.append((method, url.path))
+                try:
+                    match path:
+                        case ["status"]:
+                            self.answer(json.dumps(fake.status()).encode())
+                        case ["queues"]:
+                            self.answer(json.dumps(fake.queues()).encode())
+                        case ["queues", queue, "range"]:
+                            self.answer(json.dumps(fake.range(queue, query)).encode())
+                        case ["queues", queue, "holes"]:
+                            self.answer(json.dumps({"holes": fake.logs[queue].holes}).encode())
+                        case ["queues", queue, "rows"]:
+                            sink = pa.BufferOutputStream()
+                            with pa.ipc.new_stream(sink, arrow_schema()) as writer:
+                                for batch in fake.rows(queue, query):
+                                    writer.write_batch(batch)
+                            self.answer(sink.getvalue().to_pybytes(), kind="application/vnd.apache.arrow.stream")
+                        case ["queues", queue, "consumers", name, "register"]:
+                            self.answer(json.dumps(fake.register(queue, name, body)).encode())
+                        case ["queues", queue, "consumers", name, "received"]:
+                            self.answer(json.dumps(fake.received(queue, name, body)).encode())
+                        case ["queues", queue, "consumers", name, "release"]:
+                            if fake.consumer(queue, name).holder == body["holder"]:
+                                fake.consumer(queue, name).holder = None
+                            self.answer(b"{}")
+                        case _:
+                            raise Refusal(404, "no-such-path", self.path)
+                except Refusal as refusal:
+                    error = {"code": refusal.code, "message": refusal.message, "hint": "", "section": ""}
+                    self.answer(json.dumps({"error": error}).encode(), refusal.status)
+
+        return Handler
