@@ -1,0 +1,273 @@
+"""The data directory: who owns it, whose it is, and since when.
+
+    <data-dir>/lock            flock of the owner; names its process and host for whoever comes second
+    <data-dir>/identity        which directory this is (below)
+    <data-dir>/store.db        SQLite (store/schema.py), with -wal and -shm beside it
+    <data-dir>/segments/       sealed rows (store/sealing.py)
+
+**One owner.** The lock keeps a second process on this host out. A second host is kept out by the fence: each owner raises
+the counter in the database and every commit checks it, so an owner that was paused, and lost its volume meanwhile, writes
+nothing more. Network file systems are refused: neither lock nor WAL can be trusted there.
+
+**Epoch.** Sequences are only comparable within one history. A directory that was copied, or put back from a backup, would
+give out numbers again that readers already know with other content, so it must be seen as another history: a new epoch.
+``identity`` holds what a copy cannot keep: the inodes of the directory, of itself and of the database. It also holds the
+number of starts and a lower bound of the commit number, which the database must agree with: an older database put in place
+is found by these. What cannot be seen from inside is a block device set back as a whole; comparing with the Delta state
+does that.
+
+The order of writes makes a crash in between harmless: at worst a directory that *was* foreign changes its epoch twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import socket
+import sqlite3
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple
+
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError
+from srmp_spark.store import epochs
+from srmp_spark.store.schema import connect_writer
+
+LOCK_FILE = "lock"
+IDENTITY_FILE = "identity"
+DATABASE_FILE = "store.db"
+SEGMENTS_DIRECTORY = "segments"
+
+LOCK_NOTE_WAIT_S = 1.0
+"""The owner writes its process id right after taking the lock; a second one waits so long for it before saying "unknown"."""
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    ["nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda",
+     "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.blobfuse"]
+)
+"""Where flock or the shared memory of a WAL reaches one host only, or an fsync does not reach a disk."""
+
+
+class Identity(NamedTuple):
+    """The content of the file ``identity``."""
+
+    queue_manager: str
+    starts: int
+    starting: int | None
+    """Set while a start is under way: the database may hold this number already, or still ``starts``."""
+    position: int
+    """The database has had at least so many commits."""
+    inodes: tuple[int, int, int]
+    """Of the directory, of this file, of the database."""
+
+
+def foreign_because(identity: Identity | None, *, starts: int, position: int, inodes: tuple[int, int, int]) -> str | None:
+    """Why the database in this directory is not the one that was used here last; ``None`` if it is."""
+    if identity is None:
+        return "it has no file identity"
+    for kind, written, found in zip(("directory", "identity file", "database"), identity.inodes, inodes, strict=True):
+        if written != found:
+            return f"its {kind} is a copy (inode {found}, was {written})"
+    if starts not in (identity.starts, identity.starting):
+        return f"its database has seen {starts} starts, the directory {identity.starts}"
+    if position < identity.position:
+        return f"its database is at commit {position}, the directory was at {identity.position}"
+    return None
+
+
+@dataclass(slots=True)
+class DataDirectory:
+    """An open data directory; this process is its owner until :meth:`close`."""
+
+    path: Path
+    queue_manager: str
+    """The GUID of the queue manager, made with the directory and never changed."""
+    epoch: str
+    epoch_id: int
+    fence: int
+    changed: str | None
+    """Why this start began a new epoch in a directory that was in use before; ``None`` if it did not."""
+    writer: sqlite3.Connection
+    """The one connection that writes: the journal's (store/journal.py)."""
+    _lock: IO[str]
+    _starts: int
+
+    @classmethod
+    def open(cls, path: Path, *, now: int, mountinfo: Path = Path("/proc/self/mountinfo")) -> DataDirectory:
+        """Take ownership of ``path``, which is created if need be. ``now`` is microseconds since 1970, UTC.
+
+        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6), :class:`StoreError`.
+        """
+        path = path.absolute()
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=0o700)
+            refuse_network_file_system(path, mountinfo)
+            lock = _take_lock(path)
+        except OSError as error:
+            raise StoreError(f"the data directory {path} cannot be used: {error}") from error
+        writer: sqlite3.Connection | None = None
+        try:
+            identity = _read_identity(path)
+            writer = connect_writer(path / DATABASE_FILE)
+            return cls._begin(path, writer, identity, lock, now)
+        except BaseException:
+            if writer is not None:
+                writer.close()
+            lock.close()
+            raise
+
+    @classmethod
+    def _begin(
+        cls, path: Path, writer: sqlite3.Connection, identity: Identity | None, lock: IO[str], now: int
+    ) -> DataDirectory:
+        facts = dict(writer.execute("SELECT key, value FROM meta"))
+        position, fence = writer.execute("SELECT position, fence FROM head").fetchone()
+        starts: int = facts.get("starts", 0)
+        queue_manager: str = facts.get("queue_manager") or str(uuid.uuid4())
+        because = foreign_because(identity, starts=starts, position=position, inodes=_inodes(path))
+        if because is None:
+            # Before the database is told: a crash between the two must not make a foreign directory of our own.
+            _write_identity(path, queue_manager, starts, starts + 1, position)
+        writer.execute("BEGIN IMMEDIATE")
+        if starts == 0:
+            writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
+            epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
+        elif because is not None:
+            epochs.begin(writer, secrets.token_hex(8), now, because)
+        writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?)", (starts + 1,))
+        writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))
+        writer.execute("COMMIT")
+        _write_identity(path, queue_manager, starts + 1, None, position + 1)
+        current = epochs.current(writer)
+        changed = because if starts > 0 else None
+        return cls(path, queue_manager, current.epoch, current.id, fence + 1, changed, writer, lock, starts + 1)
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.path / DATABASE_FILE
+
+    @property
+    def segments(self) -> Path:
+        """The folder of the sealed rows."""
+        return self.path / SEGMENTS_DIRECTORY
+
+    def note_position(self, position: int) -> None:
+        """Put on record that commit ``position`` was reached: an older database put in place later is then found out.
+
+        Called at times, and at a clean stop; never in the way of a message.
+        """
+        _write_identity(self.path, self.queue_manager, self._starts, None, position)
+
+    def close(self) -> None:
+        """Give the directory free. Closing the last connection also empties the WAL into the database."""
+        self.writer.close()
+        self._lock.close()
+
+    def __enter__(self) -> DataDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a folder durable: a new file whose folder was not synced may be gone after a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
+    """Raise :class:`StoreError` if ``path`` lies on NFS, CIFS or their like, by the kernel's list of mounts."""
+    best, kind = "", ""
+    target = os.path.realpath(path)
+    for line in mountinfo.read_text(errors="surrogateescape").splitlines():
+        fields, _, tail = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields.split(" ")[4])
+        # Later lines lie above earlier ones: of two mounts on one point the last is what is seen.
+        if (target == point or target.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, tail.split(" ")[0]
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreError(
+            f"{path} lies on {kind} (mounted at {best}): locks and syncs cannot be trusted there; use a local or block volume"
+        )
+
+
+def _take_lock(path: Path) -> IO[str]:
+    lock = (path / LOCK_FILE).open("a+")  # its descriptor is not inherited: a child must not keep the directory taken
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid, host = _holder_of(path)
+        lock.close()
+        raise StoreInUseError(str(path), pid, host) from None
+    lock.truncate(0)
+    lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n")
+    lock.flush()
+    return lock
+
+
+def _holder_of(path: Path) -> tuple[int, str]:
+    deadline = time.monotonic() + LOCK_NOTE_WAIT_S
+    while True:
+        text = (path / LOCK_FILE).read_text()
+        if text.endswith("\n"):
+            note = json.loads(text)
+            return note["pid"], note["host"]
+        if time.monotonic() > deadline:
+            return 0, "an unknown host"
+        time.sleep(0.01)
+
+
+def _inodes(path: Path) -> tuple[int, int, int]:
+    identity = path / IDENTITY_FILE
+    # By name and never by opening the database: closing a second descriptor of it would drop SQLite's own locks.
+    return path.stat().st_ino, identity.stat().st_ino if identity.exists() else 0, (path / DATABASE_FILE).stat().st_ino
+
+
+def _read_identity(path: Path) -> Identity | None:
+    try:
+        text = (path / IDENTITY_FILE).read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        found = json.loads(text)
+        inodes = found["inodes"]
+        identity = Identity(
+            str(found["queue_manager"]), int(found["starts"]), found["starting"], int(found["position"]),
+            (int(inodes["directory"]), int(inodes["identity"]), int(inodes["database"])),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreDamagedError(
+            f"{path / IDENTITY_FILE} cannot be read ({error!r}): remove it, the queue manager then begins a new epoch"
+        ) from error
+    if not (path / DATABASE_FILE).exists():
+        raise StoreDamagedError(
+            f"{path / DATABASE_FILE} is gone, it had {identity.position} commits: put it back, run srmp-spark restore, "
+            f"or remove {path / IDENTITY_FILE} to begin with an empty queue manager"
+        )
+    return identity
+
+
+def _write_identity(path: Path, queue_manager: str, starts: int, starting: int | None, position: int) -> None:
+    directory, _, database = _inodes(path)
+    new = path / f"{IDENTITY_FILE}.new"
+    with new.open("w") as file:
+        inodes = {"directory": directory, "identity": os.fstat(file.fileno()).st_ino, "database": database}
+        content = {"queue_manager": queue_manager, "starts": starts, "starting": starting, "position": position}
+        content["inodes"] = inodes
+        file.write(json.dumps(content, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path / IDENTITY_FILE)
+    sync_directory(path)

@@ -1,0 +1,114 @@
+"""Functions for :meth:`Journal.transact` that make, change, empty and remove queues.
+
+A removed queue leaves its entry behind: made again under its name it goes on counting, because a sequence that readers know
+must never come back with another message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from srmp_spark.errors import StoreError
+from srmp_spark.store import state, sweeper
+from srmp_spark.store.epochs import end_of
+from srmp_spark.store.schema import QUEUE_ID_MAX
+from srmp_spark.store.transaction import Transaction
+
+
+def create(
+    transaction: Transaction, name: str, *, transactional: bool, options: Mapping[str, Any] | None = None
+) -> state.StoredQueue:
+    """Make a queue, or change the options of one that exists; ``transactional`` is fixed for as long as it holds rows.
+
+    Raises :class:`StoreError` if the queue exists as the other kind.
+    """
+    db = transaction.connection
+    text = json.dumps(dict(options or {}), sort_keys=True)
+    row = db.execute("SELECT id, transactional, deleted_at FROM queues WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        cursor = db.execute("INSERT INTO queues(name, transactional, options) VALUES (?, ?, ?)", (name, transactional, text))
+        queue_id = cursor.lastrowid
+        assert queue_id is not None
+        assert queue_id <= QUEUE_ID_MAX, "more queues than a rowid can tell apart"
+        db.execute("INSERT INTO queue_epochs VALUES (?, ?, 1)", (queue_id, transaction.epoch_id))
+    else:
+        queue_id, kind, deleted_at = row
+        if deleted_at is None and bool(kind) != transactional:
+            was = "transactional" if kind else "not transactional"
+            raise StoreError(f"queue {name} exists and is {was}: delete it first, or give it as it is")
+        db.execute(
+            "UPDATE queues SET transactional = ?, options = ?, paused = paused AND deleted_at IS NULL, deleted_at = NULL "
+            "WHERE id = ?",
+            (transactional, text, queue_id),
+        )
+    transaction.queues_opened[name] = (queue_id, end_of(db, queue_id))
+    transaction.queues_closed.discard(name)
+    return state.load_queue(db, queue_id)
+
+
+def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
+    """Whether the queue takes messages (``pause``, ``resume``)."""
+    transaction.connection.execute("UPDATE queues SET paused = ? WHERE id = ?", (paused, queue_id_of(transaction, name)))
+
+
+def delete(transaction: Transaction, name: str, segments: Path, now: int) -> None:
+    """Remove a queue with its rows, streams and consumers. Its messages' identifiers stay known."""
+    db, queue_id = transaction.connection, queue_id_of(transaction, name)
+    end = end_of(db, queue_id)
+    sweeper.drop(transaction, queue_id, 1, end, segments)
+    for table in ("holes", "consumers"):
+        db.execute(f"DELETE FROM {table} WHERE queue_id = ?", (queue_id,))  # noqa: S608  # our own names
+    db.execute("DELETE FROM streams WHERE queue = ?", (name,))
+    db.execute("UPDATE queues SET trimmed_to = ?, deleted_at = ? WHERE id = ?", (end, now, queue_id))
+    transaction.queues_opened.pop(name, None)
+    transaction.queues_closed.add(name)
+
+
+def purge(transaction: Transaction, name: str, segments: Path) -> int:
+    """Take away every row that the default consumer has not received, and mark all as received; returns how many those were.
+
+    The purged rows become holes: they stay counted, for every consumer.
+    """
+    db, queue_id = transaction.connection, queue_id_of(transaction, name)
+    end = end_of(db, queue_id)
+    found = db.execute("SELECT received, ahead FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
+    received, ahead = (found[0], json.loads(found[1])) if found else (0, [])
+    (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
+    kept = [tuple(r) for r in ahead]  # rows that were received out of turn are no waiting rows
+    kept += db.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, received)).fetchall()
+    purged = 0
+    for first, last in gaps(max(received, trimmed_to) + 1, end, kept):
+        db.execute("INSERT INTO holes VALUES (?, ?, ?, 'purged')", (queue_id, first, last))
+        purged += last - first + 1
+        sweeper.drop(transaction, queue_id, first, last, segments)
+    db.execute(
+        "INSERT INTO consumers(queue_id, name, received) VALUES (?, 'default', ?) "
+        "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = '[]'",
+        (queue_id, max(end, received)),
+    )
+    return purged
+
+
+def queue_id_of(transaction: Transaction, name: str) -> int:
+    """The id of a queue that exists. Raises :class:`StoreError`."""
+    row = transaction.connection.execute("SELECT id FROM queues WHERE name = ? AND deleted_at IS NULL", (name,)).fetchone()
+    if row is None:
+        raise StoreError(f"there is no queue {name}")
+    return int(row[0])
+
+
+def gaps(first: int, last: int, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of the closed range remains outside the closed ranges ``taken``."""
+    left = []
+    for start, stop in sorted(taken):
+        if start > first:
+            left.append((first, min(start - 1, last)))
+        first = max(first, stop + 1)
+        if first > last:
+            break
+    if first <= last:
+        left.append((first, last))
+    return left

@@ -1,0 +1,184 @@
+"""What a queue manager must know to go on: written with the rows it belongs to, read back at the next start.
+
+:func:`load` gives all of it: queues with their last sequence, streams and history for the receiving engine, consumers,
+receipts still owed. The ``save_…`` functions write inside the journal's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from srmp_spark.srmp.effects import Changes, IncomingStreamRow, OwedReceipt
+from srmp_spark.srmp.history import HistoryRun
+from srmp_spark.store.epochs import end_of
+from srmp_spark.store.waiting import Waiting
+
+_UNSIGNED = (1 << 64) - 1
+
+
+class StoredQueue(NamedTuple):
+    """A queue as it was left."""
+
+    id: int
+    name: str
+    transactional: bool
+    paused: bool
+    options: dict[str, Any]
+    end: int
+    """The last sequence given out; 0 if none."""
+    received: int
+    """The mark of the default consumer."""
+    waiting: Waiting
+    """Rows beyond that mark, their bytes and age, for the quota and for ``status``."""
+
+
+class StoredConsumer(NamedTuple):
+    """A reader of a queue's log and how far it came."""
+
+    queue: str
+    name: str
+    received: int
+    """Every row up to here was received."""
+    ahead: list[tuple[int, int]]
+    """Closed ranges beyond ``received`` that were received too (``receive`` by priority)."""
+    planned: int | None
+    """First sequence that the present receiver plans; ``None`` if nobody registered."""
+    holder: str | None
+    lease_until: int | None
+    """Microseconds since 1970, UTC."""
+
+
+class StoredReceipt(NamedTuple):
+    """A receipt that we owe, and the number under which it is forgotten once delivered (:func:`delete_owed`)."""
+
+    id: int
+    receipt: OwedReceipt
+
+
+class StoredState(NamedTuple):
+    """Everything that :func:`load` found."""
+
+    queues: list[StoredQueue]
+    streams: list[IncomingStreamRow]
+    history: list[HistoryRun]
+    consumers: list[StoredConsumer]
+    owed: list[StoredReceipt]
+    ceilings: dict[str, int]
+    """Numbers that may have been given out, per name (table ``ids``)."""
+
+
+def load(connection: sqlite3.Connection) -> StoredState:
+    """The state at the last commit. Reads no body; run it before the journal writes."""
+    names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
+    consumers = [
+        StoredConsumer(names[queue_id], name, received, [tuple(r) for r in json.loads(ahead)], planned, holder, lease_until)
+        for queue_id, name, received, ahead, planned, holder, lease_until in connection.execute(
+            "SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers"
+        )
+        if queue_id in names
+    ]
+    return StoredState(
+        queues=[load_queue(connection, queue_id) for queue_id in names],
+        streams=load_streams(connection),
+        history=load_history(connection),
+        consumers=consumers,
+        owed=[
+            StoredReceipt(number, OwedReceipt.from_payload(payload))
+            for number, payload in connection.execute("SELECT id, payload FROM owed_receipts ORDER BY id")
+        ],
+        ceilings=dict(connection.execute("SELECT name, ceiling FROM ids")),
+    )
+
+
+def load_queue(connection: sqlite3.Connection, queue_id: int) -> StoredQueue:
+    """One queue, with what waits in it."""
+    name, transactional, paused, options = connection.execute(
+        "SELECT name, transactional, paused, options FROM queues WHERE id = ?", (queue_id,)
+    ).fetchone()
+    received = received_by_default(connection, queue_id)
+    waiting = Waiting.load(connection, queue_id, received)
+    end = end_of(connection, queue_id)
+    return StoredQueue(queue_id, name, bool(transactional), bool(paused), json.loads(options), end, received, waiting)
+
+
+def load_streams(connection: sqlite3.Connection) -> list[IncomingStreamRow]:
+    """The table ``streams``."""
+    found = connection.execute(f"SELECT {', '.join(IncomingStreamRow._fields)} FROM streams")  # noqa: S608  # our own names
+    return [row._replace(stream_ordinal=int(row.stream_ordinal)) for row in (IncomingStreamRow(*each) for each in found)]
+
+
+def load_history(connection: sqlite3.Connection) -> list[HistoryRun]:
+    """The table ``history``."""
+    found = connection.execute("SELECT lineage, first, last, last_received_at FROM history")
+    return [HistoryRun(lineage, first & _UNSIGNED, last & _UNSIGNED, at) for lineage, first, last, at in found]
+
+
+def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
+    """Streams and history, in the transaction that holds the rows they speak of."""
+    if changes.dropped_streams:
+        connection.executemany("DELETE FROM streams WHERE queue = ? AND guid = ?", changes.dropped_streams)
+    for row in changes.streams:
+        connection.execute(
+            "INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (row.queue, row.guid, str(row.stream_ordinal), *row[3:]),
+        )
+    history = changes.history
+    for lineage, first in history.deletes:
+        connection.execute("DELETE FROM history WHERE lineage = ? AND first = ?", (lineage, signed(first)))
+    for lineage, first, last, at in history.upserts:
+        connection.execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", (lineage, signed(first), signed(last), at))
+
+
+def signed(number: int) -> int:
+    """A number of unsigned 64 bit as SQLite (and the JVM) can hold it: two's complement."""
+    return number if number < 1 << 63 else number - (1 << 64)
+
+
+# Receipts owed
+
+
+def last_owed_id(connection: sqlite3.Connection) -> int:
+    """The highest number in use."""
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM owed_receipts").fetchone()
+    return int(last)
+
+
+def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -> None:
+    """Receipts that the rows of this transaction ask for."""
+    connection.executemany(
+        "INSERT INTO owed_receipts VALUES (?, ?, ?, ?, ?, ?)",
+        [(number, owed.kind, owed.url, owed.peer, owed.payload(), owed.arrived_at) for number, owed in stored],
+    )
+
+
+def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Receipts that were delivered, or refused for good."""
+    connection.executemany("DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers])
+
+
+# Consumers and numbers
+
+
+def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
+    """The mark of the default consumer; 0 before it received anything."""
+    row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def save_consumer(connection: sqlite3.Connection, queue_id: int, consumer: StoredConsumer) -> None:
+    """A consumer's mark and lease."""
+    connection.execute(
+        "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (queue_id, *consumer[1:3], json.dumps(consumer.ahead), *consumer[4:]),
+    )
+
+
+def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:
+    """Numbers of ``name`` up to ``ceiling`` may be given out after this commit; a restart begins above it."""
+    connection.execute(
+        "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = max(ceiling, excluded.ceiling)",
+        (name, ceiling),
+    )

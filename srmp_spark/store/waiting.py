@@ -1,0 +1,99 @@
+"""What waits in a queue: rows, bytes and age beyond the default consumer's mark, without asking the database.
+
+Counted in entries of neighbouring rows, not row by row: a backlog of millions must not cost memory per row. The bytes of an
+entry that the mark has partly passed are taken in proportion, so the sum is off by less than one entry, which is far inside
+what a quota is for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+
+from srmp_spark.store.schema import SEQUENCE_MAX, row_key
+
+ENTRY_ROWS = 256
+"""Rows that share an entry: a million waiting rows are 4,000 entries."""
+
+
+class Waiting:
+    """The rows after ``received`` of one queue."""
+
+    __slots__ = ("_bytes", "_entries", "received")
+
+    def __init__(self, received: int = 0) -> None:
+        self.received = received
+        """The mark: rows up to here no longer wait."""
+        self._entries: deque[list[int]] = deque()
+        """[first, last, bytes, arrived_at of the first], in order, without those that the mark has passed."""
+        self._bytes = 0
+
+    @classmethod
+    def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
+        """What the store holds beyond the mark."""
+        waiting = cls(received)
+        (trimmed_to,) = connection.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
+        span = (row_key(queue_id, max(received, trimmed_to) + 1), row_key(queue_id, SEQUENCE_MAX))
+        sealed = trimmed_to
+        what, where = "SELECT first, last, bytes, arrived_first FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
+        for first, last, size, arrived in connection.execute(f"{what} segments {where}", span):
+            waiting._add(first, last, size, arrived)
+            sealed = last
+        for first, last, size, arrived in connection.execute(f"{what} groups {where}", span):
+            if first > sealed:  # a sealed group may not be deleted yet
+                waiting._add(first, last, size, arrived)
+        holes = connection.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, received))
+        for first, last in holes:
+            waiting._cut(first, last)
+        return waiting
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the posts that wait."""
+        if not self._entries:
+            return 0
+        first, last, size, _ = self._entries[0]
+        passed = self.received + 1 - first
+        return self._bytes - (size * passed // (last - first + 1) if passed > 0 else 0)
+
+    @property
+    def last(self) -> int:
+        """The last row known; the mark if none waits."""
+        return self._entries[-1][1] if self._entries else self.received
+
+    @property
+    def oldest_arrived_at(self) -> int | None:
+        """When the oldest waiting row, or one of its neighbours just before it, arrived; microseconds since 1970, UTC."""
+        return self._entries[0][3] if self._entries else None
+
+    def add(self, sequence: int, size: int, arrived_at: int) -> None:
+        """A row was committed."""
+        self._add(sequence, sequence, size, arrived_at)
+
+    def receive(self, received: int) -> None:
+        """The mark moved (never back)."""
+        self.received = max(self.received, received)
+        entries = self._entries
+        while entries and entries[0][1] <= self.received:
+            self._bytes -= entries.popleft()[2]
+
+    def _add(self, first: int, last: int, size: int, arrived_at: int) -> None:
+        entries = self._entries
+        self._bytes += size
+        if entries and entries[-1][1] + 1 == first and last - entries[-1][0] < ENTRY_ROWS:
+            entries[-1][1] = last
+            entries[-1][2] += size
+        else:
+            entries.append([first, last, size, arrived_at])
+
+    def _cut(self, first: int, last: int) -> None:
+        """A hole: its rows wait for nobody."""
+        for entry in self._entries:
+            inside = min(last, entry[1]) - max(first, entry[0]) + 1
+            if inside > 0:
+                taken = entry[2] * inside // (entry[1] - entry[0] + 1)
+                entry[2] -= taken
+                self._bytes -= taken
+
+    def __repr__(self) -> str:
+        return f"<Waiting after={self.received} last={self.last} bytes={self.bytes}>"
