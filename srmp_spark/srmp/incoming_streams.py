@@ -92,9 +92,9 @@ class IncomingStream:
     """The live stream from one sender to one queue of ours."""
 
     __slots__ = (
-        "committed", "deadline", "gap_accepted", "gap_at", "guid", "heap_entry", "last_access_at", "last_acknowledged", "ordinal",
-        "peer", "queue", "receipt", "reject_count", "send_receipts_to", "sender_name", "sequence_number", "source_qm",
-        "started_at", "unacked_since",
+        "committed", "deadline", "gap_accepted", "gap_at", "guid", "heap_entry", "last_access_at", "last_acknowledged",
+        "ordinal", "peer", "queue", "receipt", "reject_count", "send_receipts_to", "sender_name", "sequence_number",
+        "source_qm", "started_at", "unacked_since",
     )  # fmt: skip
 
     def __init__(self, row: IncomingStreamRow) -> None:

@@ -1,0 +1,86 @@
+"""Receipts, as Windows writes them ([MC-MQSRM] 3.1.5.1.6.2, 3.1.6.3; the samples of chapters 4.3 and 4.4).
+
+A receipt is a message like any: it has our next MessageIdOrdinal, goes to the URL that the peer gave, and names our queue in
+``<rev>``. The samples settle what the text leaves open: classes and priorities, a correlation of zeros for stream receipts and
+of the original's identifier for the others, four days to reach the queue, and a label that repeats the original's (appendix A
+<6>: an ``<action>`` without ``MSMQ:`` counts as an empty label).
+"""
+
+from __future__ import annotations
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_ORDER_ACK, Message, Receipt, StreamId
+from srmp_spark.srmp.effects import OwedReceipt
+from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
+
+NEVER_US = 2_147_483_647_000_000
+"""``20380119T031407``, what Windows writes in ``<expiresAt>`` of a message that does not expire."""
+RECEIPT_TIME_TO_REACH_QUEUE_US = 4 * 86_400_000_000
+"""``<TTrq>`` of every receipt in the samples: four days after ``<sentAt>``, MSMQ's LONG_LIVED."""
+DELIVERY_RECEIPT_PRIORITY = 3
+STREAM_RECEIPT_PRIORITY = 0
+NO_CORRELATION = bytes(20)
+"""An OBJECTID of zeros."""
+
+
+def correlation_of(lineage: str, uniquifier: int) -> bytes:
+    """An identifier as the 20 bytes of an OBJECTID ([MS-MQMQ] 2.2.8): GUID and number as they stand in memory, low byte first.
+
+    The number is 32 bits wide there; of a wider one the low 32 bits are kept.
+    """
+    guid = bytes.fromhex(lineage.replace("-", ""))
+    in_memory = guid[3::-1] + guid[5:3:-1] + guid[7:5:-1] + guid[8:]
+    return in_memory + (uniquifier & 0xFFFF_FFFF).to_bytes(4, "little")
+
+
+def stream_receipt(
+    *, identity: str, uniquifier: int, to: str, via: str, stream_id: StreamId, last_ordinal: int, sent_at: int
+) -> Message:
+    """The stream receipt of [MC-MQSRM] 3.1.6.3 (samples in 4.4).
+
+    ``identity`` and ``uniquifier`` are our GUID and MessageIdOrdinal, ``to`` is Stream.SendReceiptsTo as the peer gave it,
+    ``via`` the URL of our queue, ``sent_at`` microseconds since 1970.
+    """
+    return Message(
+        destination=to,
+        action=ORDERING_ACK_ACTION,
+        lineage=identity,
+        uniquifier=uniquifier,
+        has_msmq=True,
+        message_class=CLASS_ORDER_ACK,
+        priority=STREAM_RECEIPT_PRIORITY,
+        receipt=Receipt("stream", stream_id=stream_id, last_ordinal=last_ordinal),
+        sent_at=sent_at,
+        expires_at=NEVER_US,
+        time_to_reach_queue=sent_at + RECEIPT_TIME_TO_REACH_QUEUE_US,
+        correlation=NO_CORRELATION,
+        hash_algorithm=0,
+        response_queue=via,
+        source_qm=identity,
+    )
+
+
+def delivery_receipt(owed: OwedReceipt, *, identity: str, uniquifier: int, via: str, sent_at: int) -> Message:
+    """The delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3); arguments as in :func:`stream_receipt`.
+
+    Raises :class:`LocalProtocolError` for an owed receipt of another kind.
+    """
+    if owed.kind != "delivery":
+        raise LocalProtocolError(f"not a delivery receipt: {owed!r}")
+    return Message(
+        destination=owed.url,
+        action=owed.action if owed.action.startswith("MSMQ:") else "MSMQ:",
+        lineage=identity,
+        uniquifier=uniquifier,
+        has_msmq=True,
+        message_class=CLASS_ACK_REACH_QUEUE,
+        priority=DELIVERY_RECEIPT_PRIORITY,
+        receipt=Receipt("delivery", lineage=owed.lineage, uniquifier=owed.uniquifier, at=owed.arrived_at),
+        sent_at=sent_at,
+        expires_at=NEVER_US,
+        time_to_reach_queue=sent_at + RECEIPT_TIME_TO_REACH_QUEUE_US,
+        correlation=correlation_of(owed.lineage, owed.uniquifier),
+        hash_algorithm=0,
+        response_queue=via,
+        source_qm=identity,
+    )

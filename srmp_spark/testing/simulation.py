@@ -1,0 +1,277 @@
+"""A whole life of a queue manager in two milliseconds: one seed, one run, the same run every time.
+
+1. Everything a run depends on (the senders, their messages, how bad the network is, when the power fails, how long a sync
+   takes, when an operator sets the clock) is drawn from ``Random(seed)``. Nothing else is random, and no time passes.
+2. *Safety*: with all faults on, nothing acknowledged may be lost, nothing may be doubled, the order of each stream is kept.
+3. *Liveness*: the faults end. Within three of the longest resend intervals every sender must have an empty queue.
+4. Then late copies of requests, up to 29 days old, still arrive. Only after that the oracle speaks.
+
+    python -m srmp_spark.testing.simulation --seeds 10000
+    python -m srmp_spark.testing.simulation --seed 4711 --trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from srmp_spark.message import Message
+from srmp_spark.names import split_url
+from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.testing.oracle import Oracle, Verdict
+from srmp_spark.testing.sender_model import RESEND_TABLE_S, DatagramSender, SenderModel, StreamSender
+from srmp_spark.testing.sim_clock import SimClock
+from srmp_spark.testing.sim_disk import SimDisk
+from srmp_spark.testing.sim_net import Answer, NetFaults, SimNet
+from srmp_spark.testing.sim_queue_manager import SimQueueManager, queue_url
+
+MESSAGES_MAX = 40
+"""Per run, over all senders: small runs find faults in fewer seconds than long ones."""
+SAFETY_S_MAX = 200.0
+LIVENESS_S_MAX = 3 * RESEND_TABLE_S[-1]
+STEPS_MAX = 20_000
+"""A run takes some hundreds; this many means that something goes round in circles."""
+CRASH_PROBABILITY_MAX = 0.02
+DOWN_S_MAX = 60.0
+CLOCK_JUMP_US_MAX = 10 * 365 * 86_400_000_000
+SEEDS_PER_REPORT = 500
+
+QUEUES = {"private$/orders": False, "private$/ledger": True, "invoices": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    verdict: Verdict
+    problems: list[str] = field(default_factory=list)
+    """Wrong beyond the oracle's four words: no convergence, a wrong 400, a receipt for what was not sent."""
+    steps: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return self.verdict.clean and not self.problems
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.verdict}" + "".join(f"\n  {problem}" for problem in self.problems[:5])
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(self, seed: int, *, queue_manager_class: type[SimQueueManager] = SimQueueManager,
+                 log: Callable[[str], None] | None = None) -> None:  # fmt: skip
+        self.seed = seed
+        self.random = random = Random(seed)
+        self.clock = SimClock()
+        self.oracle = Oracle()
+        self.net = SimNet(self.clock, random, NetFaults.drawn(random))
+        self.crash_probability = random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
+        self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
+        self.disk = SimDisk()
+        settings = ReceiverSettings(queue_quota_bytes=1, unknown_queue="retry")
+        self.queue_manager = queue_manager_class(
+            self.clock, self.disk, random, self._post_receipt, queues=QUEUES, settings=settings
+        )
+        self.senders = self._make_senders()
+        self._senders_by_host = {sender.name: sender for sender in self.senders}
+        self.steps = 0
+        self._log = log
+        if log is not None:
+            self.queue_manager.trace = self._note
+        self._schedule()
+
+    def _make_senders(self) -> list[SenderModel]:
+        random = self.random
+        senders: list[SenderModel] = []
+        for number in range(random.randint(1, 4)):
+            kind = random.choice((DatagramSender, StreamSender, StreamSender))
+            queue = "private$/orders" if kind is DatagramSender else random.choice(("private$/ledger", "invoices"))
+            name, guid = f"sender-{number}", f"5e4de400-0000-4000-8000-{number:012}"
+            senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle, self._post_message))
+        return senders
+
+    def _schedule(self) -> None:
+        """Draw when what happens."""
+        random, clock = self.random, self.clock
+        span = self.heal_at - clock.now
+        hasty = random.random() < 0.3
+        for number in range(random.randint(4, MESSAGES_MAX)):
+            sender = random.choice(self.senders)
+            expires = random.random() < (0.5 if hasty else 0.1)
+            time_to_reach_queue = random.uniform(0.2, 40.0) if expires else None
+            # Messages come in bursts: of the drawn moments some are rounded to whole tens of seconds.
+            when = random.uniform(0.0, span)
+            if random.random() < 0.5:
+                when -= when % 10.0
+            clock.after(when, sender.submit, f"{sender.name}-{number}", time_to_reach_queue)
+        if random.random() < 0.2:
+            clock.after(random.uniform(0.0, span), self._set_wall_clock, random.randint(-CLOCK_JUMP_US_MAX, CLOCK_JUMP_US_MAX))
+        if random.random() < 0.2:
+            when = random.uniform(0.0, span)
+            clock.after(when, self._fill_queues, 1)
+            clock.after(random.uniform(when, span), self._fill_queues, 0)
+
+    def _set_wall_clock(self, by_us: int) -> None:
+        self.clock.utc_offset_us += by_us
+        self._note(f"wall clock set by {by_us} us")
+
+    def _fill_queues(self, bytes_waiting: int) -> None:
+        for queue in self.queue_manager.receiver.queues.values():
+            queue.bytes_waiting = bytes_waiting
+
+    def _post_message(self, message: Message, answered: Answer) -> None:
+        self.net.post("in", self.queue_manager.receive, message, answered)
+
+    def _post_receipt(self, message: Message, answered: Answer) -> None:
+        sender = self._senders_by_host[split_url(message.destination).host]
+        self.net.post(sender.name, sender.receive, message, answered)
+
+    def _note(self, text: str) -> None:
+        if self._log is not None:
+            self._log(f"{self.clock.now:14.3f} {text}")
+
+    def run(self) -> Outcome:
+        """All of it."""
+        self._run_with_faults()
+        problems = self._run_until_quiet()
+        for rows in self.disk.rows.values():
+            for row in rows:
+                self.oracle.landed(row.key)
+                self._note(f"landed {row.queue} {row.sequence} {row.key}")
+        for sender in self.senders:
+            problems += sender.faults_found
+            self.queue_manager.marks.update(sender.marks)
+        return Outcome(self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks)
+
+    def _run_with_faults(self) -> None:
+        random, clock, probability = self.random, self.clock, self.crash_probability
+        while clock.now < self.heal_at and self.steps < STEPS_MAX and clock.step():
+            self.steps += 1
+            if probability and random.random() < probability and self.queue_manager.up:
+                survives = random.random() < 0.5
+                self._note(f"crash, transaction survives: {survives}")
+                self.queue_manager.marks["crash"] += 1
+                self.queue_manager.crash(survives)
+                clock.after(random.uniform(0.1, DOWN_S_MAX), self._restart)
+
+    def _restart(self) -> None:
+        self._note("restart")
+        self.queue_manager.start()
+
+    def _run_until_quiet(self) -> list[str]:
+        """The faults end; what the senders hold must go, then nothing must be left to do."""
+        self._note("the faults end")
+        self.net.faults = None
+        clock = self.clock
+        deadline = clock.now + LIVENESS_S_MAX
+        while not all(sender.idle for sender in self.senders) and clock.now <= deadline and self.steps < STEPS_MAX:
+            if not clock.step():
+                break
+            self.steps += 1
+        stuck = [f"{sender.name} still holds {len(sender.queue)} messages" for sender in self.senders if not sender.idle]
+        while self.steps < STEPS_MAX and clock.step():
+            self.steps += 1
+        if self.steps >= STEPS_MAX:
+            stuck.append(f"no end after {STEPS_MAX} steps")
+        return stuck
+
+
+def run(seed: int, queue_manager_class: type[SimQueueManager] = SimQueueManager, digest: bool = False) -> Outcome:
+    """One seed; ``digest``: with the SHA-256 of its event log, which must not depend on anything but the seed."""
+    if not digest:
+        return Simulation(seed, queue_manager_class=queue_manager_class).run()
+    sha = hashlib.sha256()
+    outcome = Simulation(seed, queue_manager_class=queue_manager_class, log=lambda line: sha.update(line.encode())).run()
+    return Outcome(outcome.seed, outcome.verdict, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest())
+
+
+def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
+    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    for seed in seeds:
+        outcome = run(seed)
+        runs += 1
+        steps += outcome.steps
+        marks.update(outcome.marks)
+        if not outcome.clean:
+            return runs, marks, steps, [outcome]
+    return runs, marks, steps, []
+
+
+def _chunks(first: int, count: int) -> list[range]:
+    end = first + count
+    return [range(at, min(at + SEEDS_PER_REPORT, end)) for at in range(first, end, SEEDS_PER_REPORT)]
+
+
+def _results(chunks: list[range], jobs: int) -> Iterable[tuple[int, Counter[str], int, list[Outcome]]]:
+    if jobs == 1:
+        yield from map(run_many, chunks)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        try:
+            yield from pool.map(run_many, chunks)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _say(text: str, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def simulate(first: int, count: int, jobs: int) -> int:
+    """Run ``count`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    begin = time.perf_counter()
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    for chunk_runs, chunk_marks, chunk_steps, failed in _results(_chunks(first, count), jobs):
+        runs += chunk_runs
+        steps += chunk_steps
+        marks.update(chunk_marks)
+        rate = runs / (time.perf_counter() - begin)
+        _say(f"\r{runs}/{count} seeds, {rate:.0f} schedules/s", end="")
+        if failed:
+            _say(f"\n{failed[0]}")
+            _say(f"repeat it: python -m srmp_spark.testing.simulation --seed {failed[0].seed} --trace")
+            return 1
+    _say(f"\n0 violations in {runs} seeds ({steps} steps, {rate:.0f} schedules/s); what happened how often:")
+    for name, times in sorted(marks.items()):
+        _say(f"  {name:42} {times}")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.simulation", description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
+    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    options = parser.parse_args(arguments)
+    if options.seed is None:
+        if options.seeds < 1 or options.jobs < 1 or options.trace:
+            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
+        return simulate(options.first, options.seeds, options.jobs)
+    log: Callable[[str], Any] | None = _say if options.trace else None
+    outcome = Simulation(options.seed, log=log).run()
+    _say(str(outcome))
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
