@@ -1,0 +1,134 @@
+"""``python -m benchmarks``: the table on stdout, its last line one JSON object; progress on stderr.
+
+    {name: {"value", "unit", "reference", "ratio", "target", "ok"}}
+
+Medians of five rounds, both sides in one run. What this machine cannot run (no wrk, no Kafka, one core) has ``ok`` null and
+a note. The exit code is 1 when a figure misses its target, so that a series can go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+
+from benchmarks.common import Figure, NotHere, load, rounded, say
+
+Bench = Callable[..., Iterator[Figure]]
+
+
+def _decode(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.decode import run
+
+    return run(rounds, quick=quick)
+
+
+def _ingest(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.ingest import run
+
+    return run(rounds, quick=quick)
+
+
+def _ack(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.ingest import acknowledgement
+
+    return acknowledgement(rounds, quick=quick)
+
+
+def _drain(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.spark_bench import drain
+
+    return drain(rounds, quick=quick)
+
+
+def _latency(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.spark_bench import latency
+
+    return latency(rounds, quick=quick)
+
+
+BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
+    "decode": (_decode, "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")),
+    "ingest": (
+        _ingest,
+        "durable ingest, 32 connections, one core",
+        ("ingest_vs_uvicorn", "ingest_vs_rabbitmq", "ingest_cpu", "ack_p99_32"),
+    ),
+    "ack": (_ack, "acknowledgement at one connection", ("ack_p50_1",)),
+    "spark_drain": (
+        _drain,
+        "1,000,000 rows into the noop sink, against Spark's Kafka source",
+        ("spark_drain_1", "spark_drain_2", "spark_drain_two_over_one"),
+    ),
+    "spark_latency": (_latency, "POST to foreachBatch at 100 messages a second", ("spark_latency_p50",)),
+}
+"""Name, what runs, in words, and the figures it yields."""
+
+
+def main() -> int:
+    listed = "\n".join(f"  {name:14s} {words}" for name, (_, words, _) in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Compares srmp-spark with what a user would pick instead.\nPrepare once: benchmarks/peers/setup.sh",
+        epilog=f"benchmarks:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only", action="append", choices=sorted(BENCHES), metavar="NAME", help="one benchmark; may be repeated"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each (default 5; figures are their medians)")
+    parser.add_argument("--quick", action="store_true", help="one round, small sizes: shows that it runs, proves no figure")
+    arguments = parser.parse_args()
+    rounds = 1 if arguments.quick else arguments.rounds
+    figures: list[Figure] = []
+    for name in arguments.only or list(BENCHES):
+        bench, _, yields = BENCHES[name]
+        try:
+            figures += bench(rounds, quick=arguments.quick)
+        except NotHere as reason:
+            say(f"{name}: {reason}")
+            figures += [Figure(name=figure, value=None, unit="", note=str(reason)) for figure in yields]
+        except Exception as error:  # one broken side must not cost the figures of the others
+            traceback.print_exc()
+            figures += [
+                Figure(name=figure, value=None, unit="", ok=False, note=f"{type(error).__name__}: {error}") for figure in yields
+            ]
+    _print(figures, rounds)
+    return 1 if any(figure.ok is False for figure in figures) else 0
+
+
+def _print(figures: list[Figure], rounds: int) -> None:
+    head = ("figure", "value", "unit", "beside", "reference", "ratio", "target", "ok")
+    rows = [
+        (
+            f.name,
+            _text(f.value),
+            f.unit,
+            f.reference_name,
+            _text(f.reference),
+            _text(f.ratio),
+            f.target,
+            "not run here" if f.ok is None else "yes" if f.ok else "NO",
+        )
+        for f in figures
+    ]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    for row in (head, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for figure in figures:
+        if figure.note:
+            print(f"{figure.name}: {figure.note}")
+    print(f"medians of {rounds}; {os.cpu_count()} cores, load {load()}, Python {sys.version.split()[0]}")
+    print(json.dumps({figure.name: figure.as_json() for figure in figures}), flush=True)
+
+
+def _text(value: float | None) -> str:
+    value = rounded(value)
+    return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

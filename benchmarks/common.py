@@ -1,0 +1,271 @@
+"""What the benchmarks share: the cache folder, processes started and ended by id, CPU time, figures and their table."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PEERS = HERE / "peers"
+CACHE = Path(
+    os.environ.get("SRMP_PEERS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers"
+)
+KAFKA_PYTHON = CACHE / "py" / "bin" / "python"
+"""The interpreter that has confluent-kafka; the project itself does not need it."""
+SERVER_CORE, CLIENT_CORE = "0", "1"
+QUEUE = "private$/simpleq"
+"""The queue of [MC-MQSRM] 4.5, which ``post.lua`` writes to."""
+
+
+class NotHere(Exception):  # noqa: N818  # no error: the machine lacks something, and the figure says so
+    """This figure cannot be taken on this machine; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of the result. ``ratio`` is value / reference; ``target`` is what ``judged`` is held against."""
+
+    name: str
+    value: float | None
+    unit: str
+    reference: float | None = None
+    reference_name: str = ""
+    ratio: float | None = None
+    target: str = ""
+    ok: bool | None = None
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        out = {"value": self.value, "unit": self.unit, "reference": self.reference, "ratio": self.ratio, "target": self.target}
+        return (
+            {key: rounded(value) for key, value in out.items()} | {"ok": self.ok} | ({"note": self.note} if self.note else {})
+        )
+
+
+def beside(
+    name: str,
+    unit: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    reference_name: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Figure:
+    """A figure judged by its ratio to the reference. The ratio is taken inside each round, so both sides had the same noise."""
+    ratio = median([a / b for a, b in zip(ours, theirs, strict=True)])
+    ok = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
+    target = f"ratio >= {at_least:g}" if at_least is not None else f"ratio <= {at_most:g}"
+    return Figure(
+        name=name,
+        value=median(ours),
+        unit=unit,
+        reference=median(theirs),
+        reference_name=reference_name,
+        ratio=ratio,
+        target=target,
+        ok=ok,
+    )
+
+
+def rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def say(*words: object) -> None:
+    """Progress, on stderr: stdout is the result."""
+    print(*words, file=sys.stderr, flush=True)
+
+
+def load() -> str:
+    return Path("/proc/loadavg").read_text().split()[0]
+
+
+@contextlib.contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """A fresh folder on the disk of the cache (not a tmpfs: syncs must cost what they cost)."""
+    base = CACHE / "tmp"
+    base.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def need(program: str) -> str:
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
+    if not found:
+        raise NotHere(f"{program} is missing: run benchmarks/peers/setup.sh (as root, for the Debian packages)")
+    return found
+
+
+def need_file(path: Path, what: str) -> Path:
+    if not path.exists():
+        raise NotHere(f"{what} is missing: run benchmarks/peers/setup.sh")
+    return path
+
+
+def need_cores() -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        raise NotHere("two cores are needed: server and client are pinned apart")
+    need("taskset")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_port(port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"the process behind port {port} ended early with {process.returncode}")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on port {port} after {seconds} s")
+
+
+def start(arguments: Sequence[str], core: str | None = None, log: Path | None = None, **kw: Any) -> subprocess.Popen[bytes]:
+    """A process group of its own, pinned to ``core``."""
+    pinned = ["taskset", "-c", core, *arguments] if core else list(arguments)
+    out = log.open("ab") if log else subprocess.DEVNULL
+    kw.setdefault("stdout", out)
+    return subprocess.Popen(pinned, stderr=out, start_new_session=True, **kw)
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
+    """TERM, then KILL, to the group that :func:`start` made and to no other."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
+
+
+def cpu_seconds(group: int) -> float:
+    """CPU time of the group's live threads: it stays comparable when others use the machine, rates do not."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, IndexError):
+            if int((folder / "stat").read_text().rsplit(")", 1)[1].split()[2]) != group:
+                continue
+            for task in (folder / "task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+class QueueManager:
+    """``srmp-spark serve`` on free ports with a fresh data directory; with ``core`` pinned to it, helper process and all."""
+
+    def __init__(self, folder: Path, core: str | None = SERVER_CORE) -> None:
+        arguments = [
+            sys.executable,
+            "-m",
+            "srmp_spark.cli",
+            "serve",
+            "--data-dir",
+            str(folder / "data"),
+            "--listen",
+            "127.0.0.1:0",
+            "--api",
+            "127.0.0.1:0",
+            "--host-name",
+            "machine2",
+            "--queue",
+            QUEUE,
+            "--queue-quota-bytes",
+            str(1 << 40),
+        ]
+        pinned = ["taskset", "-c", core, *arguments] if core else arguments
+        self.log = folder / "serve.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(pinned, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=ROOT)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"serve did not start: {self.log.read_text()[-2000:]}")
+        ready = json.loads(line)
+        self.url: str = ready["listening"]
+        self.api: str = ready["api"]
+        self.pid: int = ready["pid"]
+
+    @property
+    def target(self) -> str:
+        return f"{self.url}/msmq/{QUEUE}"
+
+    def end_of(self, queue: str = QUEUE) -> int:
+        """The last sequence of a queue."""
+        import requests
+
+        queues = requests.get(f"{self.api}/v1/status", timeout=10).json()["queues"]
+        return int(next(q["last"] for q in queues if q["name"] == queue))
+
+    def close(self) -> None:
+        stop(self.process)
+
+
+_numbers = iter(range(int(time.time()) % 8000, 10**6))
+
+
+def wrk(target: str, connections: int, seconds: float, body: int = 1024) -> dict[str, float]:
+    """SRMP POSTs, one in flight on each connection, a message number never used before in each."""
+    base = 1_000_000_000 + next(_numbers) % 8000 * 1_000_000
+    command = [
+        "taskset",
+        "-c",
+        CLIENT_CORE,
+        need("wrk"),
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds:g}s",
+        "-s",
+        str(PEERS / "post.lua"),
+        target,
+        "--",
+        str(body),
+        str(base),
+    ]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    got = json.loads(next(line for line in out.splitlines() if line.startswith("JSON "))[5:])
+    if got["bad"]:
+        raise RuntimeError(f"{got['bad']} of {got['requests']} requests to {target} failed")
+    return {
+        "rate": got["requests"] / got["us"] * 1e6,
+        "p50": got["p50_us"] / 1e3,
+        "p99": got["p99_us"] / 1e3,
+        "requests": got["requests"],
+        "seconds": got["us"] / 1e6,
+    }
