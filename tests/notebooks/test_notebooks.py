@@ -1,0 +1,50 @@
+"""The notebooks run from top to bottom in a fresh kernel, draw their pictures and come to the right numbers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+CELL_TIMEOUT = 180
+"""Seconds; the first cell with Spark starts a JVM and may have to fetch jars."""
+
+
+def run(name: str) -> nbformat.NotebookNode:
+    """Execute a notebook with this interpreter and return it with its outputs."""
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    where = {"metadata": {"path": str(NOTEBOOKS)}}
+    NotebookClient(notebook, timeout=CELL_TIMEOUT, kernel_name="python3", resources=where).execute()
+    return notebook
+
+
+def printed(notebook: nbformat.NotebookNode) -> str:
+    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
+    return "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
+
+
+def pictures(notebook: nbformat.NotebookNode) -> int:
+    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.spark
+def test_01_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    notebook = run("01_ingest.ipynb")
+    assert pictures(notebook) == 3
+    text = printed(notebook)
+    assert "doubled 0, payments in order: True" in text
+    assert "rows 1400, acknowledged 1400" in text
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_are_committed_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
