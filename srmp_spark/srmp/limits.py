@@ -1,0 +1,71 @@
+"""Every limit of the codec, with its reason ([MC-MQSRM] names none; Windows' own are not published).
+
+A broken structural limit can never succeed, so it is answered 400; only a body above ``BODY_MAX`` is answered 413. Tests
+import these names and go past each of them on purpose.
+"""
+
+from __future__ import annotations
+
+BODY_MAX = 4_194_304
+"""Bytes of body and extension together: MSMQ's own limit of 4 MB a message. Above it: 413."""
+
+ENVELOPE_MAX = 65_536
+"""Bytes of the SOAP envelope. Windows' largest, a hundred multi-queue names of 250 characters, stays below half of it."""
+
+PARTS_MAX = 3
+"""Envelope, body, extension: [MC-MQSRM] 2.2.2 and 2.2.7 know no fourth part."""
+
+PART_HEAD_MAX = 4_096
+"""Bytes from a MIME delimiter to the blank line after it; Windows writes about 120."""
+
+PART_HEAD_LINES_MAX = 32
+"""Header fields of one part; Windows writes three."""
+
+BOUNDARY_MAX = 70
+"""Characters of a boundary, RFC 2046 5.1.1."""
+
+PADDING_MAX = 64
+"""Blanks after a delimiter, which RFC 2046 calls transport padding, and line ends after the last delimiter."""
+
+CONTENT_MAX = BODY_MAX + ENVELOPE_MAX + (PARTS_MAX + 1) * PART_HEAD_MAX
+"""Bytes of a whole HTTP body that can still be a message; for the endpoint, which must know before it has read all."""
+
+CONTENT_TYPE_MAX = 1_024
+"""Bytes of a Content-Type field, folds included."""
+
+TARGET_MAX = 2_048
+"""Bytes of a request target: 124 characters of a queue name, each up to 12 bytes percent-encoded, and a query. Above: 414."""
+
+DEPTH_MAX = 16
+"""Nested elements. SRMP needs five; se:Body and foreign header entries may bring their own."""
+
+ELEMENTS_MAX = 2_000
+"""Elements of one envelope; SRMP has 45 names."""
+
+ATTRIBUTES_MAX = 32
+"""Attributes of one element; SRMP uses one."""
+
+ATTRIBUTE_LENGTH_MAX = 1_024
+"""Characters of one attribute's value."""
+
+NAMES_MAX = 100
+"""Queue names in one DestinationMqf, AdminMqf or ResponseMqf ([MC-MQSRM] 2.2.6.14 to 2.2.6.16)."""
+
+DATE_CACHE_MAX = 4_096
+"""Dates kept in both forms: a second has one text, and messages come by the thousand a second."""
+
+STRANGE_BYTES_MAX = 16 * 1_048_576
+"""Bytes of envelopes with names that SRMP does not know which lxml may read in the life of a process (it keeps each name
+for ever, at up to six bytes of memory a byte: 100 MB); from there on expat reads the slow path."""
+
+UNSIGNED_LONG_MAX = 2**64 - 1
+"""xs:unsignedLong, [MC-MQSRM] 2.2.1.3."""
+
+CLASS_MAX = 2**32 - 1
+"""A message class has 16 bits ([MS-MQMQ] 2.2.18.1.6); unknown ones are kept as numbers, absurd ones are refused."""
+
+PRIORITY_MAX = 7
+"""[MC-MQSRM] 2.2.6.2."""
+
+SEQUENCE_NUMBER_MAX = 2**32 - 1
+"""A position in a stream is a 32-bit number ([MC-MQSRM] 3.1.1.2)."""

@@ -1,0 +1,260 @@
+r"""Where the envelope, the body and the extension lie in an HTTP body ([MC-MQSRM] 2.2.2, multipart/related, RFC 2387).
+
+Theory of operation. Windows writes **no CRLF before a delimiter and one after the last** (proved by the lengths of all
+examples of chapter 4, see tests/codec/test_length_proof.py); RFC 2046 wants one before each. A reader that searches for
+delimiters therefore finds one part too few, or cuts a body that contains the boundary. This one never searches: it reads
+each part's head, goes on by the part's own ``Content-Length``, and then requires the delimiter to stand exactly there,
+with or without CRLF before it. The parts come out as offsets; nothing is copied.
+
+    --B CRLF head CRLF CRLF envelope [CRLF] --B CRLF head CRLF CRLF body [CRLF] --B-- [CRLF]
+
+Heads in exactly Windows' form are taken by one regular expression each, all others by :func:`_read_head`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from srmp_spark.errors import LimitExceededError, RemoteProtocolError
+from srmp_spark.srmp.limits import (
+    BODY_MAX,
+    BOUNDARY_MAX,
+    CONTENT_TYPE_MAX,
+    ENVELOPE_MAX,
+    PADDING_MAX,
+    PART_HEAD_LINES_MAX,
+    PART_HEAD_MAX,
+    PARTS_MAX,
+)
+
+Span = tuple[int, int]
+"""Offsets (start, end) into the content."""
+
+
+class Parts(NamedTuple):
+    """The parts of a message as offsets into its content."""
+
+    envelope: Span
+    body: Span | None
+    extension: Span | None
+    body_id: bytes = b""
+    """``Content-Id`` of the body in lower case; a signature names it ([MC-MQSRM] 2.2.7.1.2)."""
+    extension_id: bytes = b""
+
+
+_SECTION = "[MC-MQSRM] 2.2.2"
+
+# RFC 2046 5.1.1, bchars; a blank may not be the last. Unquoted, only those of them that are token characters.
+BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,%d}[0-9A-Za-z'()+_,\-./:=?]" % (BOUNDARY_MAX - 1))
+_TOKEN_BOUNDARY = re.compile(rb"[0-9A-Za-z'+_.\-]{1,%d}" % BOUNDARY_MAX)
+# `; name=value`, the value a quoted string or, looser than RFC 2045, anything up to `;`: Windows writes `type=text/xml`.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_PARAMETER = re.compile(
+    rb'[ \t]*;[ \t]*(?:(%b)=("(?:[^"\\\x00-\x1f\x7f]|\\[ -~])*"|[^";\x00-\x1f\x7f]*))?' % _TOKEN
+)
+_MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")")
+# [MC-MQSRM] chapter 4 prints this field folded over two lines; RFC 9112 5.2 lets a reader take a fold for a blank.
+_FOLD = re.compile(rb"\r\n[ \t]+")
+_WINDOWS_TYPE = re.compile(rb'multipart/related; boundary="(MSMQ - SOAP boundary, [0-9]{1,10})"; type=text/xml')
+
+_WINDOWS_ENVELOPE_HEAD = re.compile(rb"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: ([0-9]{1,10})\r\n\r\n")
+_WINDOWS_ATTACHMENT_HEAD = re.compile(
+    rb"\r\nContent-Type: application/octet-stream\r\nContent-Length: ([0-9]{1,10})\r\n"
+    rb"Content-Id: ((?:body|extension)@[0-9a-f\-]{36})\r\n\r\n"
+)
+_FIELD = re.compile(rb"(" + _TOKEN + rb"):([^\r\n\x00]*)\r\n")
+_LENGTH = re.compile(rb"[0-9]{1,10}")
+_CONTENT_ID = re.compile(rb"<?((body|extension)@[^\s<>]{1,250})>?")
+_PADDING = re.compile(rb"[ \t]{0,%d}" % PADDING_MAX)
+_EPILOGUE = re.compile(rb"[ \t\r\n]{0,%d}" % PADDING_MAX)
+_UNENCODED = (b"binary", b"7bit", b"8bit")
+
+
+def split(content_type: bytes, content: bytes) -> Parts:
+    """Find the parts of ``content`` (the HTTP body, transfer encoding undone).
+
+    ``text/xml`` is an envelope and nothing else: that is how receipts come.
+
+    Raises :class:`RemoteProtocolError`: 415 for another media type, 413 for a body above ``BODY_MAX``, else 400.
+    """
+    windows = _WINDOWS_TYPE.fullmatch(content_type)
+    boundary = windows[1] if windows is not None else boundary_of(content_type)
+    if boundary is None:
+        _check_envelope_length(len(content))
+        return Parts((0, len(content)), None, None)
+    return _walk(b"--" + boundary, content)
+
+
+def boundary_of(content_type: bytes) -> bytes | None:
+    """The boundary of a ``multipart/related`` field, ``None`` for ``text/xml``.
+
+    Raises :class:`RemoteProtocolError`: 415 for any other type, 400 when the field is malformed.
+    """
+    media_type, parameters = _parse_type(content_type, status=415)
+    if media_type == b"text/xml":
+        _check_charset(parameters)
+        return None
+    if media_type != b"multipart/related":
+        raise RemoteProtocolError(
+            f"Content-Type {media_type.decode('latin-1')[:80]!a} is neither multipart/related nor text/xml",
+            status_hint=415,
+            section=_SECTION,
+        )
+    quoted = parameters.get(b"boundary", b"")
+    boundary = quoted[1:-1] if quoted[:1] == b'"' else quoted
+    if not (BOUNDARY if quoted[:1] == b'"' else _TOKEN_BOUNDARY).fullmatch(boundary):
+        raise RemoteProtocolError(
+            f"the boundary is missing, malformed or longer than {BOUNDARY_MAX} characters: {boundary[:80].decode('latin-1')!a}",
+            section="RFC 2046 5.1.1",
+        )
+    return boundary
+
+
+def _parse_type(field: bytes, *, status: int) -> tuple[bytes, dict[bytes, bytes]]:
+    """Media type in lower case, and the parameters with their quotes; ``status`` answers what is no media type at all."""
+    if len(field) > CONTENT_TYPE_MAX:
+        raise LimitExceededError("CONTENT_TYPE_MAX", CONTENT_TYPE_MAX, len(field), section=_SECTION)
+    line = _FOLD.sub(b" ", field).rstrip(b" \t")
+    match = _MEDIA_TYPE.match(line)
+    if match is None:
+        raise RemoteProtocolError("Content-Type is missing or no media type", status_hint=status, section=_SECTION)
+    parameters: dict[bytes, bytes] = {}
+    at = match.end()
+    while at < len(line):
+        parameter = _PARAMETER.match(line, at)
+        if parameter is None:
+            raise RemoteProtocolError("Content-Type has a malformed parameter", section="RFC 2045 5.1")
+        if parameter[1] is not None:
+            name = parameter[1].lower()
+            if name in parameters:
+                raise RemoteProtocolError(f"Content-Type names {name.decode()[:80]} twice", section="RFC 2045 5.1")
+            parameters[name] = parameter[2].rstrip(b" \t")
+        at = parameter.end()
+    return match[1].lower(), parameters
+
+
+def _check_charset(parameters: dict[bytes, bytes]) -> None:
+    charset = parameters.get(b"charset", b"utf-8").strip(b'"').lower()
+    if charset != b"utf-8":
+        raise RemoteProtocolError(f"the envelope is UTF-8, not {charset.decode('latin-1')[:40]!a}", section=_SECTION)
+
+
+def _check_envelope_length(length: int) -> None:
+    if length > ENVELOPE_MAX:
+        raise LimitExceededError("ENVELOPE_MAX", ENVELOPE_MAX, length, section=_SECTION)
+
+
+def _walk(delimiter: bytes, content: bytes) -> Parts:
+    """Go from delimiter to delimiter by the lengths of the parts."""
+    envelope: Span | None = None
+    body: Span | None = None
+    extension: Span | None = None
+    body_id = extension_id = b""
+    at = 2 if content[:2] == b"\r\n" else 0  # RFC 2046 lets a CRLF stand before the first delimiter too
+    count = 0
+    while True:
+        if not content.startswith(delimiter, at):
+            raise RemoteProtocolError(
+                "no delimiter where a part's Content-Length ends" if count else "no delimiter at the beginning",
+                section=_SECTION,
+            )
+        at += len(delimiter)
+        if content.startswith(b"--", at):
+            break
+        count += 1
+        if count > PARTS_MAX:
+            raise LimitExceededError("PARTS_MAX", PARTS_MAX, count, section=_SECTION)
+        if envelope is None:
+            head = _WINDOWS_ENVELOPE_HEAD.match(content, at)
+            if head is not None:
+                start, length = head.end(), int(head[1])
+            else:
+                start, length, content_id = _read_head(content, at, is_envelope=True)
+            _check_envelope_length(length)
+            at = start + length
+            envelope = (start, at)
+        else:
+            head = _WINDOWS_ATTACHMENT_HEAD.match(content, at)
+            if head is not None:
+                start, length, content_id = head.end(), int(head[1]), head[2]
+            else:
+                start, length, content_id = _read_head(content, at, is_envelope=False)
+            at = start + length
+            if content_id[0] == 98:  # "b" of body@, else "e" of extension@
+                if body is not None:
+                    raise RemoteProtocolError("two parts are called body@", section=_SECTION)
+                body, body_id = (start, at), content_id
+            else:
+                if extension is not None:
+                    raise RemoteProtocolError("two parts are called extension@", section=_SECTION)
+                extension, extension_id = (start, at), content_id
+            total = (body[1] - body[0] if body else 0) + (extension[1] - extension[0] if extension else 0)
+            if total > BODY_MAX:
+                raise LimitExceededError("BODY_MAX", BODY_MAX, total, status_hint=413, section="[MC-MQSRM] 1.3.2")
+        if at > len(content):
+            raise RemoteProtocolError("a part's Content-Length is larger than what follows", section=_SECTION)
+        if not content.startswith(delimiter, at) and content.startswith(b"\r\n", at):
+            at += 2
+    if envelope is None:
+        raise RemoteProtocolError("a multipart message without a part", section=_SECTION)
+    if at + 4 != len(content) or content[at + 2 :] != b"\r\n":
+        _check_epilogue(content, at + 2)
+    return Parts(envelope, body, extension, body_id, extension_id)
+
+
+def _check_epilogue(content: bytes, at: int) -> None:
+    """Nothing but line ends after the last delimiter: more would be a second message in the eyes of another reader."""
+    if not _EPILOGUE.fullmatch(content, at):
+        raise RemoteProtocolError("bytes after the last delimiter", section=_SECTION)
+
+
+def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int, bytes]:
+    """Where the part begins, how long it says it is, and its Content-Id in lower case (empty for the envelope)."""
+    padding = _PADDING.match(content, at)
+    start = padding.end() if padding is not None else at
+    end = content.find(b"\r\n\r\n", start, start + PART_HEAD_MAX + 4)
+    if not content.startswith(b"\r\n", start) or end < 0:
+        raise RemoteProtocolError(
+            f"the head of a part is malformed, has no end or is longer than PART_HEAD_MAX ({PART_HEAD_MAX})", section=_SECTION
+        )
+    fields = _fields(content[start + 2 : end + 2])
+    media_type, parameters = _parse_type(fields.get(b"content-type", b"text/plain"), status=400)
+    encoding = fields.get(b"content-transfer-encoding", b"binary").lower()
+    if encoding not in _UNENCODED:
+        raise RemoteProtocolError(f"parts come as they are, not in {encoding.decode('latin-1')[:40]!a}", section=_SECTION)
+    if media_type.startswith(b"multipart/"):
+        raise RemoteProtocolError("a multipart inside a part", section=_SECTION)
+    length = fields.get(b"content-length", b"")
+    if not _LENGTH.fullmatch(length):
+        raise RemoteProtocolError(
+            f"a part needs a Content-Length in digits, got {length.decode('latin-1')[:40]!a}", section=_SECTION
+        )
+    if is_envelope:
+        if media_type != b"text/xml":
+            raise RemoteProtocolError("the first part is the envelope and its type text/xml", section=_SECTION)
+        _check_charset(parameters)
+        return end + 4, int(length), b""
+    content_id = _CONTENT_ID.fullmatch(fields.get(b"content-id", b"").lower())
+    if content_id is None:
+        raise RemoteProtocolError("a part after the envelope needs a Content-Id body@… or extension@…", section=_SECTION)
+    return end + 4, int(length), content_id[1]
+
+
+def _fields(head: bytes) -> dict[bytes, bytes]:
+    """The fields of a part's head, names in lower case; each may stand there once."""
+    head = _FOLD.sub(b" ", head)
+    fields: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(head):
+        match = _FIELD.match(head, at)
+        if match is None:
+            raise RemoteProtocolError("the head of a part has a malformed line", section="RFC 2045 3")
+        name = match[1].lower()
+        if name in fields:
+            raise RemoteProtocolError(f"the head of a part names {name.decode()[:80]} twice", section="RFC 2045 3")
+        fields[name] = match[2].strip(b" \t")
+        if len(fields) > PART_HEAD_LINES_MAX:
+            raise LimitExceededError("PART_HEAD_LINES_MAX", PART_HEAD_LINES_MAX, len(fields), section=_SECTION)
+        at = match.end()
+    return fields

@@ -1,0 +1,234 @@
+r"""The envelope exactly as Windows writes it, read by one regular expression ([MC-MQSRM] 3.1.7.2.4, chapter 4).
+
+Theory of operation. Windows serialises by appending fixed strings to a buffer, so nearly all traffic is one skeleton with
+holes. ``LAYOUT`` below is that skeleton; it is compiled once. An envelope that fits it *entirely* gives the message that
+the XML reader would give; anything else, down to one blank or a single ``&``, gives ``None``, and the XML reader decides.
+There is no third outcome: a hole whose content is wrong (month 13) gives ``None`` too, so all errors are worded in one place.
+
+Why that is safe: the skeleton is well-formed XML that declares its own namespaces, holes cannot hold ``<``, ``>``, ``&`` or
+a control character, and no element can come twice. tests/codec/test_differential.py compares both readers on mutations.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from typing import Literal, cast
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
+from srmp_spark.srmp import namespaces as ns
+from srmp_spark.srmp.limits import CLASS_MAX, SEQUENCE_NUMBER_MAX, UNSIGNED_LONG_MAX
+from srmp_spark.srmp.values import XML_SPACE, parse_date, parse_destination, parse_response_queue
+
+LAYOUT_HEAD = (
+    f'<se:Envelope xmlns:se="{ns.SOAP}" xmlns="{ns.SRMP}"><se:Header>'
+    f'<path xmlns="{ns.ROUTING}" se:mustUnderstand="1"><action>'
+)
+"""What every envelope of Windows begins with; compared before the expression runs, because that is cheaper."""
+
+LAYOUT = (
+    r"{action}</action><to>{to}</to>[<rev><via>{via}</via></rev>]<id>uuid:{id_number}@{id_guid}</id></path>"
+    r'<properties se:mustUnderstand="1"><expiresAt>{expiresAt}</expiresAt>[<sentAt>{sentAt}</sentAt>]</properties>'
+    #
+    r'[<services se:mustUnderstand="1">[durable:<durable/>]'
+    r"[<deliveryReceiptRequest><sendTo>{delivery_sendTo}</sendTo></deliveryReceiptRequest>]"
+    r"[<commitmentReceiptRequest><sendTo>{commitment_sendTo}</sendTo>[positiveOnly:<positiveOnly/>]"
+    r"[negativeOnly:<negativeOnly/>]</commitmentReceiptRequest>]</services>]"
+    #
+    r'[<Stream se:mustUnderstand="1"><streamId>uid:{stream_guid}\{stream_ordinal}</streamId><current>{current}</current>'
+    r"[<previous>{previous}</previous>][<start><sendReceiptsTo>{sendReceiptsTo}</sendReceiptsTo></start>]</Stream>]"
+    #
+    r"[<streamReceipt><streamId>uid:{receipt_guid}\{receipt_ordinal}</streamId><lastOrdinal>{lastOrdinal}</lastOrdinal>"
+    r"</streamReceipt>]"
+    r"[<deliveryReceipt><receivedAt>{receivedAt}</receivedAt><id>uuid:{delivered_number}@{delivered_guid}</id></deliveryReceipt>]"
+    r"[<commitmentReceipt><decidedAt>{decidedAt}</decidedAt><decision>{decision}</decision>"
+    r"<id>uuid:{decided_number}@{decided_guid}</id></commitmentReceipt>]"
+    #
+    r'<Msmq xmlns="msmq.namespace.xml"><Class>{Class}</Class><Priority>{Priority}</Priority>[Journal:<Journal/>]'
+    r"[DeadLetter:<DeadLetter/>][<Correlation>{Correlation}</Correlation>][Trace:<Trace/>][<App>{App}</App>]"
+    r"<BodyType>{BodyType}</BodyType>[<HashAlgorithm>{HashAlgorithm}</HashAlgorithm>]"
+    r"[<Eod>[First:<First/>][Last:<Last/>]</Eod>]<SourceQmGuid>{SourceQmGuid}</SourceQmGuid><TTrq>{TTrq}"
+)
+"""``{name}`` is a hole, ``[…]`` may be absent, ``[name:…]`` is a flag: true when it is there."""
+
+LAYOUT_TAIL = "</TTrq></Msmq></se:Header><se:Body></se:Body></se:Envelope>"
+
+_TEXT = r"[^<>&\x00-\x1f\ufffe\uffff]*"
+_GUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_DATE = r"[0-9]{8}T[0-9]{6}"
+_NUMBER = r"(?:0|[1-9][0-9]{0,9})"
+_LONG = r"(?:0|[1-9][0-9]{0,19})"
+HOLES = {
+    **dict.fromkeys(("action", "to", "via", "delivery_sendTo", "commitment_sendTo", "sendReceiptsTo"), _TEXT),
+    **dict.fromkeys(("id_guid", "stream_guid", "receipt_guid", "delivered_guid", "decided_guid", "SourceQmGuid"), _GUID),
+    **dict.fromkeys(("expiresAt", "sentAt", "receivedAt", "decidedAt", "TTrq"), _DATE),
+    **dict.fromkeys(("current", "previous", "lastOrdinal", "Class", "App", "BodyType", "HashAlgorithm"), _NUMBER),
+    **dict.fromkeys(("id_number", "stream_ordinal", "receipt_ordinal", "delivered_number", "decided_number"), _LONG),
+    "decision": "positive|negative",
+    "Priority": "[0-7]",
+    "Correlation": "[A-Za-z0-9+/]{27}=",
+}
+
+
+_TOKEN = re.compile(r"\{(\w+)\}|\[(\w+):([^\]]+)\]|([\[\]])|([^\[\]{}]+)")
+
+
+def _compile(layout: str) -> re.Pattern[str]:
+    """``layout`` as a regular expression; its groups are the holes and flags in their order."""
+    pattern = []
+    for token in _TOKEN.finditer(layout):
+        hole, flag, flagged, bracket, literal = token.groups()
+        if hole:
+            pattern.append(f"({HOLES[hole]})")
+        elif flag:
+            pattern.append(f"({re.escape(flagged)})?")
+        elif bracket:
+            pattern.append("(?:" if bracket == "[" else ")?")
+        else:
+            pattern.append(re.escape(literal))
+    return re.compile("".join(pattern))
+
+
+_PATTERN = _compile(LAYOUT)
+_HEAD_LENGTH = len(LAYOUT_HEAD)
+_TAIL_LENGTH = len(LAYOUT_TAIL)
+
+
+def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None = None) -> Message | None:
+    """The message of an envelope in exactly Windows' layout; ``None`` means: ask :mod:`envelope_reader`."""
+    if not (text.startswith(LAYOUT_HEAD) and text.endswith(LAYOUT_TAIL)):
+        return None
+    match = _PATTERN.fullmatch(text, _HEAD_LENGTH, len(text) - _TAIL_LENGTH)
+    if match is None:
+        return None
+    try:
+        return _message(match, body, extension)
+    except RemoteProtocolError:
+        return None
+
+
+def _message(match: re.Match[str], body: bytes, extension: bytes | None) -> Message | None:
+    # fmt: off
+    (
+        action, to, via, id_number, _, expires_at, sent_at,
+        durable, delivery_to, commitment_to, positive, negative,
+        stream_guid, stream_ordinal, current, previous, send_receipts_to,
+        receipt_guid, receipt_ordinal, last_ordinal, received_at, delivered_number, delivered_guid,
+        decided_at, decision, decided_number, decided_guid,
+        message_class, priority, journal, dead_letter, correlation, trace, app, body_type, hash_algorithm, first, last,
+        source_qm, ttrq,
+    ) = match.groups()
+    # fmt: on
+    class_number = int(message_class)
+    uniquifier = int(id_number)
+    if class_number > CLASS_MAX or uniquifier > UNSIGNED_LONG_MAX:
+        return None
+    stream = None
+    if stream_guid is not None:
+        stream = _stream(stream_guid, stream_ordinal, current, previous, send_receipts_to)
+        if stream is None:
+            return None
+    receipt = None
+    if receipt_guid is not None or received_at is not None or decided_at is not None:
+        receipt = _receipt(
+            (receipt_guid, receipt_ordinal, last_ordinal),
+            (received_at, delivered_number, delivered_guid),
+            (decided_at, decided_number, decided_guid, decision),
+        )
+        if receipt is None:
+            return None
+    if delivery_to is not None:
+        delivery_to = delivery_to.strip(XML_SPACE)
+        if not delivery_to:
+            return None
+    if commitment_to is not None:
+        commitment_to = commitment_to.strip(XML_SPACE)
+        if not commitment_to:
+            return None
+    lineage = source_qm.lower()
+    return Message._make(  # in the order of its fields: naming forty of them costs as much as the expression
+        (
+            parse_destination(to.strip(XML_SPACE)),
+            action,
+            lineage,
+            uniquifier,
+            True,
+            class_number,
+            int(priority),
+            durable is not None,
+            stream,
+            receipt,
+            None if sent_at is None else parse_date(sent_at),
+            parse_date(expires_at),
+            parse_date(ttrq),
+            body,
+            int(body_type),
+            extension,
+            None if correlation is None else a2b_base64(correlation),
+            0 if app is None else int(app),
+            None if hash_algorithm is None else int(hash_algorithm),
+            None if via is None else parse_response_queue(via.strip(XML_SPACE)),
+            delivery_to,
+            commitment_to,
+            positive is not None,
+            negative is not None,
+            journal is not None,
+            dead_letter is not None,
+            trace is not None,
+            first is not None,
+            last is not None,
+            None,
+            None,
+            None,
+            None,
+            lineage,
+            (),
+            (),
+            (),
+            False,
+            None,
+            None,
+        )
+    )
+
+
+def _stream(guid: str, ordinal: str, current: str, previous: str | None, send_receipts_to: str | None) -> StreamPosition | None:
+    stream_id = StreamId(guid.lower(), int(ordinal))
+    position = int(current)
+    before = position - 1 if previous is None else int(previous)
+    if not 1 <= position <= SEQUENCE_NUMBER_MAX or before > SEQUENCE_NUMBER_MAX or stream_id.ordinal > UNSIGNED_LONG_MAX:
+        return None
+    if send_receipts_to is None:
+        return StreamPosition(stream_id, position, before)
+    url = send_receipts_to.strip(XML_SPACE)
+    return StreamPosition(stream_id, position, before, True, url) if url else None
+
+
+def _receipt(
+    stream: tuple[str | None, str, str],
+    delivery: tuple[str | None, str, str],
+    commitment: tuple[str | None, str, str, str],
+) -> Receipt | None:
+    if delivery[0] is not None:
+        if stream[0] is not None or commitment[0] is not None:
+            return None
+        return _in_range(Receipt("delivery", delivery[2].lower(), int(delivery[1]), parse_date(delivery[0])))
+    receipt = None
+    if commitment[0] is not None:
+        decision = cast("Literal['positive', 'negative']", commitment[3])
+        receipt = Receipt("commitment", commitment[2].lower(), int(commitment[1]), parse_date(commitment[0]), decision)
+    if stream[0] is not None:
+        stream_id, last_ordinal = StreamId(stream[0].lower(), int(stream[1])), int(stream[2])
+        if receipt is None:
+            receipt = Receipt("stream", stream_id=stream_id, last_ordinal=last_ordinal)
+        else:
+            receipt = receipt._replace(kind="final_stream", stream_id=stream_id, last_ordinal=last_ordinal)
+    return None if receipt is None else _in_range(receipt)
+
+
+def _in_range(receipt: Receipt) -> Receipt | None:
+    """``receipt`` unless one of its numbers needs more bits than the document gives it."""
+    if (receipt.uniquifier or 0) > UNSIGNED_LONG_MAX or (receipt.last_ordinal or 0) > SEQUENCE_NUMBER_MAX:
+        return None
+    return None if receipt.stream_id is not None and receipt.stream_id.ordinal > UNSIGNED_LONG_MAX else receipt
