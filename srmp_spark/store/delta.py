@@ -120,8 +120,8 @@ class Publisher:
         for table in self._tables.values():
             table.maintain(now)
         sequences: dict[str, dict[str, int]] = {}
-        for epoch, queue, _, end in snapshot.ranges:
-            sequences.setdefault(epoch, {})[queue] = end
+        for span in snapshot.ranges:
+            sequences.setdefault(span.epoch, {})[span.queue] = span.end
         return {"event": "published", "uri": self._uri, "position": snapshot.position, "as_of": as_of, "sequences": sequences}
 
     # Opening
@@ -171,13 +171,13 @@ class Publisher:
         source: LogSource,
         snapshot: Snapshot,
     ) -> Iterator[pa.Table]:
-        for epoch, queue, first, end in snapshot.ranges:
-            least = max(first, lost.least.get("sequence") or first)
-            last = min(end, lost.greatest.get("sequence") or end, inbox.published(epoch, queue))
-            here = present.get((epoch, queue), set())
+        for span in snapshot.ranges:
+            least = max(span.first, lost.least.get("sequence") or span.first)
+            last = min(span.end, lost.greatest.get("sequence") or span.end, inbox.published(span.epoch, span.queue))
+            here = present.get((span.epoch, span.queue), set())
             if least > last:
                 continue
-            for batch in source.batches(epoch, queue, least - 1, last):
+            for batch in source.batches(span.epoch, span.queue, least - 1, last):
                 keep = pc.invert(pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64())))
                 yield _stamp(batch.filter(keep), snapshot.position)
 
@@ -187,12 +187,13 @@ class Publisher:
         """All new rows, in chunks; one chunk may hold the ends of many queues."""
         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
         for span in snapshot.ranges:
-            after = inbox.published(span.epoch, span.queue)
-            if after >= span.end:
+            key = span.epoch, span.queue
+            after = max(inbox.published(*key), span.start - 1)
+            if span.first > span.end or after >= span.end:
                 continue
             if span.first > after + 1:
                 _log.warning("delta.gap queue=%s: %d to %d left the log unpublished", span.queue, after + 1, span.first - 1)
-            key = span.epoch, span.queue
+                after = span.first - 1
             for table in self._pieces(source, span, after, snapshot.position):
                 if not chunk.has_room(table):
                     inbox.append(iter(chunk.tables), chunk.positions)
@@ -246,12 +247,12 @@ class _Chunk:
 
 
 def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
-    for epoch, queue, _, end in snapshot.ranges:
-        published = inbox.published(epoch, queue)
-        if published > end:
+    for span in snapshot.ranges:
+        published = inbox.published(span.epoch, span.queue)
+        if span.current and published > span.end:
             raise StoreDamagedError(
-                f"the table {uri}/inbox holds sequence {published} of queue {queue} in epoch {epoch}, the data directory "
-                f"ends at {end}: it is an older copy. Stop the queue manager and put the newer data directory back, "
+                f"the table {uri}/inbox holds sequence {published} of queue {span.queue} in epoch {span.epoch}, the data "
+                f"directory ends at {span.end}: it is an older copy. Stop the queue manager and put the newer data directory back, "
                 "or start with an empty one"
             )
 

@@ -9,12 +9,17 @@ import pyarrow as pa
 
 
 class LogRange(NamedTuple):
-    """What the log holds of one queue in one epoch; ``first`` = ``end`` + 1 when nothing is left of it."""
+    """What the log holds of one queue in one epoch."""
 
     epoch: str
     queue: str
+    start: int
+    """The first sequence that the epoch gave out, or would give."""
     first: int
+    """The oldest one that retention left; ``end`` + 1 if none."""
     end: int
+    current: bool = True
+    """False: the queue goes on in a later epoch, after the directory was copied or put back from a backup."""
 
 
 class HistoryRow(NamedTuple):

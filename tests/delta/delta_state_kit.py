@@ -39,7 +39,7 @@ class MemoryLog:
         self.first[EPOCH, queue] = first
 
     def snapshot(self) -> Snapshot:
-        ranges = [LogRange(*key, self.first.get(key, 1), max(rows)) for key, rows in sorted(self.rows.items())]
+        ranges = [LogRange(*key, min(rows), self.first.get(key, 1), max(rows)) for key, rows in sorted(self.rows.items())]
         return Snapshot(self.position, ranges, tuple(self.history), tuple(self.streams))
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store import delta_table
 from srmp_spark.store.delta import _stamp
-from srmp_spark.store.delta_source import HistoryRow, StreamRow
+from srmp_spark.store.delta_source import HistoryRow, Snapshot, StreamRow
 
 STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
                    1_795_000_000_000_000, 1_795_000_000_000_001)  # fmt: skip
@@ -258,3 +259,27 @@ def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLo
     publisher.publish_once()
     assert state.landed() == log.expected()
     assert not (state.data_dir / "delta").exists()
+
+
+def test_a_directory_put_back_from_a_backup_goes_on_in_a_new_epoch_beside_what_was_published(state: State, log: MemoryLog) -> None:
+    """Delta may hold more of the old epoch than the backup does: those rows stay, and nothing is refused."""
+    log.put("private$/orders", 9)
+    state.publisher(log).publish_once()
+    backup, newer = MemoryLog(), "22222222-0000-4000-8000-000000000002"
+    backup.put("private$/orders", 4)
+    backup.rows[newer, "private$/orders"] = {5: b"another message"}
+    ranges = backup.snapshot().ranges
+    ends = [span._replace(current=span.epoch == newer, first=span.start) for span in ranges]
+    backup.snapshot = lambda: Snapshot(backup.position, ends, (), ())  # type: ignore[method-assign]
+    state.publisher(backup).publish_once()
+    assert state.landed() == log.expected() + Counter({(newer, "private$/orders", 5, b"another message"): 1})
+
+
+def test_rows_that_retention_took_before_they_were_published_are_told(
+    state: State, log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.put("private$/orders", 9)
+    log.trim("private$/orders", 4)
+    state.publisher(log).publish_once()
+    assert sorted(row["sequence"] for row in state.read()) == [4, 5, 6, 7, 8, 9]
+    assert "private$/orders: 1 to 3 left the log unpublished" in caplog.text
