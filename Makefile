@@ -53,7 +53,7 @@ check: setup ## ruff, mypy, the import rules, the links of the documentation
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
 
 bench: setup java ## measure against the targets; the last line is one JSON object
-	@$(PYTHON) benchmarks/bench.py
+	@$(PYTHON) -m benchmarks
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
