@@ -105,6 +105,13 @@ class Receiver:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
+    def judge(self, message: Message) -> Refused | QueueState:
+        """Where a message would go, or why it would be refused whatever came before it; changes nothing (`doctor` asks)."""
+        queue = self._destinations.find(message.destination)
+        if isinstance(queue, Refused):
+            return queue
+        return self._refuses_kind(queue, message) or queue
+
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         """Decide about a decoded message ([MC-MQSRM] 3.1.5.1.3 to 3.1.5.1.12).
 
@@ -114,10 +121,10 @@ class Receiver:
         if isinstance(queue, Refused):
             return queue
         position = message.stream
-        if queue.transactional is (position is None):
-            return self._wrong_kind(queue)
-        if queue.paused:
-            return Refused(503, "paused", f"queue {queue.name} is paused; resume it", "[MC-MQSRM] 3.1.7.4", RETRY_AFTER_S)
+        if queue.paused or queue.transactional is (position is None):
+            refused = self._refuses_kind(queue, message)
+            if refused is not None:
+                return refused
         if position is not None:
             return self._receive_stream_message(queue, message, position, arrival, now)
         lineage, uniquifier = message.lineage, message.uniquifier
@@ -202,11 +209,16 @@ class Receiver:
         return Accepted(queue.name, sequence, owed, mark, self._generation + 1)
 
     @staticmethod
-    def _wrong_kind(queue: QueueState) -> Refused:
+    def _refuses_kind(queue: QueueState, message: Message) -> Refused | None:
+        """The queue is of the wrong kind ([MC-MQSRM] 3.1.5.1.3), or paused."""
         section = "[MC-MQSRM] 3.1.5.1.3"
-        if queue.transactional:
+        if queue.transactional and message.stream is None:
             return Refused(400, "transactional-queue", f"{queue.name} is transactional and takes only stream messages", section)
-        return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
+        if message.stream is not None and not queue.transactional:
+            return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
+        if queue.paused:
+            return Refused(503, "paused", f"queue {queue.name} is paused; resume it", "[MC-MQSRM] 3.1.7.4", RETRY_AFTER_S)
+        return None
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
         """The arrival time, or more if the wall clock was set back: a new identifier must not look old."""
