@@ -91,3 +91,14 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
         post = blob[at : at + post_n]
         at += post_n
         yield sequence, Record(Arrival(arrived, transport, peer, sender), post, head_length, Form(form))  # type: ignore[arg-type]  # a checksummed Transport
+
+
+def post_lengths(blob: bytes) -> list[int]:
+    """How long each record's post is, in order, without reading the posts: for byte limits."""
+    _, _, _, count = _HEADER.unpack_from(blob)
+    at, lengths = _HEADER.size, []
+    for _ in range(count):
+        _, _, transport_n, peer_n, sender_n, _, post_n = _RECORD.unpack_from(blob, at)
+        at += _RECORD.size + transport_n + peer_n + sender_n + post_n
+        lengths.append(post_n)
+    return lengths

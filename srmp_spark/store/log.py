@@ -1,0 +1,352 @@
+"""Reading the log: what there is of a queue, where a batch ends, and the stored pieces themselves.
+
+A piece is a *segment* (two files of sealed rows) or a *group* (the rows of one commit); between them lie counted *holes*.
+Every question is answered from one short snapshot of the database, and the next piece is always looked up by its sequence.
+So a group may be sealed, and a segment trimmed, between two pieces: the first is found again as part of its segment
+(segments are asked before groups), the second is told as :class:`TrimmedError`. A sequence that is in neither, nor in a
+hole, is damage and is said so: nothing is skipped in silence.
+
+A :class:`Log` has its own read-only connection and belongs to one thread. No module that this one imports loads Arrow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.rows.group import post_lengths
+from srmp_spark.store.epochs import end_of
+from srmp_spark.store.schema import SEQUENCE_MAX, connect_reader, row_key
+
+GROUPS_BYTES_MAX = 8 * 1024 * 1024
+"""Groups fetched by one query: what a reader holds at once besides the piece it works on."""
+GROUPS_MAX = 512
+"""The same in number, for groups of one small message."""
+
+Range = tuple[int, int]
+"""A closed range of sequences."""
+
+
+class UnknownQueueError(StoreError):
+    """There is no queue of that name (404)."""
+
+
+class UnknownEpochError(StoreError):
+    """The log of this queue knows no such epoch (409 ``unknown-epoch``)."""
+
+
+class PastTheEndError(StoreError):
+    """The sequence has not been given out in that epoch (409 ``past-the-end``)."""
+
+    def __init__(self, queue: str, after: int, end: int) -> None:
+        super().__init__(f"{queue} ends at {end}, asked for what follows {after}")
+        self.end = end
+
+
+class TrimmedError(StoreError):
+    """The rows were deleted by retention (410 ``trimmed``); ``first`` is the oldest that is left."""
+
+    def __init__(self, queue: str, after: int, first: int) -> None:
+        super().__init__(f"rows {after + 1} to {first - 1} of {queue} were deleted by retention; the oldest left is {first}")
+        self.first = first
+
+
+class Bounds(NamedTuple):
+    """What the log holds of a queue in one epoch."""
+
+    epoch: str
+    first: int
+    """The oldest sequence that was not trimmed; ``end`` + 1 if there is none."""
+    end: int
+    """The last sequence given out in this epoch and committed."""
+    next_epoch: str | None
+    """The epoch in which the queue goes on; ``None`` for the present one."""
+
+
+class GroupChunk(NamedTuple):
+    """The rows of one commit, packed (rows/group.py)."""
+
+    queue: str
+    epoch: str
+    first: int
+    last: int
+    keep: tuple[Range, ...]
+    """Which of its rows were asked for and are no holes."""
+    blob: bytes
+
+
+class SegmentChunk(NamedTuple):
+    """Sealed rows (rows/segment.py)."""
+
+    queue: str
+    epoch: str
+    first: int
+    last: int
+    keep: tuple[Range, ...]
+    columns: Path
+    columns_bytes: int
+    columns_crc: int
+    posts: Path
+    posts_bytes: int
+    posts_crc: int
+
+    def read_columns(self) -> bytes:
+        """The file of columns. Raises :class:`StoreDamagedError` if a byte differs, :class:`FileNotFoundError` if trimmed."""
+        return self._read(self.columns, self.columns_bytes, self.columns_crc)
+
+    def read_posts(self) -> bytes:
+        """The file of posts; errors as :meth:`read_columns`."""
+        return self._read(self.posts, self.posts_bytes, self.posts_crc)
+
+    def _read(self, path: Path, size: int, crc: int) -> bytes:
+        data = path.read_bytes()
+        if len(data) != size or zlib.crc32(data) != crc:
+            raise damaged(self.queue, self.first, self.last, f"{path} is not what was sealed ({len(data)} bytes of {size})")
+        return data
+
+
+Chunk = GroupChunk | SegmentChunk
+
+
+def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
+    """The error for rows that cannot be given any more."""
+    return StoreDamagedError(
+        f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back from a backup; "
+        "or give the rows up: srmp-spark queues, see docs/troubleshooting.md, 'damaged rows'"
+    )
+
+
+class Log:
+    """The reading side of the store."""
+
+    def __init__(self, database: Path, segments: Path) -> None:
+        self._connection = connect_reader(database)
+        self._segments = segments
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """One consistent view. Keep it short: an open one keeps the WAL from being begun anew."""
+        self._connection.execute("BEGIN")
+        try:
+            yield self._connection
+        finally:
+            self._connection.execute("COMMIT")
+
+    def position(self) -> int:
+        """The number of the last commit."""
+        return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
+
+    def queues(self) -> list[str]:
+        """The names of the queues, sorted."""
+        found = self._connection.execute("SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name")
+        return [name for (name,) in found]
+
+    def epochs(self, queue: str) -> list[str]:
+        """The epochs that have rows of this queue or may get some, oldest first."""
+        with self.snapshot() as db:
+            queue_id, _ = self._queue(queue)
+            return [epoch for epoch, _ in _epochs(db, queue_id)]
+
+    def holes(self, queue: str, after: int, to: int) -> list[Range]:
+        """The counted holes in (after, to]: rows that were purged or given up."""
+        with self.snapshot() as db:
+            queue_id, _ = self._queue(queue)
+            found = db.execute(
+                "SELECT max(first, ?), min(last, ?) FROM holes WHERE queue_id = ? AND last > ? AND first <= ? ORDER BY first",
+                (after + 1, to, queue_id, after, to),
+            )
+            return found.fetchall()
+
+    def bounds(self, queue: str, epoch: str | None = None) -> Bounds:
+        """What there is of ``queue`` in ``epoch`` (default: the present one).
+
+        Raises :class:`UnknownQueueError`, :class:`UnknownEpochError`.
+        """
+        with self.snapshot():
+            return self._bounds(queue, epoch)[2]
+
+    def end_for(
+        self, queue: str, epoch: str | None, after: int, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> int:
+        """Where a batch that begins after ``after`` ends under both limits; ``after`` if there is nothing.
+
+        At least one row, however large. Holes count as rows. Raises as :meth:`bounds`, and :class:`TrimmedError`,
+        :class:`PastTheEndError`.
+        """
+        with self.snapshot() as db:
+            queue_id, _, bounds = self._bounds(queue, epoch)
+            self._check(queue, bounds, after)
+            end = bounds.end if max_rows is None else min(bounds.end, after + max(1, max_rows))
+            if max_bytes is None or end <= after:
+                return end
+            return self._byte_end(db, queue_id, after, end, max_bytes)
+
+    def chunks(self, queue: str, epoch: str | None, after: int, to: int) -> Iterator[Chunk]:
+        """The pieces that hold the rows in (after, to], in order.
+
+        Raises as :meth:`end_for` (a missing row: :class:`StoreDamagedError`); between two pieces no snapshot is open.
+        """
+        with self.snapshot():
+            queue_id, _, bounds = self._bounds(queue, epoch)
+        self._check(queue, bounds, after)
+        if to > bounds.end:
+            raise PastTheEndError(queue, to, bounds.end)
+        at = after + 1
+        while at <= to:
+            pieces, at = self._next(queue, queue_id, bounds.epoch, at, to)
+            yield from pieces
+
+    # One snapshot each
+
+    def _queue(self, queue: str) -> tuple[int, int]:
+        row = self._connection.execute(
+            "SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)
+        ).fetchone()
+        if row is None:
+            raise UnknownQueueError(f"there is no queue {queue}")
+        return int(row[0]), int(row[1])
+
+    def _bounds(self, queue: str, epoch: str | None) -> tuple[int, int, Bounds]:
+        queue_id, trimmed_to = self._queue(queue)
+        known = _epochs(self._connection, queue_id)
+        at = len(known) - 1 if epoch is None else next((n for n, (name, _) in enumerate(known) if name == epoch), -1)
+        if at < 0:
+            names = ", ".join(name for name, _ in known)
+            raise UnknownEpochError(f"the log of {queue} knows no epoch {epoch}; it knows {names}")
+        name, first = known[at]
+        following = known[at + 1] if at + 1 < len(known) else None
+        end = following[1] - 1 if following else end_of(self._connection, queue_id)
+        oldest = min(max(first, trimmed_to + 1), end + 1)
+        return queue_id, trimmed_to, Bounds(name, oldest, end, following[0] if following else None)
+
+    @staticmethod
+    def _check(queue: str, bounds: Bounds, after: int) -> None:
+        if after > bounds.end:
+            raise PastTheEndError(queue, after, bounds.end)
+        if after < bounds.first - 1:
+            raise TrimmedError(queue, after, bounds.first)
+
+    def _byte_end(self, db: sqlite3.Connection, queue_id: int, after: int, end: int, max_bytes: int) -> int:
+        left, at = max_bytes, after
+        for table, data in (("segments", "sizes"), ("groups", "data")):
+            found = db.execute(
+                f"SELECT id, first, last, bytes FROM {table} WHERE id BETWEEN ? AND ? ORDER BY id",  # noqa: S608  # our own names
+                (row_key(queue_id, at + 1), row_key(queue_id, SEQUENCE_MAX)),
+            )
+            for key, first, last, size in found:
+                if last <= at:
+                    continue
+                if first > end:
+                    return end
+                if first > at and size <= left and last <= end:
+                    left, at = left - size, last
+                    continue
+                (blob,) = db.execute(f"SELECT {data} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608  # our own names
+                lengths = struct.unpack(f"<{len(blob) // 4}I", blob) if table == "segments" else post_lengths(blob)
+                for sequence, length in enumerate(lengths, first):
+                    if sequence <= at:
+                        continue
+                    if sequence > end or (length > left and sequence > after + 1):
+                        return max(at, after + 1)
+                    left, at = left - length, sequence
+        return end
+
+    def _next(self, queue: str, queue_id: int, epoch: str, at: int, to: int) -> tuple[list[Chunk], int]:
+        """The piece or pieces that begin at ``at``, and the sequence to go on with."""
+        with self.snapshot() as db:
+            _, trimmed_to = self._queue(queue)
+            if at <= trimmed_to:
+                raise TrimmedError(queue, at - 1, trimmed_to + 1)
+            holes = db.execute(
+                "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? AND first <= ? ORDER BY first",
+                (queue_id, at, to),
+            ).fetchall()
+            if holes and holes[0][0] <= at:
+                return [], holes[0][1] + 1
+            segment = self._segment(db, queue_id, at)
+            if segment is not None:
+                first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc = segment
+                base = self._segments / file
+                chunk = SegmentChunk(
+                    queue, epoch, first, last, _keep(max(at, first), min(last, to), holes),
+                    base.with_name(base.name + ".columns.arrow"), columns_bytes, columns_crc,
+                    base.with_name(base.name + ".posts.arrow"), posts_bytes, posts_crc,
+                )  # fmt: skip
+                if not chunk.columns.exists():  # trimmed after our snapshot has begun, or gone
+                    return self._after_loss(queue, chunk, at)
+                return [chunk], last + 1
+            return self._groups(db, queue, queue_id, epoch, at, to, holes)
+
+    @staticmethod
+    def _segment(db: sqlite3.Connection, queue_id: int, at: int) -> tuple[int, int, str, int, int, int, int] | None:
+        row = db.execute(
+            "SELECT first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc FROM segments "
+            "WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1",
+            (row_key(queue_id, at), row_key(queue_id, SEQUENCE_MAX)),
+        ).fetchone()
+        return row if row is not None and row[0] <= at else None
+
+    def _after_loss(self, queue: str, chunk: SegmentChunk, at: int) -> tuple[list[Chunk], int]:
+        with Log(Path(self._connection.execute("PRAGMA database_list").fetchone()[2]), self._segments) as fresh:
+            bounds = fresh.bounds(queue, chunk.epoch)
+        if at < bounds.first:
+            raise TrimmedError(queue, at - 1, bounds.first)
+        raise damaged(queue, chunk.first, chunk.last, f"{chunk.columns} is gone")
+
+    @staticmethod
+    def _groups(
+        db: sqlite3.Connection, queue: str, queue_id: int, epoch: str, at: int, to: int, holes: list[Range]
+    ) -> tuple[list[Chunk], int]:
+        found: list[Chunk] = []
+        size = 0
+        rows = db.execute(
+            "SELECT first, last, data FROM groups WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
+            (row_key(queue_id, at), row_key(queue_id, SEQUENCE_MAX), GROUPS_MAX),
+        )
+        for first, last, blob in rows:
+            if first > at or first > to:
+                break  # a hole, or damage: the next call tells
+            found.append(GroupChunk(queue, epoch, first, last, _keep(at, min(last, to), holes), blob))
+            at, size = last + 1, size + len(blob)
+            if size >= GROUPS_BYTES_MAX:
+                break
+        if not found:
+            raise damaged(queue, at, at, "they are in no group, no segment and no hole")
+        return found, at
+
+
+def _epochs(db: sqlite3.Connection, queue_id: int) -> list[tuple[str, int]]:
+    return db.execute(
+        "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? ORDER BY epoch_id", (queue_id,)
+    ).fetchall()
+
+
+def _keep(first: int, last: int, holes: list[Range]) -> tuple[Range, ...]:
+    """The closed range without the holes in it."""
+    kept = []
+    for start, stop in holes:
+        if start > first:
+            kept.append((first, min(start - 1, last)))
+        first = max(first, stop + 1)
+        if first > last:
+            break
+    if first <= last:
+        kept.append((first, last))
+    return tuple(kept)
