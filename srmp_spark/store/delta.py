@@ -252,8 +252,8 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
         if span.current and published > span.end:
             raise StoreDamagedError(
                 f"the table {uri}/inbox holds sequence {published} of queue {span.queue} in epoch {span.epoch}, the data "
-                f"directory ends at {span.end}: it is an older copy. Stop the queue manager and put the newer data directory back, "
-                "or start with an empty one"
+                f"directory ends at {span.end}: it is an older copy. Stop the queue manager and put the newer data directory "
+                "back, or start with an empty one"
             )
 
 

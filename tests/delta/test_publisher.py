@@ -261,7 +261,7 @@ def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLo
     assert not (state.data_dir / "delta").exists()
 
 
-def test_a_directory_put_back_from_a_backup_goes_on_in_a_new_epoch_beside_what_was_published(state: State, log: MemoryLog) -> None:
+def test_a_directory_put_back_from_a_backup_goes_on_beside_what_was_published(state: State, log: MemoryLog) -> None:
     """Delta may hold more of the old epoch than the backup does: those rows stay, and nothing is refused."""
     log.put("private$/orders", 9)
     state.publisher(log).publish_once()
