@@ -12,9 +12,8 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_ORDER_ACK, Message, Receipt, StreamId
 from srmp_spark.srmp.effects import OwedReceipt
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.values import NEVER_AT
 
-NEVER_US = 2_147_483_647_000_000
-"""``20380119T031407``, what Windows writes in ``<expiresAt>`` of a message that does not expire."""
 RECEIPT_TIME_TO_REACH_QUEUE_US = 4 * 86_400_000_000
 """``<TTrq>`` of every receipt in the samples: four days after ``<sentAt>``, MSMQ's LONG_LIVED."""
 DELIVERY_RECEIPT_PRIORITY = 3
@@ -51,7 +50,7 @@ def stream_receipt(
         priority=STREAM_RECEIPT_PRIORITY,
         receipt=Receipt("stream", stream_id=stream_id, last_ordinal=last_ordinal),
         sent_at=sent_at,
-        expires_at=NEVER_US,
+        expires_at=NEVER_AT,
         time_to_reach_queue=sent_at + RECEIPT_TIME_TO_REACH_QUEUE_US,
         correlation=NO_CORRELATION,
         hash_algorithm=0,
@@ -77,7 +76,7 @@ def delivery_receipt(owed: OwedReceipt, *, identity: str, uniquifier: int, via: 
         priority=DELIVERY_RECEIPT_PRIORITY,
         receipt=Receipt("delivery", lineage=owed.lineage, uniquifier=owed.uniquifier, at=owed.arrived_at),
         sent_at=sent_at,
-        expires_at=NEVER_US,
+        expires_at=NEVER_AT,
         time_to_reach_queue=sent_at + RECEIPT_TIME_TO_REACH_QUEUE_US,
         correlation=correlation_of(owed.lineage, owed.uniquifier),
         hash_algorithm=0,

@@ -75,15 +75,17 @@ class SimNet:
         else:
             self._clock.after(self._delay(link, faults), deliver, request, _Way(self, answered))
 
+    def clog(self, link: str, seconds: float) -> None:
+        """Let nothing through ``link`` for a while; what is sent meanwhile arrives afterwards."""
+        self._clogged_until[link] = max(self._clogged_until.get(link, 0.0), self._clock.now + seconds)
+
     def _delay(self, link: str, faults: NetFaults) -> float:
         delay = self._random.expovariate(1.0 / faults.delay)
-        if faults.clog:
-            now = self._clock.now
-            until = self._clogged_until.get(link, now)
-            if self._random.random() < faults.clog:
-                until = self._clogged_until[link] = max(now, until) + self._random.uniform(0, faults.clog_seconds)
-            if until > now:
-                delay += until - now
+        if faults.clog and self._random.random() < faults.clog:
+            self.clog(link, self._random.uniform(0, faults.clog_seconds))
+        clogged_until = self._clogged_until.get(link)
+        if clogged_until is not None:
+            delay += max(0.0, clogged_until - self._clock.now)
         return delay
 
     def carry_answer(self, status: int | None, answered: Answer) -> None:

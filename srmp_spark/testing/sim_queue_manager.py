@@ -25,7 +25,7 @@ from srmp_spark.testing.sim_net import Answer
 IDENTITY = "0a11ce00-0000-4000-8000-000000000001"
 HOST = "qm"
 SYNC_S_MAX = 0.02
-STALL_PROBABILITY = 0.05
+STALL_PROBABILITIES = (0.0, 0.05, 0.4)
 STALL_S_MAX = 5.0
 """Some syncs take seconds: another program writes, a disk array fails over. What arrives meanwhile must wait."""
 
@@ -59,6 +59,7 @@ class SimQueueManager:
         self.life = 0
         self.up = False
         self._post = post
+        self._stall_probability = random.choice(STALL_PROBABILITIES)
         self._queues = queues
         self._settings = settings or ReceiverSettings()
         self._waiting: list[Waiting] = []
@@ -136,7 +137,7 @@ class SimQueueManager:
         rows = [SimRow(p.queue, p.sequence, key) for p, key, _ in group if isinstance(p, Accepted)]
         owed = [receipt for p, _, _ in group if isinstance(p, Accepted) for receipt in p.owed]
         self.write(rows, owed, self.receiver.changes())
-        longest = STALL_S_MAX if self.random.random() < STALL_PROBABILITY else SYNC_S_MAX
+        longest = STALL_S_MAX if self.random.random() < self._stall_probability else SYNC_S_MAX
         self.clock.after(self.random.random() * longest, self._synced, self.life)
 
     def write(self, rows: list[SimRow], owed: list[OwedReceipt], changes: Changes) -> None:

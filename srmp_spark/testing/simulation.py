@@ -20,11 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from srmp_spark.message import Message
 from srmp_spark.names import split_url
+from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.oracle import Oracle, Verdict
 from srmp_spark.testing.sender_model import RESEND_TABLE_S, DatagramSender, SenderModel, StreamSender
@@ -33,7 +36,7 @@ from srmp_spark.testing.sim_disk import SimDisk
 from srmp_spark.testing.sim_net import Answer, NetFaults, SimNet
 from srmp_spark.testing.sim_queue_manager import SimQueueManager, queue_url
 
-MESSAGES_MAX = 40
+MESSAGES_MAX = 60
 """Per run, over all senders: small runs find faults in fewer seconds than long ones."""
 SAFETY_S_MAX = 200.0
 LIVENESS_S_MAX = 3 * RESEND_TABLE_S[-1]
@@ -42,6 +45,9 @@ STEPS_MAX = 20_000
 CRASH_PROBABILITY_MAX = 0.02
 DOWN_S_MAX = 60.0
 CLOCK_JUMP_US_MAX = 10 * 365 * 86_400_000_000
+ON_THE_WIRE_SHARE = 1 / 16
+"""In this share of the runs messages travel as the bytes that Windows would write, in the others as they are."""
+BOUNDARY = "MSMQ - SOAP boundary, 4711"
 SEEDS_PER_REPORT = 500
 
 QUEUES = {"private$/orders": False, "private$/ledger": True, "invoices": True}
@@ -78,6 +84,7 @@ class Simulation:
         self.clock = SimClock()
         self.oracle = Oracle()
         self.net = SimNet(self.clock, random, NetFaults.drawn(random))
+        self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
         self.crash_probability = random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
         self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
         self.disk = SimDisk()
@@ -100,7 +107,8 @@ class Simulation:
             kind = random.choice((DatagramSender, StreamSender, StreamSender))
             queue = "private$/orders" if kind is DatagramSender else random.choice(("private$/ledger", "invoices"))
             name, guid = f"sender-{number}", f"5e4de400-0000-4000-8000-{number:012}"
-            senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle, self._post_message))
+            senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle,
+                                partial(self._post_message, f"from {name}")))  # fmt: skip
         return senders
 
     def _schedule(self) -> None:
@@ -124,6 +132,13 @@ class Simulation:
             clock.after(when, self._fill_queues, 1)
             clock.after(random.uniform(when, span), self._fill_queues, 0)
 
+        if random.random() < 0.2:
+            # Swizzle-clog, FoundationDB's best finder of faults: links clog one after another and clear in another order.
+            for sender in self.senders:
+                for link in (f"from {sender.name}", f"to {sender.name}"):
+                    begin = random.uniform(0.0, span)
+                    clock.after(begin, self.net.clog, link, random.uniform(begin, span) - begin)
+
     def _set_wall_clock(self, by_us: int) -> None:
         self.clock.utc_offset_us += by_us
         self._note(f"wall clock set by {by_us} us")
@@ -132,12 +147,17 @@ class Simulation:
         for queue in self.queue_manager.receiver.queues.values():
             queue.bytes_waiting = bytes_waiting
 
-    def _post_message(self, message: Message, answered: Answer) -> None:
-        self.net.post("in", self.queue_manager.receive, message, answered)
+    def _post_message(self, link: str, message: Message, answered: Answer) -> None:
+        if self.on_the_wire:
+            self.net.post(link, self.queue_manager.receive, encode(message, boundary=BOUNDARY), answered)
+        else:
+            self.net.post(link, self.queue_manager.receive, message, answered)
 
     def _post_receipt(self, message: Message, answered: Answer) -> None:
         sender = self._senders_by_host[split_url(message.destination).host]
-        self.net.post(sender.name, sender.receive, message, answered)
+        if self.on_the_wire:
+            message = decode(*encode(message, boundary=BOUNDARY))
+        self.net.post(f"to {sender.name}", sender.receive, message, answered)
 
     def _note(self, text: str) -> None:
         if self._log is not None:
@@ -181,7 +201,11 @@ class Simulation:
             if not clock.step():
                 break
             self.steps += 1
-        stuck = [f"{sender.name} still holds {len(sender.queue)} messages" for sender in self.senders if not sender.idle]
+        stuck = [
+            f"{sender.name} still holds {len(sender.queue)} messages and awaits {len(sender.awaited_delivery_receipts)} receipts"
+            for sender in self.senders
+            if not sender.idle
+        ]
         while self.steps < STEPS_MAX and clock.step():
             self.steps += 1
         if self.steps >= STEPS_MAX:
