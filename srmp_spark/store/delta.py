@@ -25,11 +25,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from srmp_spark.errors import StoreDamagedError
+from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.store import delta_tables
 from srmp_spark.store.delta_files import storage_of
 from srmp_spark.store.delta_source import LogRange, LogSource, Snapshot
-from srmp_spark.store.delta_table import LostFile, PublishConflictError, StateTable, digest_of
+from srmp_spark.store.delta_table import LostFile, StateTable, digest_of
 
 CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``."""
@@ -94,8 +94,8 @@ class Publisher:
                 _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
                 notify({"event": "failed", "error": str(error), "fatal": True})
                 return
-            except PublishConflictError as error:
-                _log.warning("delta.conflict: %s", error)
+            except StoreError as error:  # another publisher, rows trimmed meanwhile, a damaged row: look again
+                _log.warning("delta.failed: %s", error)
                 notify({"event": "failed", "error": str(error), "fatal": False})
             except Exception as error:  # whatever a store or network raises: the rows are safe in the log, try again
                 _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
@@ -186,6 +186,7 @@ class Publisher:
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
         """All new rows, in chunks; one chunk may hold the ends of many queues."""
         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
+        damaged: StoreDamagedError | None = None
         for span in snapshot.ranges:
             key = span.epoch, span.queue
             after = max(inbox.published(*key), span.start - 1)
@@ -194,14 +195,20 @@ class Publisher:
             if span.first > after + 1:
                 _log.warning("delta.gap queue=%s: %d to %d left the log unpublished", span.queue, after + 1, span.first - 1)
                 after = span.first - 1
-            for table in self._pieces(source, span, after, snapshot.position):
-                if not chunk.has_room(table):
-                    inbox.append(iter(chunk.tables), chunk.positions)
-                    chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
-                chunk.add(table, key)
+            try:
+                for table in self._pieces(source, span, after, snapshot.position):
+                    if not chunk.has_room(table):
+                        inbox.append(iter(chunk.tables), chunk.positions)
+                        chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
+                    chunk.add(table, key)
+            except StoreDamagedError as error:  # stops its own queue and no other
+                damaged = error
+                continue
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
         inbox.append(iter(chunk.tables), chunk.positions)
+        if damaged is not None:
+            raise StoreError(f"not everything could be published: {damaged}") from damaged
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""

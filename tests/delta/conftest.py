@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-from delta_state_kit import MemoryLog, State
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "store"))  # store_kit: a data directory driven by hand
+
+from delta_state_kit import MemoryLog, State  # found beside this file
 
 
 @pytest.fixture

@@ -1,0 +1,111 @@
+"""The publisher's view of the data directory: one short snapshot per cycle, then rows piece by piece."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from srmp_spark.message import StreamId
+from srmp_spark.rows.decode import rows_of
+from srmp_spark.rows.group import Record, unpack_group
+from srmp_spark.rows.segment import read_segment, rows_kept
+from srmp_spark.store import state
+from srmp_spark.store.delta_source import HistoryRow, LogRange, Snapshot, StreamRow
+from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
+from srmp_spark.store.epochs import end_of
+from srmp_spark.store.log import GroupChunk, Log, SegmentChunk
+
+BATCH_ROWS_MAX = 4096
+"""Rows decoded into one batch: enough that the cost of a batch does not count."""
+BATCH_BYTES_MAX = 8 << 20
+"""Bytes of the posts of one batch."""
+
+
+class StoredLog:
+    """:class:`~srmp_spark.store.delta_source.LogSource` over a data directory. Belongs to the thread that first uses it."""
+
+    def __init__(self, data_dir: Path, queue_manager: str) -> None:
+        self._queue_manager = queue_manager
+        self._log = Log(data_dir / DATABASE_FILE, data_dir / SEGMENTS_DIRECTORY)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._log.close()
+
+    def snapshot(self) -> Snapshot:
+        """Commit number, ends, history and streams, all of one commit."""
+        with self._log.snapshot() as db:
+            (position,) = db.execute("SELECT position FROM head").fetchone()
+            return Snapshot(position, _ranges(db), _history(db), _streams(db))
+
+    def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
+        """The rows in (after, to]. Raises as :meth:`srmp_spark.store.log.Log.chunks`."""
+        pairs: list[tuple[int, Record]] = []
+        size = 0
+        for chunk in self._log.chunks(queue, epoch, after, to):
+            if isinstance(chunk, GroupChunk):
+                for sequence, record in _kept(chunk):
+                    pairs.append((sequence, record))
+                    size += len(record.post)
+                    if len(pairs) >= BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
+                        yield rows_of(self._queue_manager, epoch, queue, pairs)
+                        pairs, size = [], 0
+                continue
+            if pairs:
+                yield rows_of(self._queue_manager, epoch, queue, pairs)
+                pairs, size = [], 0
+            yield from self._sealed(chunk)
+        if pairs:
+            yield rows_of(self._queue_manager, epoch, queue, pairs)
+
+    def _sealed(self, chunk: SegmentChunk) -> Iterator[pa.RecordBatch]:
+        yield from rows_kept(read_segment(chunk.read_columns(), self._queue_manager, chunk.epoch, chunk.queue), chunk.keep)
+
+
+def _kept(chunk: GroupChunk) -> Iterator[tuple[int, Record]]:
+    for sequence, record in unpack_group(chunk.blob):
+        if any(first <= sequence <= last for first, last in chunk.keep):
+            yield sequence, record
+
+
+def _ranges(db: sqlite3.Connection) -> list[LogRange]:
+    """What each queue holds in each epoch; an epoch ends where the next one of the queue begins."""
+    found = []
+    queues = db.execute("SELECT id, name, trimmed_to FROM queues WHERE deleted_at IS NULL ORDER BY name").fetchall()
+    for queue_id, name, trimmed_to in queues:
+        starts = db.execute(
+            "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? ORDER BY epoch_id",
+            (queue_id,),
+        ).fetchall()
+        for at, (epoch, start) in enumerate(starts):
+            current = at + 1 == len(starts)
+            end = end_of(db, queue_id) if current else starts[at + 1][1] - 1
+            found.append(LogRange(epoch, name, start, min(max(start, trimmed_to + 1), end + 1), end, current))
+    return found
+
+
+def _history(db: sqlite3.Connection) -> list[HistoryRow]:
+    """Two's complement, as Delta and the JVM have it (rows/columns.py)."""
+    found = db.execute("SELECT lineage, first, last, last_received_at FROM history ORDER BY lineage, first")
+    return [HistoryRow(*row) for row in found]
+
+
+def _streams(db: sqlite3.Connection) -> list[StreamRow]:
+    return [
+        StreamRow(
+            row.queue,
+            row.guid,
+            str(StreamId(row.guid, row.stream_ordinal)),
+            row.sequence_number,
+            row.last_acknowledged,
+            row.send_receipts_to or None,
+            row.peer or None,
+            row.reject_count,
+            row.started_at,
+            row.last_access_at,
+        )
+        for row in sorted(state.load_streams(db))
+    ]

@@ -1,0 +1,137 @@
+"""The publisher over a real data directory: what the journal committed is what the table holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store_kit import NOW, QUEUE, Store
+
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
+from srmp_spark.rows.group import Record
+from srmp_spark.srmp.effects import Changes, IncomingStreamRow
+from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.history import HistoryChanges, HistoryRun
+from srmp_spark.store import queues, state
+from srmp_spark.store.delta import Publisher
+from srmp_spark.store.delta_log import StoredLog
+from srmp_spark.store.directory import DATABASE_FILE
+
+ORDER_URL = "http://peer/msmq/private$/order_queue$"
+SENDER = "32221eda-9376-46df-b6ed-783091123831"
+
+
+def posted(n: int) -> Record:
+    message = Message(
+        destination="http://qm.example/msmq/private$/orders", action="MSMQ:order", lineage=SENDER, uniquifier=n, has_msmq=True,
+        source_qm=SENDER, body=b"order %d" % n,
+        stream=StreamPosition(StreamId(SENDER, 7), n, n - 1, n == 1, ORDER_URL if n == 1 else None),
+    )  # fmt: skip
+    content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 1")
+    head = http_head("/msmq/private$/orders", "qm.example", content_type, len(content))
+    return Record(Arrival(NOW + n, "http", "192.0.2.1:4711", None), head + content, len(head))
+
+
+class RealLog:
+    """A store driven by hand, and a publisher that only sees its directory."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "data"
+        self.store = Store(self.path)
+        self.guid = self.store.directory.queue_manager
+        self.state = tmp_path / "state"
+
+    def put(self, rows: int) -> None:
+        for _ in range(rows):
+            self.store.sequence += 1
+            done: list[object] = []
+            self.store.journal.submit((QUEUE, self.store.sequence, posted(self.store.sequence)), done.append)
+            self.store.loop.until(lambda done=done: done)
+        self.store.settle()
+
+    def publisher(self) -> Publisher:
+        return Publisher(self.path, str(self.state), self.guid, 0.05)
+
+    def landed(self, name: str = "inbox") -> list[dict[str, object]]:
+        from deltalake import DeltaTable
+
+        rows: list[dict[str, object]] = DeltaTable(str(self.state / name)).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: row.get("sequence") or 0)  # type: ignore[arg-type, return-value]  # ints
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[RealLog]:
+    log = RealLog(tmp_path)
+    yield log
+    log.store.close()
+
+
+def test_what_was_committed_lands_with_all_columns(real: RealLog) -> None:
+    real.put(30)
+    publisher = real.publisher()
+    report = publisher.publish_once()
+    real.put(5)
+    publisher.publish_once()
+    rows = real.landed()
+    assert [row["sequence"] for row in rows] == list(range(1, 36))
+    assert [row["body"] for row in rows] == [b"order %d" % n for n in range(1, 36)]
+    assert {row["epoch"] for row in rows} == {real.store.directory.epoch}
+    assert report["sequences"] == {real.store.directory.epoch: {QUEUE: 30}}
+    assert rows[2]["stream_id"] == f"uid:{SENDER}\\7"
+    assert rows[2]["delivery"] == "transactional"
+
+
+def test_the_report_names_the_commit_of_the_snapshot(real: RealLog) -> None:
+    real.put(3)
+    assert real.publisher().publish_once()["position"] == real.store.journal.position
+
+
+def test_purged_rows_are_left_out_and_the_next_ones_follow(real: RealLog) -> None:
+    real.put(4)
+    publisher = real.publisher()
+    publisher.publish_once()
+    real.put(3)
+    real.store.call(lambda transaction: queues.purge(transaction, QUEUE, real.store.directory.segments))
+    real.put(2)
+    publisher.publish_once()
+    assert [row["sequence"] for row in real.landed()] == [1, 2, 3, 4, 8, 9]
+
+
+def test_streams_and_history_land_as_the_journal_has_them(real: RealLog) -> None:
+    stream = IncomingStreamRow(QUEUE, SENDER, 2**63 + 7, 12, 11, ORDER_URL, "192.0.2.1", None, 1,
+                               NOW, NOW + 1, None)  # fmt: skip
+    runs = [HistoryRun(SENDER, 1, 12, NOW), HistoryRun(SENDER, 2**64 - 2, 2**64 - 1, NOW)]
+    changes = Changes(streams=[stream], history=HistoryChanges(upserts=runs, deletes=[]), dropped_streams=[], generation=1)
+    real.store.call(lambda transaction: state.save_changes(transaction.connection, changes))
+    real.publisher().publish_once()
+    (row,) = real.landed("incoming_streams")
+    assert (row["source_qm"], row["stream_id"]) == (SENDER, f"uid:{SENDER}\\{2**63 + 7}")
+    assert (row["sequence_number"], row["last_acknowledged"], row["reject_count"]) == (12, 11, 1)
+    history = {(row["uniquifier_first"], row["uniquifier_last"]) for row in real.landed("message_id_history")}
+    assert history == {(1, 12), (-2, -1)}, "numbers from 2^63 are shown as two's complement"
+
+
+def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:
+    from srmp_spark.errors import StoreError
+
+    real.store.call(lambda transaction: queues.create(transaction, "audit", transactional=False))
+    real.put(3)
+    done: list[object] = []
+    real.store.journal.submit(("audit", 1, posted(1)), done.append)
+    real.store.loop.until(lambda: done)
+    real.store.settle()
+    real.store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, length(data) - 1) WHERE queue_id = 2")
+    real.store.directory.writer.execute("PRAGMA wal_checkpoint")
+    with pytest.raises(StoreError, match="not everything could be published"):
+        real.publisher().publish_once()
+    assert [row["queue"] for row in real.landed()] == [QUEUE] * 3
+
+
+def test_the_publisher_reads_only(real: RealLog) -> None:
+    real.put(2)
+    log = StoredLog(real.path, real.guid)
+    before = (real.path / DATABASE_FILE).stat().st_mtime_ns
+    list(log.batches(real.store.directory.epoch, QUEUE, 0, 2))
+    log.close()
+    assert (real.path / DATABASE_FILE).stat().st_mtime_ns == before
