@@ -1,0 +1,259 @@
+"""Stored posts into rows: where a message becomes the columns of INTERFACE.md section 4.
+
+Done when a row is read, not when it is accepted: the accepting process never waits for a column, and a better decoder serves
+old messages too. A batch is built column by column. Most columns of a batch hold one value (one sender writes the same
+priority, class, destination in every message), which is found by one comparison per value and stored by one call, so that
+59 columns cost little more than the ten that differ.
+
+A stored record was decoded once before it was accepted. If it cannot be decoded now, it was damaged: that is an error with
+queue and sequence, never a row that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
+from srmp_spark.message import Message, Receipt, StreamPosition
+from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
+from srmp_spark.rows.columns import LOG_COLUMNS, arrow_schema
+from srmp_spark.rows.group import Record
+from srmp_spark.srmp.decoder import decode_parts
+from srmp_spark.srmp.http_head import content_type_of, soap_action_of
+from srmp_spark.srmp.mime import Parts
+
+HEADS_MAX = 4096
+"""HTTP heads remembered within a batch: of one sender they differ in the length only."""
+
+_SIGN = 1 << 63
+_FIELD = {name: at for at, name in enumerate(Message._fields)}
+_SAME = (
+    ("lineage", "lineage"), ("class", "message_class"), ("priority", "priority"), ("body", "body"), ("soap_body", "soap_body"),
+    ("extension", "extension"), ("correlation_id", "correlation"), ("sent_at", "sent_at"), ("expires_at", "expires_at"),
+    ("time_to_reach_queue", "time_to_reach_queue"), ("response_queue", "response_queue"), ("source_qm", "source_qm"),
+    ("first_in_transaction", "first_in_transaction"), ("last_in_transaction", "last_in_transaction"), ("journal", "journal"),
+    ("dead_letter", "dead_letter"), ("trace", "trace"), ("connector_type", "connector_type"),
+    ("connector_qm", "connector_qm"), ("provider_name", "provider_name"),
+)  # fmt: skip
+"""Columns that are a field of the message as it is."""
+_UNSIGNED = (
+    ("uniquifier", "uniquifier"), ("body_type", "body_type"), ("app_specific", "app_specific"),
+    ("provider_type", "provider_type"), ("hash_algorithm", "hash_algorithm"),
+)  # fmt: skip
+"""xs:unsignedLong on the wire, long in Spark: numbers from 2^63 are shown as two's complement."""
+_LISTS = ("destination_list", "admin_list", "response_list")
+
+_schema = arrow_schema()
+_types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
+
+
+class Decoded(NamedTuple):
+    """Stored posts, read once: everything that rows and segments are made from."""
+
+    sequences: list[int]
+    records: list[Record]
+    messages: list[Message]
+    soap_actions: list[str | None]
+    parts: list[Parts]
+    """Offsets into ``record.content``."""
+
+
+def decode(queue: str, pairs: Iterable[tuple[int, Record]]) -> Decoded:
+    """Read the (sequence, record) pairs of a queue.
+
+    Raises :class:`StoreDamagedError` for a record that is no message any more.
+    """
+    decoded = Decoded([], [], [], [], [])
+    known: dict[bytes, tuple[bytes, str | None]] = {}
+    for sequence, record in pairs:
+        _, post, head_length, _ = record
+        head = post[:head_length]
+        found = known.get(head)
+        if found is None:
+            if len(known) >= HEADS_MAX:
+                known.clear()
+            found = known[head] = (content_type_of(head), soap_action_of(head))
+        try:
+            message, parts = decode_parts(found[0], post[head_length:])
+        except RemoteProtocolError as error:
+            raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
+        decoded.sequences.append(sequence)
+        decoded.records.append(record)
+        decoded.messages.append(message)
+        decoded.soap_actions.append(found[1])
+        decoded.parts.append(parts)
+    return decoded
+
+
+def rows_of(
+    queue_manager: str, epoch: str, queue: str, pairs: Iterable[tuple[int, Record]], envelope: bool = False
+) -> pa.RecordBatch:
+    """One batch of the (sequence, record) pairs, in their order; ``envelope`` fills the column of that name.
+
+    Raises :class:`StoreDamagedError` for a record that is no message any more.
+    """
+    decoded = decode(queue, pairs)
+    if not decoded.sequences:
+        return with_log_columns({}, 0, queue_manager, epoch, queue)
+    columns = columns_of(decoded)
+    if envelope:
+        contents = [
+            record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode()
+            for record, parts in zip(decoded.records, decoded.parts, strict=True)
+        ]
+        columns["envelope"] = pa.array(contents, pa.string())
+    return with_log_columns(columns, len(decoded.sequences), queue_manager, epoch, queue)
+
+
+def with_log_columns(columns: dict[str, pa.Array], rows: int, queue_manager: str, epoch: str, queue: str) -> pa.RecordBatch:
+    """The batch of INTERFACE.md section 4 from the columns that a log keeps; those that are missing are null."""
+    for name, value in zip(LOG_COLUMNS, (queue_manager, epoch, queue), strict=True):
+        columns[name] = pa.repeat(pa.scalar(value, pa.string()), rows)
+    return pa.RecordBatch.from_arrays(
+        [columns[name] if name in columns else pa.nulls(rows, type_) for name, type_ in _types.items()], schema=_schema
+    )
+
+
+def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
+    """The columns of at least one row, without those of the log and without ``envelope``."""
+    fields = list(zip(*decoded.messages, strict=True))
+    at_arrival, transports, peers, senders = zip(*[record.arrival for record in decoded.records], strict=True)
+
+    def field(name: str) -> tuple[Any, ...]:
+        return fields[_FIELD[name]]
+
+    columns = {name: _array(name, field(source)) for name, source in _SAME}
+    for name, source in _UNSIGNED:
+        columns[name] = _array(name, _signed(field(source)))
+    for name in _LISTS:
+        columns[name] = _array(name, _each(field(name), lambda names: list(names) or None))
+    columns["sequence"] = pa.array(decoded.sequences, pa.int64())
+    columns["arrived_at"] = _array("arrived_at", at_arrival)
+    columns["transport"] = _array("transport", transports)
+    columns["peer"] = _array("peer", peers)
+    columns["sender_name"] = _array("sender_name", senders)
+    columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
+    columns["delivery"] = _array("delivery", _delivery(field("stream"), field("durable")))
+    columns["label"] = _array("label", _each(field("action"), lambda action: action[5:] if action[:5] == "MSMQ:" else None))
+    columns["body_text"] = _body_text(field("body_type"), field("body"), columns["body"])
+    columns["soap_action"] = _array("soap_action", decoded.soap_actions)
+    columns["expired"] = _array("expired", _expired(field("time_to_reach_queue"), field("expires_at"), at_arrival))
+    columns["destination"] = _array("destination", _each(field("destination"), format_name))
+    columns["admin_queue"] = _array("admin_queue", _admin_queue(field("commitment_receipt_to"), field("delivery_receipt_to")))
+    columns["receipts_requested"] = _receipts_requested(
+        field("delivery_receipt_to"), field("commitment_positive"), field("commitment_negative")
+    )
+    signature = _each(field("signed"), lambda signed: "unverified" if signed else "none")
+    columns["signature_status"] = _array("signature_status", signature)
+    _stream_columns(columns, field("stream"))
+    _receipt_columns(columns, field("receipt"))
+    return columns
+
+
+def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
+    r"""``{guid}\number`` as MSMQ prints it, for whole columns."""
+    return pc.binary_join_element_wise("{", lineages, "}\\", uniquifiers.cast(pa.string()), "")
+
+
+def format_name(destination: str) -> str:
+    """``<to>`` as a format name ([MC-MQSRM] 3.1.5.1.1): ``DIRECT=`` in front of a URL, ``MSMQ:`` taken off a multicast name."""
+    return destination[5:] if destination[:5] == "MSMQ:" else "DIRECT=" + destination
+
+
+def _array(name: str, values: Sequence[Any]) -> pa.Array:
+    """A column; one value for all is stored by one call."""
+    type_, first, rows = _types[name], values[0], len(values)
+    if values.count(first) == rows:
+        return pa.nulls(rows, type_) if first is None else pa.repeat(pa.scalar(first, type_), rows)
+    return pa.array(values, type_)
+
+
+def _each(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequence[Any]:
+    """``function`` of each value, asked once if they are all the same."""
+    if values.count(values[0]) == len(values):
+        return (function(values[0]),) * len(values)
+    return tuple(map(function, values))
+
+
+def _signed(numbers: Sequence[Any]) -> Sequence[Any]:
+    if max(number or 0 for number in numbers) < _SIGN:
+        return numbers
+    return tuple([number - 2 * _SIGN if number is not None and number >= _SIGN else number for number in numbers])
+
+
+def _delivery(streams: Sequence[StreamPosition | None], durable: Sequence[bool]) -> Sequence[str]:
+    if streams.count(None) == len(streams):
+        return _each(durable, lambda each: "recoverable" if each else "express")
+    return tuple(
+        "transactional" if stream is not None else "recoverable" if each else "express"
+        for stream, each in zip(streams, durable, strict=True)
+    )
+
+
+def _expired(
+    times_to_reach: Sequence[int | None], expire_at: Sequence[int | None], arrived_at: Sequence[int]
+) -> tuple[bool, ...]:
+    """[MC-MQSRM] 3.1.5.1.4: ``<TTrq>`` takes precedence over ``<expiresAt>``; a message that is late is kept, and marked."""
+    return tuple(
+        [
+            (limit if limit is not None else expires if expires is not None else arrived) < arrived
+            for limit, expires, arrived in zip(times_to_reach, expire_at, arrived_at, strict=True)
+        ]
+    )
+
+
+def _body_text(body_types: Sequence[int], bodies: Sequence[bytes], column: pa.Array) -> pa.Array:
+    """The text of each body. Where all are plain UTF-8 it is the bytes of ``column`` seen as text: nothing is copied."""
+    if body_types.count(VT_EMPTY) == len(bodies) and is_plain_text(bodies):
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:  # one of them is not UTF-8
+            pass
+    return _array("body_text", tuple(map(body_text, body_types, bodies)))
+
+
+def _admin_queue(commitment: Sequence[str | None], delivery: Sequence[str | None]) -> Sequence[str | None]:
+    """AdministrationQueueFormatName (3.1.5.1.1): where receipts go that the application asked for.
+
+    The text also assigns ``<sendReceiptsTo>`` to it, which is the sender's order queue and would hide the former.
+    """
+    if commitment.count(None) == delivery.count(None) == len(delivery):
+        return commitment
+    return tuple([to or receipt_to for to, receipt_to in zip(commitment, delivery, strict=True)])
+
+
+def _receipts_requested(delivery: Sequence[str | None], positive: Sequence[bool], negative: Sequence[bool]) -> pa.Array:
+    type_ = _types["receipts_requested"]
+    rows = len(delivery)
+    if delivery.count(None) == rows and positive.count(False) == negative.count(False) == rows:
+        return pa.repeat(pa.scalar([], type_), rows)
+    names = ("delivery", "commitment_positive", "commitment_negative")
+    asked = zip(delivery, positive, negative, strict=True)
+    return pa.array([[name for name, wanted in zip(names, each, strict=True) if wanted] for each in asked], type_)
+
+
+def _stream_columns(columns: dict[str, pa.Array], streams: Sequence[StreamPosition | None]) -> None:
+    if streams.count(None) == len(streams):
+        return  # null
+    columns["stream_id"] = pa.array([str(stream.id) if stream else None for stream in streams], pa.string())
+    columns["stream_sequence"] = pa.array([stream.current if stream else None for stream in streams], pa.int64())
+    columns["stream_previous"] = pa.array([stream.previous if stream else None for stream in streams], pa.int64())
+
+
+def _receipt_columns(columns: dict[str, pa.Array], receipts: Sequence[Receipt | None]) -> None:
+    if receipts.count(None) == len(receipts):
+        return  # null
+
+    def column(name: str, value: Callable[[Receipt], Any]) -> None:
+        columns[name] = pa.array([value(receipt) if receipt else None for receipt in receipts], _types[name])
+
+    column("receipt_kind", lambda r: r.kind)
+    column("receipt_for", lambda r: None if r.lineage is None else f"{{{r.lineage}}}\\{r.uniquifier}")
+    column("receipt_decision", lambda r: r.decision)
+    column("receipt_at", lambda r: r.at)
+    column("receipt_stream_id", lambda r: str(r.stream_id) if r.stream_id else None)
+    column("receipt_last_ordinal", lambda r: r.last_ordinal)

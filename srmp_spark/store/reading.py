@@ -1,0 +1,65 @@
+"""From the log to Arrow: what the reader process hands out. Loads Arrow; the accepting process never imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.rows.decode import rows_of
+from srmp_spark.rows.dense import BATCH_BYTES, BATCH_ROWS
+from srmp_spark.rows.group import Record, unpack_group
+from srmp_spark.rows.segment import read_segment, records_of, rows_kept
+from srmp_spark.store.log import GroupChunk, Log, damaged
+
+
+def batches(
+    log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The rows in (after, to], in order, with all columns; holes are left out.
+
+    Raises as :meth:`Log.chunks`; a row that cannot be decoded is a :class:`StoreDamagedError` with queue and sequence.
+    """
+    waiting: list[tuple[int, Record]] = []
+    waiting_bytes = 0
+    name = log.bounds(queue, epoch).epoch
+    for chunk in log.chunks(queue, name, after, to):
+        if isinstance(chunk, GroupChunk):
+            for sequence, record in _unpacked(chunk):
+                waiting.append((sequence, record))
+                waiting_bytes += len(record.post)
+                if len(waiting) >= BATCH_ROWS or waiting_bytes >= BATCH_BYTES:
+                    yield rows_of(queue_manager, name, queue, waiting, envelope)
+                    waiting, waiting_bytes = [], 0
+            continue
+        if waiting:
+            yield rows_of(queue_manager, name, queue, waiting, envelope)
+            waiting, waiting_bytes = [], 0
+        posts = chunk.read_posts() if envelope else None
+        yield from rows_kept(read_segment(chunk.read_columns(), queue_manager, name, queue, posts), chunk.keep)
+    if waiting:
+        yield rows_of(queue_manager, name, queue, waiting, envelope)
+
+
+def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Iterator[tuple[int, Record]]:
+    """The rows in (after, to] as they were accepted, byte for byte: for remote read and forwarding.
+
+    Errors as :func:`batches`.
+    """
+    for chunk in log.chunks(queue, epoch, after, to):
+        if isinstance(chunk, GroupChunk):
+            yield from _unpacked(chunk)
+        else:
+            for sequence, record in records_of(chunk.read_columns(), chunk.read_posts()):
+                if any(first <= sequence <= last for first, last in chunk.keep):
+                    yield sequence, record
+
+
+def _unpacked(chunk: GroupChunk) -> Iterator[tuple[int, Record]]:
+    try:
+        for sequence, record in unpack_group(chunk.blob):
+            if any(first <= sequence <= last for first, last in chunk.keep):
+                yield sequence, record
+    except StoreDamagedError as error:
+        raise damaged(chunk.queue, chunk.first, chunk.last, str(error)) from error

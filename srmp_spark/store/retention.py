@@ -1,0 +1,78 @@
+"""Retention: what may be deleted, and deleting it. The rule of INTERFACE.md section 1, in this order:
+
+* never a row that the default consumer has not received (system queues, which nobody reads, are judged by time alone);
+* a row older than the retention time is deleted;
+* a queue that holds more bytes than its cap loses its oldest rows before their time, but only those that are synced elsewhere
+  (the Delta state has proved them durable).
+
+Whole segments and groups are deleted, oldest first, so a row may stay for as long as its neighbours. The result shows as
+``first``; a reader that asks for less gets :class:`TrimmedError`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.store import state, sweeper
+from srmp_spark.store.log import Log
+from srmp_spark.store.queues import queue_id_of
+from srmp_spark.store.schema import SEQUENCE_MAX, row_key
+from srmp_spark.store.transaction import Transaction
+
+SYSTEM_QUEUES = frozenset({ORDER_QUEUE})
+"""Queues that no application receives from: time alone decides."""
+GROUPS_PER_LOOK_MAX = 10_000
+"""Groups looked at in one go; the rest waits for the next look."""
+
+
+class Limits(NamedTuple):
+    """What a queue may keep."""
+
+    before: int
+    """Rows that arrived before this moment (microseconds since 1970, UTC) are past their time."""
+    bytes_max: int | None = None
+    """Posts of one queue; ``None``: no cap."""
+    synced_to: int = 0
+    """Rows up to here are durable elsewhere."""
+
+
+def plan(log: Log, queue: str, limits: Limits) -> int | None:
+    """The sequence up to which rows may be deleted now; ``None`` if there is nothing to do. For the reader process."""
+    with log.snapshot() as db:
+        row = db.execute("SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)).fetchone()
+        if row is None:
+            return None
+        queue_id, trimmed_to = row
+        received = SEQUENCE_MAX if queue in SYSTEM_QUEUES else state.received_by_default(db, queue_id)
+        span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
+        what, where = "SELECT last, bytes, arrived_last FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
+        units = db.execute(f"{what} segments {where}", span).fetchall()
+        sealed = units[-1][0] if units else trimmed_to
+        span = (row_key(queue_id, sealed + 1), span[1])
+        units += db.execute(f"{what} groups {where} LIMIT ?", (*span, GROUPS_PER_LOOK_MAX)).fetchall()
+        held = sum(size for _, size, _ in units)
+        to = trimmed_to
+        for last, size, arrived_last in units:
+            over = limits.bytes_max is not None and held > limits.bytes_max and last <= limits.synced_to
+            if last > received or not (arrived_last < limits.before or over):
+                break
+            to, held = last, held - size
+        return to if to > trimmed_to else None
+
+
+def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
+    """Delete the rows up to ``to``, the end of a segment or group; returns the new ``first``.
+
+    A function for :meth:`Journal.transact`.
+    """
+    db, queue_id = transaction.connection, queue_id_of(transaction, queue)
+    trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
+    if queue not in SYSTEM_QUEUES and to > state.received_by_default(db, queue_id):
+        return trimmed_to + 1  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
+    if to > trimmed_to:
+        sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
+        db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
+        db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
+    return max(to, trimmed_to) + 1

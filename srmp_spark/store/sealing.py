@@ -1,0 +1,227 @@
+"""Sealing: old groups of a queue become a segment, two files that Spark reads at the speed of a disk.
+
+Three steps, each of which may be the last one before a crash:
+
+1. :func:`plan` (reader process): which groups.
+2. :func:`write_segment` (reader process, at low priority): both files, synced, and their folder.
+3. :func:`commit_segment` (the journal's transaction): the segment is entered and its groups no longer count, at once.
+
+A crash before 3 leaves files that no row names; :func:`remove_orphans` deletes them at the next start. After 3 the groups are
+garbage, deleted in slices. So every row is readable from exactly one place at every moment. What is not sealed yet is as safe
+and only slower to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import struct
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from srmp_spark.errors import StoreError
+from srmp_spark.rows.group import Record, unpack_group
+from srmp_spark.store import sweeper
+from srmp_spark.store.directory import sync_directory
+from srmp_spark.store.log import GroupChunk, Log
+from srmp_spark.store.schema import SEQUENCE_MAX, row_key
+from srmp_spark.store.transaction import Transaction
+
+SEAL_ROWS_MIN = 2048
+"""Rows that are worth a pair of files: Spark's batches of 2,000 rows and more hide the cost per batch (measured)."""
+SEAL_BYTES_MIN = 4 * 1024 * 1024
+"""The same for large bodies: what a checkpoint of the database takes at once."""
+SEAL_AGE_S = 3600.0
+"""A queue with little traffic is sealed once an hour, whatever it holds: 24 pairs of files a day."""
+SEAL_ROWS_MAX = 8192
+"""Rows of one segment: a batch that Spark takes whole."""
+SEAL_BYTES_MAX = 32 * 1024 * 1024
+"""Posts of one segment (and at most one group more): the reader process needs about five times that while it writes."""
+
+
+class StaleSealError(StoreError):
+    """The log went on since the plan was made: plan anew."""
+
+
+class SealPlan(NamedTuple):
+    """Groups to seal: the closed range of their sequences, in one epoch of one queue."""
+
+    queue_id: int
+    queue: str
+    epoch_id: int
+    epoch: str
+    first: int
+    last: int
+    position_first: int
+    position_last: int
+    arrived_first: int
+    arrived_last: int
+
+
+class Sealed(NamedTuple):
+    """A segment that is on the disk and not entered yet; goes from the reader process to the main process as JSON."""
+
+    plan: SealPlan
+    rows: int
+    posts_length: int
+    """Bytes of the rows' posts as they came."""
+    file: str
+    columns_bytes: int
+    columns_crc: int
+    posts_bytes: int
+    posts_crc: int
+    sizes: bytes
+    """u32 per sequence from ``plan.first`` to ``plan.last``; 0 for a hole."""
+
+    def to_json(self) -> str:
+        """As text; about 20 KB."""
+        return json.dumps([list(self.plan), *self[1:-1], b64encode(zlib.compress(self.sizes, 1)).decode()])
+
+    @classmethod
+    def from_json(cls, text: str) -> Sealed:
+        """The reverse of :meth:`to_json`."""
+        plan, rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc, sizes = json.loads(text)
+        return cls(
+            SealPlan(*plan), rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc,
+            zlib.decompress(b64decode(sizes)),
+        )  # fmt: skip
+
+
+def plan(log: Log, queue: str, now: int) -> SealPlan | None:
+    """The next segment of ``queue``, or ``None`` if there is not enough to seal. ``now`` is microseconds since 1970, UTC."""
+    with log.snapshot() as db:
+        row = db.execute("SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)).fetchone()
+        if row is None:
+            return None
+        queue_id, trimmed_to = row
+        sealed = _last_sealed(db, queue_id)
+        # The groups of a purged hole are garbage; one that lies half in it is kept, and sealed without those rows.
+        holes = db.execute("SELECT first, last FROM holes WHERE queue_id = ?", (queue_id,)).fetchall()
+        found = db.execute(
+            "SELECT first, last, position, bytes, arrived_first, arrived_last, epoch_id FROM groups "
+            "WHERE id BETWEEN ? AND ? ORDER BY id",
+            (row_key(queue_id, max(sealed, trimmed_to) + 1), row_key(queue_id, SEQUENCE_MAX)),
+        )
+        chosen: list[tuple[int, ...]] = []
+        rows = size = 0
+        full = False
+        for each in found:
+            first, last, _, length, _, _, epoch_id = each
+            if any(start <= first and last <= stop for start, stop in holes):
+                continue
+            rows, size = rows + last - first + 1, size + length
+            if chosen and (epoch_id != chosen[0][6] or rows > SEAL_ROWS_MAX or size > SEAL_BYTES_MAX):
+                full = True
+                break
+            chosen.append(each)
+        if not chosen:
+            return None
+        old = chosen[0][4] < now - int(SEAL_AGE_S * 1_000_000)
+        if not (full or old or rows >= SEAL_ROWS_MIN or size >= SEAL_BYTES_MIN):
+            return None
+        (epoch,) = db.execute("SELECT epoch FROM epochs WHERE id = ?", (chosen[0][6],)).fetchone()
+        return SealPlan(
+            queue_id, queue, chosen[0][6], epoch, chosen[0][0], chosen[-1][1],
+            min(each[2] for each in chosen), max(each[2] for each in chosen), chosen[0][4], chosen[-1][5],
+        )  # fmt: skip
+
+
+def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
+    """Read the planned rows, write both files and make them durable. Loads Arrow: for the reader process only.
+
+    Raises :class:`StoreDamagedError` for a damaged row (its group then stays what it is), :class:`StaleSealError`,
+    :class:`TrimmedError`, :class:`OSError`.
+    """
+    from srmp_spark.rows.decode import decode
+    from srmp_spark.rows.segment import encode_segment
+
+    decoded = decode(plan.queue, _rows(log, plan))
+    if not decoded.sequences:
+        raise StaleSealError(f"{plan.queue} {plan.first} to {plan.last}: every row is a hole by now")
+    encoded = encode_segment(decoded)
+    sizes = [0] * (plan.last - plan.first + 1)
+    for sequence, size in zip(decoded.sequences, encoded.sizes, strict=True):
+        sizes[sequence - plan.first] = size
+    file = f"{plan.queue_id}/{plan.first}-{plan.last}"
+    folder = segments / str(plan.queue_id)
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+        sync_directory(segments)
+    for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
+        _write_durably(segments / (file + ending), data)
+    sync_directory(folder)
+    return Sealed(
+        plan, len(decoded.sequences), sum(encoded.sizes), file, len(encoded.columns), zlib.crc32(encoded.columns),
+        len(encoded.posts), zlib.crc32(encoded.posts), struct.pack(f"<{len(sizes)}I", *sizes),
+    )  # fmt: skip
+
+
+def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
+    """Enter the segment; its groups no longer count. A function for :meth:`Journal.transact`.
+
+    False, and nothing changed, if the rows were purged, trimmed or sealed meanwhile, or the files are not what was written.
+    """
+    db, plan = transaction.connection, sealed.plan
+    row = db.execute("SELECT trimmed_to FROM queues WHERE id = ? AND deleted_at IS NULL", (plan.queue_id,)).fetchone()
+    if row is None or row[0] >= plan.first or _last_sealed(db, plan.queue_id) >= plan.first:
+        return False
+    if db.execute("SELECT 1 FROM groups WHERE id = ?", (row_key(plan.queue_id, plan.last),)).fetchone() is None:
+        return False
+    for ending, size in ((".columns.arrow", sealed.columns_bytes), (".posts.arrow", sealed.posts_bytes)):
+        path = segments / (sealed.file + ending)
+        if not path.exists() or path.stat().st_size != size:
+            return False
+    db.execute(
+        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (row_key(plan.queue_id, plan.last), plan.queue_id, plan.epoch_id, plan.first, plan.last, plan.position_first,
+         plan.position_last, sealed.posts_length, sealed.rows, plan.arrived_first, plan.arrived_last, sealed.file,
+         sealed.columns_bytes, sealed.columns_crc, sealed.posts_bytes, sealed.posts_crc, sealed.sizes),
+    )  # fmt: skip
+    sweeper.discard(transaction, plan.queue_id, plan.first, plan.last)
+    return True
+
+
+def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list[Path], list[Path]]:
+    """At start, before the reader process runs: delete files that no segment names.
+
+    Returns what was deleted, and what is missing: files that a segment names and that are not there. Those rows cannot be
+    read, which the caller should say loudly; new messages are accepted all the same.
+    """
+    named = {
+        segments / (file + ending)
+        for (file,) in connection.execute("SELECT file FROM segments")
+        for ending in (".columns.arrow", ".posts.arrow")
+    }
+    present = {path for path in segments.glob("*/*") if path.is_file()}
+    orphans = sorted(present - named)
+    for path in orphans:
+        path.unlink()
+    return orphans, sorted(named - present)
+
+
+def _last_sealed(db: sqlite3.Connection, queue_id: int) -> int:
+    low, high = row_key(queue_id, 0), row_key(queue_id, SEQUENCE_MAX)
+    (last,) = db.execute("SELECT max(id) FROM segments WHERE id BETWEEN ? AND ?", (low, high)).fetchone()
+    return 0 if last is None else int(last) - low
+
+
+def _rows(log: Log, plan: SealPlan) -> Iterator[tuple[int, Record]]:
+    for chunk in log.chunks(plan.queue, plan.epoch, plan.first - 1, plan.last):
+        if not isinstance(chunk, GroupChunk):
+            raise StaleSealError(f"{plan.queue} {plan.first} to {plan.last} is sealed by now")
+        for sequence, record in unpack_group(chunk.blob):
+            if any(first <= sequence <= last for first, last in chunk.keep):
+                yield sequence, record
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
