@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -25,6 +24,8 @@ from pathlib import Path
 import deltalake
 import requests
 
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.spark import session
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.ledger import Landed, Ledger, digest
 from srmp_spark.testing.foreign.messages import Dialect, ForeignReceipt
@@ -308,13 +309,18 @@ def main() -> int:
     seed = random.randrange(10**6)  # noqa: S311 - printed, so that a run can be had again
     parser.add_argument("--seed", type=int, default=seed, help="which faults hit which message")
     arguments = parser.parse_args()
+    try:
+        session.check_java()
+    except SrmpSparkError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return session.EXIT_USAGE
     directory = fresh(arguments.directory)
     demo = Demo(directory, arguments.messages, arguments.seed)
     demo.say(f"everything is under {directory} (kept); seed {arguments.seed}")
     verdict = demo.run()
     good = closing_table(demo, verdict)
-    result = {"job": "demo", "rows": verdict.landed, "batches": batches(directory), "status": "ok" if good else "failed"}
-    print(json.dumps({**result, "seconds": round(time.monotonic() - demo.begun, 1)}))
+    status, seconds = ("done", "failed")[not good], round(time.monotonic() - demo.begun, 1)
+    session.last_line("demo", rows=verdict.landed, batches=batches(directory), status=status, seconds=seconds)
     return 0 if good else 1
 
 

@@ -1,30 +1,23 @@
-"""Fetch Delta's jars into the local Ivy cache, so that no later start has to: a Spark session that starts and stops."""
+"""Fetch Delta's jars into the local Ivy cache, so that no later start has to: a session that starts, works once and stops."""
 
 from __future__ import annotations
 
-import os
 import sys
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-from delta import configure_spark_with_delta_pip
-from pyspark.sql import SparkSession
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.spark import session
 
 
 def main() -> int:
-    """Start, run one statement that needs the jar, stop."""
-    builder = (
-        SparkSession.builder.appName("jars")
-        .master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    )
-    spark = configure_spark_with_delta_pip(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    """0, or 2 with one line when Java is missing."""
+    try:
+        spark = session.delta_session("jars", "local[1]")
+    except SrmpSparkError as error:
+        print(f"jars: {error}", file=sys.stderr)
+        return session.EXIT_USAGE
     spark.range(1).count()
     spark.stop()
-    return 0
+    return session.EXIT_DONE
 
 
 if __name__ == "__main__":
