@@ -297,7 +297,7 @@ def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"--config {path}: {error}") from None
     for key in values:
@@ -314,6 +314,8 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
         key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
         if key in ("config", "token") or (key in CLIENT_KEYS and "://" in value):
             continue  # SRMP_SPARK_API=URL belongs to the other commands; HOST:PORT is ours
+        if key == "port" or key.startswith(("port_", "service_")):
+            continue  # Kubernetes sets these in every pod beside a Service named srmp-spark
         if key not in _BY_KEY:
             raise ConfigurationError(f"unknown variable {name}; {_nearest(key, list(_BY_KEY))}")
         if _BY_KEY[key].many:

@@ -100,6 +100,12 @@ class _Exchange(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(f"the connection ended before the answer{f': {exc}' if exc else ''}")
 
+    def abandon(self) -> None:
+        """Nobody waits any more: nothing may be left open, whatever the reason."""
+        self.answer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
     def _done(self) -> None:
         if not self.answer.done():
             text = self._srmp_reason if self._srmp_reason is not None else self._status_text
@@ -130,12 +136,10 @@ async def post(
     :class:`PostFailedError`.
     """
     loop = asyncio.get_running_loop()
-    exchange: _Exchange | None = None
+    exchange = _Exchange(head + content)
     try:
-        _, exchange = await asyncio.wait_for(
-            loop.create_connection(
-                lambda: _Exchange(head + content), address, port, ssl=tls, server_hostname=server_hostname if tls else None
-            ),
+        await asyncio.wait_for(
+            loop.create_connection(lambda: exchange, address, port, ssl=tls, server_hostname=server_hostname if tls else None),
             CONNECT_SECONDS,
         )
         return await asyncio.wait_for(exchange.answer, ANSWER_SECONDS)
@@ -144,5 +148,4 @@ async def post(
     except OSError as error:  # refused, unreachable, a bad certificate
         raise PostFailedError(f"{address}:{port}: {error}") from None
     finally:
-        if exchange is not None:
-            exchange.connection_lost(None)  # nothing may be left open or waiting, whatever ended us
+        exchange.abandon()

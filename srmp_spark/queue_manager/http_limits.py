@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from srmp_spark.srmp.limits import BODY_MAX, ENVELOPE_MAX
+from srmp_spark.srmp.limits import CONTENT_MAX, TARGET_MAX
+
+__all__ = ["CONTENT_MAX", "TARGET_MAX"]  # the codec's own: more can be no message
 
 HEAD_MAX = 65_536
 """Bytes of an HTTP head: more is 431. Windows writes about 300."""
 
 HEAD_LINES_MAX = 100
 """Lines of an HTTP head, request line included: more is 431. Windows writes six."""
-
-TARGET_MAX = 4_096
-"""Bytes of the request target: more is 414. A queue name has at most 124 characters, nine bytes each when percent-encoded."""
-
-PART_HEADS_MAX = 8_192
-"""What the multipart form adds around envelope, body and extension: three part heads and four delimiters."""
-
-CONTENT_MAX = BODY_MAX + ENVELOPE_MAX + PART_HEADS_MAX
-"""Bytes of an HTTP body: more is 413, as MSMQ's own 4 MiB limit counts the message body alone."""
 
 CHUNK_LINE_MAX = 256
 """Bytes of a chunk's size line with its extensions."""

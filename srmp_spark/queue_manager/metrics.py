@@ -95,8 +95,8 @@ class Metrics(Collector):
             ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
         ):
             counter = CounterMetricFamily(name, text, labels=labels)
-            for values, count in counts.items():
-                counter.add_metric(list(values), count)
+            for key, count in counts.items():
+                counter.add_metric(list(key), count)
             yield counter
         sent = CounterMetricFamily("srmp_receipts_sent", "receipts that a peer answered 200", labels=("kind",))
         for kind, count in self.receipts_sent.items():

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.replies import CONTINUE, Replies
 from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
 
 if TYPE_CHECKING:
-    from srmp_spark.srmp.receiver import Ok
+    from srmp_spark.srmp.effects import Ok
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class SrmpConnection(asyncio.Protocol):
         elif self._endpoint.draining:
             self._transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's signature
         """It went away, or we closed it. A request that waits for its commit is stored all the same."""
         self._state = _CLOSING
         self._forget_partial()
@@ -310,7 +310,7 @@ class SrmpConnection(asyncio.Protocol):
 
     # --- the answer ---------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, ok: Ok) -> None:  # noqa: ARG002  # the proof: an Ok exists only after the commit (DESIGN.md section 3.1)
+    def acknowledge(self, ok: Ok) -> None:  # the proof: an Ok exists only after a commit
         """The only place that writes a 200."""
         endpoint = self._endpoint
         self._answered()

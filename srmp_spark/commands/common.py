@@ -1,0 +1,88 @@
+"""What the commands share: how to reach the queue manager, and how to print."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.queue_manager.config import DEFAULT_API, check_token
+
+if TYPE_CHECKING:
+    from srmp_spark.client.api import QueueManagerClient
+
+Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse gives the type no public name
+
+RETRY_SECONDS = 5.0
+"""How long a command waits for a queue manager that does not answer; Spark waits longer, a person does not."""
+
+CELL_WIDTH_MAX = 60
+"""Characters of a table's cell."""
+
+
+def add_connection_flags(parser: argparse.ArgumentParser) -> None:
+    """``--api``, ``--token-file``, ``--table``."""
+    parser.add_argument("--api", metavar="URL", help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API})")
+    parser.add_argument("--token-file", metavar="FILE", help="its token (also SRMP_SPARK_TOKEN)")
+    parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
+
+
+def connect(args: argparse.Namespace) -> QueueManagerClient:
+    """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
+    from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
+
+    url = args.api or os.environ.get("SRMP_SPARK_API") or f"http://{DEFAULT_API}"
+    token = os.environ.get("SRMP_SPARK_TOKEN")
+    try:
+        if args.token_file:
+            token = check_token(Path(args.token_file).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"--token-file {args.token_file}: {error}") from None
+    return QueueManagerClient(url, token, retry_seconds=RETRY_SECONDS)
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
+    """A cell as JSON: bytes as base64, times as RFC 3339 UTC."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return int(value)
+    return value
+
+
+def line(value: Mapping[str, Any]) -> str:
+    """One JSON object on one line."""
+    return json.dumps({key: to_json(cell) for key, cell in value.items()}, ensure_ascii=False, separators=(",", ":"))
+
+
+def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[str] | None = None) -> None:
+    """Print rows: a JSON object per line, flushed, or a table of ``columns``."""
+    if not table:
+        for row in rows:
+            print(line(row))
+        sys.stdout.flush()
+        return
+    listed = list(rows)
+    names = list(columns) if columns is not None else list(dict.fromkeys(name for row in listed for name in row))
+    cells = [[_cell(row.get(name)) for name in names] for row in listed]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(names)]
+    for texts in [names, *cells]:
+        print("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip())
+    sys.stdout.flush()
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401  # a cell of a row
+    value = to_json(value)
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= CELL_WIDTH_MAX else text[: CELL_WIDTH_MAX - 1] + "…"

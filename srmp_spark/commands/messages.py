@@ -1,0 +1,210 @@
+"""``send``, ``peek`` and ``receive``: messages from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import heapq
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit, line
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import local_queue_name, parse_queue_url
+
+if TYPE_CHECKING:
+    from srmp_spark.client.api import QueueManagerClient
+
+RANGE_ROWS = 10_000
+"""Rows asked for at once: peek shows the first ones while the rest is still being read."""
+RECEIVE_MAX = 10_000
+"""What ``receive`` takes without ``--max``: it must hold the rows to sort them by priority."""
+SEND_MESSAGES = 1_000
+"""Messages of ``--lines`` sent in one call."""
+
+_TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def add_commands(commands: Commands[Any]) -> None:
+    """Add the three."""
+    parser = commands.add_parser("send", help="put messages into a queue")
+    parser.add_argument("--destination", required=True, metavar="NAME", help="a queue of this queue manager, like private$/orders")
+    parser.add_argument("--label", metavar="S", default="")
+    body = parser.add_mutually_exclusive_group()
+    body.add_argument("--body", metavar="S", help="the body as UTF-8 text")
+    body.add_argument("--body-file", metavar="F", help="the body's bytes; - is standard input")
+    body.add_argument("--lines", metavar="F", help="one message per line; - is standard input")
+    parser.add_argument("--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE, for example 8 for a COM string")
+    parser.add_argument("--delivery", choices=("express", "recoverable", "transactional"), help="default: what the queue takes")
+    parser.add_argument("--key", metavar="S", help="identity of the message, for remote destinations")
+    parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait until it is acknowledged (a local queue always is)")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_send)
+
+    for name, text, run in (
+        ("peek", "show rows of a queue in the order of their sequences", _peek),
+        ("receive", "take rows by priority: print them, then mark them received", _receive),
+    ):
+        parser = commands.add_parser(name, help=text)
+        parser.add_argument("--queue", required=True, metavar="NAME")
+        parser.add_argument("--after", type=_sequence, metavar="SEQ", help="only rows behind this sequence")
+        parser.add_argument("--max", type=_sequence, metavar="N", help="at most so many")
+        parser.add_argument("--body", choices=("base64", "text", "none"), default="base64", help="form of the column body")
+        if name == "receive":
+            parser.add_argument("--consumer", default="default", metavar="NAME", help="whose mark moves (default: default)")
+        add_connection_flags(parser)
+        parser.set_defaults(run=run)
+
+
+def _sequence(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("a whole number from 0 on")
+    return value
+
+
+# --- send -----------------------------------------------------------------------------------------------------------------
+
+
+def _send(args: argparse.Namespace) -> int:
+    client = connect(args)
+    queue = _local_destination(args.destination, client)
+    if args.key is not None:
+        raise ConfigurationError("--key is for remote destinations, which come with the sending half")
+    fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
+    if args.delivery is not None:
+        fields["delivery"] = args.delivery
+    batch: list[dict[str, Any]] = []
+    for body in _bodies(args):
+        batch.append({**fields, "body_base64": base64.b64encode(body).decode("ascii")})
+        if len(batch) >= SEND_MESSAGES:
+            emit(client.send(queue, batch), table=args.table)
+            batch = []
+    if batch:
+        emit(client.send(queue, batch), table=args.table)
+    return 0
+
+
+def _local_destination(destination: str, client: QueueManagerClient) -> str:
+    """The queue that the destination names. Raises :class:`ConfigurationError` for one of another host."""
+    url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
+    if "://" not in url:
+        if "=" in url and "\\" not in url.partition("=")[0]:
+            raise ConfigurationError(f"--destination {destination}: remote destinations come with the sending half; name a local queue")
+        return local_queue_name(url)
+    try:
+        address = parse_queue_url(url)
+    except ValueError as error:
+        raise ConfigurationError(f"--destination {destination}: {error}") from None
+    hosts = {parse.partition("://")[2].rpartition(":")[0].strip("[]") for parse in client.status()["listening"]}
+    if address.host not in hosts and address.host not in _LOCAL_HOSTS:
+        raise ConfigurationError(f"--destination {destination}: remote destinations come with the sending half; name a local queue")
+    return address.queue
+
+
+def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
+    if args.lines is not None:
+        with _open(args.lines) as file:
+            for text in file:
+                yield text.rstrip(b"\r\n")
+    elif args.body_file is not None:
+        with _open(args.body_file) as file:
+            yield file.read()
+    else:
+        yield (args.body or "").encode()
+
+
+def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
+    if name == "-":
+        return open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: PTH123, SIM115  # a descriptor; the caller closes it
+    try:
+        return Path(name).open("rb")
+    except OSError as error:
+        raise ConfigurationError(f"{name}: {error.strerror}") from None
+
+
+# --- peek and receive ---------------------------------------------------------------------------------------------------
+
+
+def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    """Rows behind ``after`` in order, over all epochs that are left: what is there now, not what comes while we read."""
+    described = next((each for each in client.queues() if each["name"] == queue), None)
+    if described is None:
+        client.range(queue)  # raises the refusal that says why
+        return
+    to, at = described["last"], max(after, described["first"] - 1)
+    left = limit
+    for epoch in described["epochs"]:
+        at = max(at, epoch["first"] - 1)
+        while at < to and (left is None or left > 0):
+            found = client.range(queue, epoch=epoch["epoch"], after=at, max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left))
+            last = min(found.last, to)
+            if last <= at:
+                break
+            for row in _read(client, queue, found.epoch, at, last):
+                if left is not None:
+                    if left == 0:
+                        return
+                    left -= 1
+                yield row
+            at = last
+
+
+def _read(client: QueueManagerClient, queue: str, epoch: str, after: int, to: int) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    with client.rows(queue, epoch=epoch, after=after, to=to) as stream, pa.ipc.open_stream(stream.as_file()) as reader:
+        for batch in reader:
+            yield from batch.to_pylist()
+
+
+def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
+    """A row with its body in the form that ``--body`` asks for."""
+    if body == "text":
+        return {**row, "body": row["body_text"]}
+    if body == "none":
+        return {**row, "body": None, "body_text": None}
+    return row
+
+
+def _peek(args: argparse.Namespace) -> int:
+    rows = (shape(row, args.body) for row in _rows(connect(args), local_queue_name(args.queue), args.after or 0, args.max))
+    if args.table:
+        emit(rows, table=True, columns=_TABLE_COLUMNS)
+        return 0
+    for row in rows:
+        print(line(row))
+    sys.stdout.flush()
+    return 0
+
+
+def _receive(args: argparse.Namespace) -> int:
+    from srmp_spark.client.lease import LeaseKeeper
+    from srmp_spark.holder import Holder
+
+    client, queue = connect(args), local_queue_name(args.queue)
+    keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())
+    registration = keeper.acquire(client, queue, args.consumer)
+    try:
+        taken = [(low, high) for low, high in registration.ahead]
+        waiting = (
+            row
+            for row in _rows(client, queue, max(args.after or 0, registration.received), None)
+            if not any(low <= row["sequence"] <= high for low, high in taken)
+        )
+        limit = RECEIVE_MAX if args.max is None else args.max
+        rows = heapq.nsmallest(limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"]))
+        emit((shape(row, args.body) for row in rows), table=args.table, columns=_TABLE_COLUMNS)
+        # Only what has left this process is marked: a reader that closed our output has raised by now.
+        if rows:
+            keeper.check()
+            sequences = sorted(row["sequence"] for row in rows)
+            client.received(
+                queue, args.consumer, epoch=registration.epoch, to=sequences[-1], holder=keeper.holder, sequences=sequences
+            )
+    finally:
+        keeper.release()
+    return 0

@@ -1,0 +1,63 @@
+"""``queues``, ``purge`` and ``status``: look at a queue manager and empty a queue."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.names import local_queue_name
+
+_QUEUE_COLUMNS = ("name", "transactional", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused")
+_STREAM_COLUMNS = ("queue", "stream_id", "source_qm", "sequence_number", "last_acknowledged", "gap_at", "reject_count")
+_OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
+
+
+def add_commands(commands: Commands[Any]) -> None:
+    """Add the three."""
+    parser = commands.add_parser("queues", help="the queues, one a line")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_queues)
+
+    parser = commands.add_parser("purge", help="delete all rows of a queue; their sequences stay counted")
+    parser.add_argument("--queue", required=True, metavar="NAME")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_purge)
+
+    parser = commands.add_parser("status", help="everything about the queue manager")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_status)
+
+
+def _queues(args: argparse.Namespace) -> int:
+    emit(connect(args).queues(), table=args.table, columns=_QUEUE_COLUMNS)
+    return 0
+
+
+def _purge(args: argparse.Namespace) -> int:
+    emit([connect(args).purge(local_queue_name(args.queue))], table=args.table)
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    status = connect(args).status()
+    if not args.table:
+        emit([status], table=False)
+        return 0
+    for title, rows, columns in _tables(status):
+        if rows:
+            print(f"\n{title}" if title else "", end="\n" if title else "")
+            emit(rows, table=True, columns=columns)
+    return 0
+
+
+def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]], tuple[str, ...] | None]]:
+    facts = [{"what": name, "value": value} for name, value in status.items() if not isinstance(value, list) or name == "listening"]
+    yield "", facts, ("what", "value")
+    yield "queues", status["queues"], _QUEUE_COLUMNS
+    consumers = [{"queue": queue["name"], **consumer} for queue in status["queues"] for consumer in queue["consumers"]]
+    yield "consumers", consumers, ("queue", "name", "received", "holder", "lease_until")
+    yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
+    yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
+    yield "blocked URLs (allow them with serve --allow-url)", status["blocked_urls"], ("host", "count")

@@ -1,0 +1,28 @@
+"""``srmp-spark serve``: run a queue manager."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from srmp_spark.commands.common import Commands
+from srmp_spark.queue_manager.config import add_flags, load
+
+
+def add_commands(commands: Commands[Any]) -> None:
+    """Add ``serve``."""
+    parser = commands.add_parser(
+        "serve",
+        help="run a queue manager",
+        description="Run a queue manager. When it is ready it prints one JSON line; SIGTERM ends it with what it acknowledged on disk.",
+    )
+    add_flags(parser)
+    parser.set_defaults(run=_serve)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    config = load(vars(args), os.environ)
+    from srmp_spark.queue_manager.serve import serve
+
+    return serve(config)

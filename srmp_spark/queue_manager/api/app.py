@@ -1,0 +1,93 @@
+"""The ASGI application: guard, route, handle, and turn every error into the JSON that INTERFACE.md promises."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.queue_manager.api.consumers import ConsumersApi
+from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.http import Receive, Request, Response, Scope, Send, parse_query
+from srmp_spark.queue_manager.api.messages import MessagesApi
+from srmp_spark.queue_manager.api.queues import QueuesApi
+from srmp_spark.queue_manager.api.router import Route, Router
+from srmp_spark.queue_manager.api.rows import RowsApi
+from srmp_spark.queue_manager.api.status import HealthApi
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+log = logging.getLogger(__name__)
+
+
+def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
+    """Every path of the API."""
+    queues, consumers, rows, messages = QueuesApi(manager), ConsumersApi(manager), RowsApi(manager), MessagesApi(manager)
+    return [
+        Route("GET", "/healthz", health.healthz),
+        Route("GET", "/readyz", health.readyz),
+        Route("GET", "/metrics", health.metrics),
+        Route("GET", "/v1/status", health.status),
+        Route("GET", "/v1/queues", queues.list),
+        Route("GET", "/v1/queues/{queue}", queues.get),
+        Route("PUT", "/v1/queues/{queue}", queues.put),
+        Route("DELETE", "/v1/queues/{queue}", queues.delete),
+        Route("POST", "/v1/queues/{queue}/purge", queues.purge),
+        Route("POST", "/v1/queues/{queue}/pause", queues.pause),
+        Route("POST", "/v1/queues/{queue}/resume", queues.resume),
+        Route("POST", "/v1/queues/{queue}/messages", messages.post),
+        Route("GET", "/v1/queues/{queue}/range", rows.range),
+        Route("GET", "/v1/queues/{queue}/rows", rows.rows),
+        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", consumers.register),
+        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", consumers.received),
+        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", consumers.release),
+    ]
+
+
+class ApiApp:
+    """What uvicorn calls."""
+
+    def __init__(self, router: Router, guard: Guard) -> None:
+        self._router = router
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            raise ValueError(f"the API speaks HTTP, not {scope['type']}")  # a websocket: uvicorn answers 403
+        try:
+            response = await self._respond(scope, receive)
+        except ConnectionResetError:
+            return  # the caller went away
+        try:
+            await response.send(send)
+        except ConnectionResetError as error:
+            # The answer had begun: cut the connection, so that nobody takes the part for the whole.
+            log.warning('api.read_cut path=%s reason="%s"', scope["path"], error)
+            raise
+        finally:
+            if response.stream is not None:
+                await response.stream.aclose()
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        path = scope["path"]
+        try:
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+            self._guard.check(path, headers)
+            handler, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
+            request = Request(scope["method"], path, parameters, headers, parse_query(scope.get("query_string", b"")), receive)
+            return await handler(request)
+        except ApiError as error:
+            response = Response.error(error)
+            if error.status == 401:
+                response.headers = (("www-authenticate", "Bearer"),)
+            return response
+        except ConnectionResetError:
+            raise
+        except StoreError as error:
+            log.error('api.failed path=%s reason="%s"', path, error)  # noqa: TRY400  # the reason says it all
+            return Response.error(ApiError(503, "store", str(error)))
+        except Exception:
+            log.exception("api.failed path=%s", path)
+            return Response.error(ApiError(503, "internal", "the queue manager has a bug; its log says more"))

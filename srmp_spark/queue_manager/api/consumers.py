@@ -1,0 +1,85 @@
+"""``queues/{q}/consumers/{c}``: register, received, release (INTERFACE.md section 1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
+from srmp_spark.queue_manager.api.times import rfc3339
+from srmp_spark.queue_manager.consumers import parse_holder
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+SEQUENCES_MAX = 100_000
+"""Sequences in one ``received`` call."""
+
+
+class ConsumersApi:
+    """The handlers."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def register(self, request: Request) -> Response:
+        """``POST register {"epoch","from","holder"}``: take the lease, or renew it. It may wait for another holder."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        body = await request.json_object()
+        span = queue.span(field_text(body, "epoch"))
+        planned = field_integer(body, "from", low=1)
+        holder = parse_holder(body.get("holder"))
+        gone = asyncio.Event()
+        watcher = asyncio.create_task(_watch(request, gone))
+        try:
+            consumer = await self._manager.register(queue, request.parameters["consumer"], holder, planned, gone)
+        finally:
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+        return Response.json(
+            {
+                "epoch": span.epoch,
+                "received": consumer.received,
+                "ahead": consumer.ahead,
+                "lease_until": rfc3339(consumer.lease_until),
+                "queue_manager": self._manager.directory.queue_manager,
+            }
+        )
+
+    async def received(self, request: Request) -> Response:
+        """``POST received {"epoch","to","holder"[,"sequences"]}``: add marks."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        body = await request.json_object()
+        queue.span(field_text(body, "epoch"))
+        to = field_integer(body, "to")
+        sequences = _sequences(body)
+        if to is None and sequences is None:
+            raise usage("to is missing")
+        holder = parse_holder(body.get("holder"))
+        consumer = await self._manager.received(queue, request.parameters["consumer"], holder, to, sequences)
+        return Response.json({"received": consumer.received})
+
+    async def release(self, request: Request) -> Response:
+        """``POST release {"holder"}``."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        body = await request.json_object()
+        await self._manager.release(queue, request.parameters["consumer"], parse_holder(body.get("holder")))
+        return Response.json({})
+
+
+def _sequences(body: dict[str, Any]) -> list[int] | None:
+    value = body.get("sequences")
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > SEQUENCES_MAX or not all(type(each) is int and 0 < each < 2**63 for each in value):
+        raise usage(f"sequences is a list of at most {SEQUENCES_MAX} whole numbers above 0")
+    return value
+
+
+async def _watch(request: Request, gone: asyncio.Event) -> None:
+    """Set ``gone`` when the caller hangs up: nobody may be granted a lease who is not there to hear of it."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()

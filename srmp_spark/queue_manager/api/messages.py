@@ -1,0 +1,181 @@
+"""``POST queues/{q}/messages``: put messages into a queue of ours (``srmp-spark send``).
+
+Each becomes an SRMP message with our own identity, is written as Windows would write it, and goes through the engine like
+one that came over the wire: same checks, same commit, same row, transport ``api``. A transactional one continues *our*
+stream to that queue. Its position is the engine's own count of that stream, which is committed with the row, so a restart
+goes on where the log stands; its stream receipts would go to ourselves and are settled without a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Transport
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
+from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX, SEQUENCE_NUMBER_MAX
+from srmp_spark.srmp.values import NEVER_AT
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.srmp.effects import Ok
+
+MESSAGES_MAX = 10_000
+"""Messages in one call; they are committed together."""
+
+_FIELDS = frozenset(
+    ("label", "body_base64", "body_type", "delivery", "priority", "app_specific", "correlation_id_base64", "extension_base64")
+)
+_BOUNDARY = "MSMQ - SOAP boundary, 1"
+_TRANSPORT: Transport = "api"
+
+
+class _Waiting:
+    """A message on its way to the disk."""
+
+    __slots__ = ("done", "read_at")
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        """Stored."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        """Not stored: the engine's refusal as an API error."""
+        hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
+        self.done.set_exception(ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section))
+
+
+def _binary(fields: dict[str, Any], name: str) -> bytes | None:
+    text = field_text(fields, name)
+    if text is None:
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise usage(f"{name} is not base64") from None
+
+
+class MessagesApi:
+    """The handler."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def post(self, request: Request) -> Response:
+        """One message, or a list of them; answered when all are on stable storage."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        body = await request.json()
+        items = body if isinstance(body, list) else [body]
+        if not 0 < len(items) <= MESSAGES_MAX:
+            raise usage(f"1 to {MESSAGES_MAX} messages")
+        gate = self._manager.acceptor.gate
+        if gate is not None:
+            raise ApiError(503, gate.reason, gate.message, "try again")
+        drafts = [self._draft(queue, item) for item in items]
+        numbers = [await self._manager.identifiers.take() for _ in drafts]
+        waiting: list[_Waiting] = []
+        sent: list[Message] = []
+        for draft, number in zip(drafts, numbers, strict=True):  # no await in here: the positions of a stream follow each other
+            message = self._placed(queue, draft._replace(uniquifier=number))
+            sent.append(message)
+            waiting.append(self._submit(message))
+        outcomes = await asyncio.gather(*(each.done for each in waiting), return_exceptions=True)
+        for n, outcome in enumerate(outcomes):
+            if isinstance(outcome, ApiError):
+                stored = sum(not isinstance(each, BaseException) for each in outcomes)
+                outcome.message = f"message {n + 1} of {len(items)}: {outcome.message} ({stored} were stored)"
+                raise outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return Response.json([self._answer(queue, message) for message in sent])
+
+    def _draft(self, queue: Queue, item: object) -> Message:
+        """What the caller gave, as a message without identity and position."""
+        if not isinstance(item, dict):
+            raise usage("a message is a JSON object")
+        unknown = item.keys() - _FIELDS
+        if "key" in unknown:
+            raise usage("key comes with the sending half: messages for local queues carry none yet")
+        if unknown:
+            raise usage(f"unknown field {sorted(unknown)[0]!r} of a message", f"known: {', '.join(sorted(_FIELDS))}")
+        kind = "transactional" if queue.state.transactional else "recoverable"
+        delivery = field_text(item, "delivery") or kind
+        if delivery not in ("express", "recoverable", "transactional"):
+            raise usage(f"delivery is express, recoverable or transactional, not {delivery!r}")
+        if (delivery == "transactional") is not queue.state.transactional:
+            raise ApiError(409, "queue-kind", f"queue {queue.name} takes {kind} messages, not {delivery} ones", section="[MC-MQSRM] 3.1.5.1.3")
+        content = _binary(item, "body_base64") or b""
+        extension = _binary(item, "extension_base64")
+        if len(content) + len(extension or b"") > BODY_MAX:
+            raise ApiError(413, "too-large", f"body and extension have more than {BODY_MAX} bytes", section="[MC-MQSRM] 2.2")
+        priority = field_integer(item, "priority", default=3) or 0
+        if priority > PRIORITY_MAX:
+            raise usage(f"priority is 0 to {PRIORITY_MAX}")
+        correlation = _binary(item, "correlation_id_base64")
+        if correlation is not None and len(correlation) != 20:
+            raise usage("correlation_id_base64 holds 20 bytes")
+        manager = self._manager
+        return Message(
+            destination=f"{manager.public_base}/msmq/{queue.name}",
+            action=f"MSMQ:{field_text(item, 'label') or ''}",
+            lineage=manager.directory.queue_manager,
+            has_msmq=True,
+            priority=0 if delivery == "transactional" else priority,
+            durable=delivery != "express",
+            sent_at=manager.clock.utc() // 1_000_000 * 1_000_000,
+            expires_at=NEVER_AT,
+            time_to_reach_queue=NEVER_AT,
+            body=content,
+            body_type=field_integer(item, "body_type", default=0) or 0,
+            extension=extension,
+            correlation=correlation if correlation is not None else bytes(20),
+            app_specific=field_integer(item, "app_specific", default=0) or 0,
+            source_qm=manager.directory.queue_manager,
+        )
+
+    def _placed(self, queue: Queue, message: Message) -> Message:
+        """With its position in our stream to the queue, if the queue is transactional."""
+        if not queue.state.transactional:
+            return message
+        guid = self._manager.directory.queue_manager
+        stream = self._manager.receiver.streams.get(queue.name, guid)
+        receipts = f"{self._manager.public_base}/msmq/{ORDER_QUEUE}"
+        if stream is None or stream.sequence_number >= SEQUENCE_NUMBER_MAX:
+            ordinal = max(self._manager.clock.utc() // 1_000_000 << 32, stream.ordinal if stream is not None else 0) + 1
+            position = StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
+        else:
+            position = StreamPosition(StreamId(guid, stream.ordinal), stream.sequence_number + 1, stream.sequence_number)
+        return message._replace(stream=position, first_in_transaction=True, last_in_transaction=True)
+
+    def _submit(self, message: Message) -> _Waiting:
+        try:
+            content_type, content = encode(message, boundary=_BOUNDARY)
+        except (LocalProtocolError, RemoteProtocolError) as error:
+            raise usage(f"the message cannot be written: {error}") from None
+        _, _, rest = message.destination.partition("://")
+        host, _, path = rest.partition("/")
+        head = http_head(f"/{path}", host, content_type, len(content))
+        waiting = _Waiting()
+        self._manager.acceptor.take(message, Arrival(self._manager.clock.utc(), _TRANSPORT, ""), head + content, len(head), waiting)
+        return waiting
+
+    def _answer(self, queue: Queue, message: Message) -> dict[str, Any]:
+        return {
+            "message_id": message.id,
+            "destination": queue.name,
+            "stream_id": str(message.stream.id) if message.stream else None,
+            "stream_sequence": message.stream.current if message.stream else None,
+            "state": "acknowledged",
+        }

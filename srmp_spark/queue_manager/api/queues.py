@@ -1,0 +1,68 @@
+"""``queues/{q}``: list, create, delete, purge, pause, resume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ApiError
+from srmp_spark.names import canonical_queue_name
+from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.api.status import queue_status
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+
+class QueuesApi:
+    """The handlers."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def list(self, request: Request) -> Response:
+        """``GET queues``."""
+        return Response.json({"queues": [queue_status(queue, self._manager) for queue in self._manager.catalogue if queue.listed]})
+
+    async def get(self, request: Request) -> Response:
+        """``GET queues/{q}``."""
+        return Response.json(queue_status(self._manager.catalogue.find(request.parameters["queue"]), self._manager))
+
+    async def put(self, request: Request) -> Response:
+        """``PUT queues/{q}`` with ``{"transactional": bool}``: 201 if it was made, 200 if it was there."""
+        body = await request.json_object()
+        unknown = body.keys() - {"transactional"}
+        if unknown:
+            raise usage(f"unknown setting {sorted(unknown)[0]!r} of a queue", "known: transactional")
+        transactional = body.get("transactional")
+        if transactional is not None and not isinstance(transactional, bool):
+            raise usage("transactional is true or false")
+        try:
+            name = canonical_queue_name(request.parameters["queue"])
+        except ValueError as error:
+            raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
+        created = await self._manager.create_queue(name, transactional=transactional)
+        return Response.json(queue_status(self._manager.catalogue.find(name), self._manager), 201 if created else 200)
+
+    async def delete(self, request: Request) -> Response:
+        """``DELETE queues/{q}``."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        await self._manager.delete_queue(queue.name)
+        return Response.json({"queue": queue.name})
+
+    async def purge(self, request: Request) -> Response:
+        """``POST queues/{q}/purge``."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        return Response.json({"queue": queue.name, "purged": await self._manager.purge_queue(queue.name)})
+
+    async def pause(self, request: Request) -> Response:
+        """``POST queues/{q}/pause``: messages are answered 503."""
+        return await self._pause(request, paused=True)
+
+    async def resume(self, request: Request) -> Response:
+        """``POST queues/{q}/resume``."""
+        return await self._pause(request, paused=False)
+
+    async def _pause(self, request: Request, *, paused: bool) -> Response:
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        await self._manager.pause_queue(queue.name, paused=paused)
+        return Response.json({"queue": queue.name, "paused": paused})

@@ -1,0 +1,100 @@
+"""``queues/{q}/range`` and ``queues/{q}/rows``: the log for readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+DENSE_STREAM = "application/vnd.srmp-spark.log"
+"""Segments and groups as they are stored, decoded by the reader (rows/dense.py)."""
+
+WAIT_SECONDS_MAX = 10.0
+"""Longest long poll."""
+
+
+class RowsApi:
+    """The handlers."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def range(self, request: Request) -> Response:
+        """``GET range?epoch&after&max_rows&max_bytes&wait``: what there is, and where a batch after ``after`` ends."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        epoch = request.text("epoch")
+        after = request.integer("after")
+        max_rows = request.integer("max_rows", low=1)
+        max_bytes = request.integer("max_bytes", low=1)
+        wait = request.seconds("wait", high=WAIT_SECONDS_MAX)
+        span = queue.span(epoch)
+        if after is None:
+            after = span.first - 1
+        after = _after(queue, span, after)
+        deadline = self._manager.clock.monotonic() + wait
+        while span.end <= after and span.next_epoch is None and (left := deadline - self._manager.clock.monotonic()) > 0:
+            await queue.changed(left)
+            queue = self._manager.catalogue.find(queue.name)
+            span = queue.span(span.epoch)
+            after = _after(queue, span, after)
+        last = span.end if max_rows is None else min(span.end, after + max_rows)
+        if max_bytes is not None and last > after:
+            command = {"op": "end", "queue": queue.name, "epoch": span.epoch, "after": after, "to": last, "max_bytes": max_bytes}
+            last = (await self._manager.reader.ask(command))["last"]
+        answer: dict[str, Any] = {"epoch": span.epoch, "first": span.first, "last": last, "end": span.end}
+        if span.next_epoch is not None:
+            answer["next_epoch"] = span.next_epoch
+        return Response.json(answer)
+
+    async def rows(self, request: Request) -> Response:
+        """``GET rows?epoch&after&to[&envelope=1]``: the rows of (after, to]."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        span = queue.span(request.text("epoch"))
+        after = request.required_integer("after")
+        to = request.required_integer("to")
+        envelope = request.text("envelope", "0")
+        if envelope not in ("0", "1", "true", "false"):
+            raise usage("envelope is 1 or 0")
+        if to < after:
+            raise usage("to lies before after")
+        after = _after(queue, span, after)
+        if to > span.end:
+            raise ApiError(409, "past-the-end", f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {to}", "ask for its range")
+        dense = DENSE_STREAM in request.headers.get("accept", "")
+        command = {
+            "op": "rows",
+            "queue": queue.name,
+            "epoch": span.epoch,
+            "after": after,
+            "to": to,
+            "envelope": envelope in ("1", "true"),
+            "dense": dense,
+        }
+        _, pieces = await self._manager.reader.open(command)
+        return Response(content_type=DENSE_STREAM if dense else ARROW_STREAM, stream=pieces)
+
+
+def _after(queue: Queue, span: EpochSpan, after: int) -> int:
+    """Where reading begins: not before the epoch. Raises a 409 past the end, a 410 where retention has deleted."""
+    if after > span.end:
+        raise ApiError(
+            409,
+            "past-the-end",
+            f"epoch {span.epoch} of {queue.name} ends at {span.end}, before {after}",
+            "the reader knows more than the queue manager: was the data directory put back from a copy?",
+        )
+    after = max(after, span.begin - 1)
+    if after < span.first - 1:
+        raise ApiError(
+            410,
+            "trimmed",
+            f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention",
+            f"go on at {span.first}; --retention-hours says how long rows are kept",
+        )
+    return after

@@ -1,0 +1,145 @@
+"""``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``: the state of the queue manager for people and machines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark import __version__
+from srmp_spark.queue_manager.api.http import Request, Response
+from srmp_spark.queue_manager.api.times import rfc3339
+from srmp_spark.queue_manager.consumers import holder_text
+from srmp_spark.queue_manager.metrics import CONTENT_TYPE, Gauge
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.service import QueueManager
+
+
+def disk_free_bytes(manager: QueueManager) -> int:
+    """What a process without privileges may still write below the data directory."""
+    found = os.statvfs(manager.directory.path)
+    return found.f_bavail * found.f_frsize
+
+
+def state_lag_seconds(manager: QueueManager) -> float:
+    """How long the newest row that Delta does not hold has been waiting for it; 0 without ``--state``."""
+    lag = manager.state_lag
+    if lag.uri is None or lag.position >= manager.journal.position:
+        return 0.0
+    return max(0.0, manager.clock.utc() / 1e6 - lag.as_of)
+
+
+def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
+    """One entry of ``queues``."""
+    now, utc = manager.clock.monotonic(), manager.clock.utc()
+    oldest = queue.waiting.oldest_arrived_at if queue.state.count else None
+    first = queue.trimmed_to + 1
+    return {
+        "name": queue.name,
+        "transactional": queue.state.transactional,
+        "multicast": queue.state.multicast,
+        "first": first,
+        "last": queue.end,
+        "received": queue.default.received,
+        "waiting": queue.state.count,
+        "bytes": queue.waiting.bytes,
+        "oldest_waiting_seconds": None if oldest is None else max(0.0, (utc - oldest) / 1e6),
+        "paused": queue.state.paused,
+        "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
+        "consumers": [
+            {
+                "name": consumer.name,
+                "received": consumer.received,
+                "holder": holder_text(consumer.holder) if consumer.holder is not None and consumer.is_held(now) else None,
+                "lease_until": rfc3339(consumer.lease_until) if consumer.is_held(now) else None,
+            }
+            for consumer in sorted(queue.consumers.values(), key=lambda each: each.name)
+        ],
+    }
+
+
+def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
+    """The answer of ``GET status``."""
+    return {
+        "queue_manager": manager.directory.queue_manager,
+        "epoch": manager.epoch,
+        "version": __version__,
+        "ready": ready,
+        "listening": listening,
+        "api": api,
+        "disk_free_bytes": disk_free_bytes(manager),
+        "state": {"uri": manager.state_lag.uri, "position": manager.state_lag.position, "lag_seconds": state_lag_seconds(manager)},
+        "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed],
+        "incoming_streams": [
+            {
+                "queue": stream.queue,
+                "stream_id": str(stream.id),
+                "source_qm": stream.source_qm,
+                "sequence_number": stream.sequence_number,
+                "last_acknowledged": stream.last_acknowledged,
+                "gap_at": stream.gap_at,
+                "reject_count": stream.reject_count,
+            }
+            for stream in manager.receiver.streams
+        ],
+        "outgoing": [],
+        "blocked_urls": [{"host": host, "count": count} for host, count in sorted(manager.receipts.blocked.items())],
+        "subscriptions": [],
+    }
+
+
+def gauges(manager: QueueManager) -> list[Gauge]:
+    """The metrics that are readings and not counters."""
+
+    def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
+        for queue in manager.catalogue:
+            for consumer in queue.consumers.values():
+                yield (queue.name, consumer.name), consumer.waiting(queue.trimmed_to + 1, queue.end)
+
+    def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
+        for queue in manager.catalogue:
+            yield (queue.name,), queue_status(queue, manager)["oldest_waiting_seconds"] or 0.0
+
+    return [
+        Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
+        Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
+        Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
+        Gauge("srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]),
+        Gauge("srmp_wal_bytes", "size of the write-ahead log", (), lambda: [((), float(manager.journal.wal_bytes))]),
+    ]
+
+
+class HealthApi:
+    """The paths without ``/v1``, and ``status``."""
+
+    def __init__(self, manager: QueueManager, *, listening: list[str], api: str) -> None:
+        self._manager = manager
+        self._listening = listening
+        self._api = api
+        self.ready = False
+        """Set by the process once both ports are open; cleared when it drains."""
+
+    async def healthz(self, request: Request) -> Response:
+        """The process answers."""
+        return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
+
+    async def readyz(self, request: Request) -> Response:
+        """Messages are accepted and rows can be read."""
+        manager = self._manager
+        gate = manager.acceptor.gate
+        if gate is not None:
+            return Response(503, gate.message.encode() + b"\n", "text/plain; charset=utf-8")
+        if not self.ready or not manager.reader.is_up:
+            return Response(503, b"not ready\n", "text/plain; charset=utf-8")
+        return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus' text form."""
+        return Response(body=self._manager.metrics.text(), content_type=CONTENT_TYPE)
+
+    async def status(self, request: Request) -> Response:
+        """Everything."""
+        ready = self.ready and self._manager.acceptor.gate is None
+        return Response.json(status(self._manager, listening=self._listening, api=self._api, ready=ready))

@@ -1,0 +1,191 @@
+"""What the main process knows of each queue without asking the database: ends, epochs, what waits, consumers.
+
+The engine has its own view (:class:`QueueState`: the last sequence *given out*); here is what is *committed*, which is all
+that a reader may see. Kept up to date by the commits themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from srmp_spark.errors import ApiError
+from srmp_spark.names import ORDER_QUEUE, canonical_queue_name
+from srmp_spark.queue_manager.consumers import CONSUMER_NAME_LENGTH_MAX, CONSUMERS_MAX, DEFAULT, Consumer
+from srmp_spark.srmp.destinations import QueueState
+from srmp_spark.store.state import StoredQueue
+from srmp_spark.store.waiting import Waiting
+
+WAITERS_MAX = 1_000
+"""Long polls on one queue at once."""
+
+
+class QueueEpoch(NamedTuple):
+    """The rows of one epoch in one queue begin at ``first``, and end before the next one's."""
+
+    epoch: str
+    first: int
+
+
+class EpochSpan(NamedTuple):
+    """What there is of one epoch of a queue."""
+
+    epoch: str
+    begin: int
+    """Its first sequence, retained or not."""
+    first: int
+    """Its oldest retained sequence; ``end`` + 1 if none."""
+    end: int
+    next_epoch: str | None
+
+
+@dataclass(slots=True)
+class Queue:
+    """A queue of ours."""
+
+    id: int
+    name: str
+    state: QueueState
+    """The engine's side; ``paused``, ``bytes_waiting`` and ``count`` are kept up to date here."""
+    epochs: list[QueueEpoch]
+    trimmed_to: int
+    end: int
+    """The last committed sequence."""
+    waiting: Waiting
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    waiters: set[asyncio.Future[None]] = field(default_factory=set)
+
+    @property
+    def default(self) -> Consumer:
+        """The consumer that decides."""
+        return self.consumer(DEFAULT)
+
+    @property
+    def listed(self) -> bool:
+        """Whether people see it: our order queue only once something is in it."""
+        return self.name != ORDER_QUEUE or self.end > 0
+
+    def consumer(self, name: str) -> Consumer:
+        """A consumer, made when it is asked for. Raises a 400."""
+        found = self.consumers.get(name)
+        if found is None:
+            if not 0 < len(name) <= CONSUMER_NAME_LENGTH_MAX or not name.isprintable() or "/" in name:
+                raise ApiError(400, "usage", f"not a consumer name: {name[:50]!r}", f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters")
+            if len(self.consumers) >= CONSUMERS_MAX:
+                raise ApiError(409, "too-many-consumers", f"queue {self.name} has {CONSUMERS_MAX} consumers", "use one of them")
+            found = self.consumers[name] = Consumer(name)
+        return found
+
+    def span(self, epoch: str | None) -> EpochSpan:
+        """What there is of an epoch; ``None``: the current one. Raises a 409."""
+        position = len(self.epochs) - 1
+        if epoch is not None:
+            position = next((n for n, each in enumerate(self.epochs) if each.epoch == epoch), -1)
+            if position < 0:
+                raise ApiError(
+                    409,
+                    "unknown-epoch",
+                    f"queue {self.name} of this queue manager has no epoch {epoch[:50]}",
+                    "the data directory is not the one that was read before; see failOnDataLoss",
+                    "INTERFACE.md section 1",
+                )
+        name, begin = self.epochs[position]
+        following = self.epochs[position + 1] if position + 1 < len(self.epochs) else None
+        end = self.end if following is None else following.first - 1
+        first = max(begin, self.trimmed_to + 1)
+        return EpochSpan(name, begin, min(first, end + 1), end, following.epoch if following else None)
+
+    def stored(self, sequence: int, size: int, arrived_at: int) -> None:
+        """A row was committed."""
+        self.end = sequence
+        self.waiting.add(sequence, size, arrived_at)
+        state = self.state
+        state.count += 1
+        state.bytes_waiting = self.waiting.bytes
+        if self.waiters:
+            self.wake()
+
+    def marks_moved(self) -> None:
+        """The default consumer's marks, or the retained range, changed."""
+        default = self.default
+        self.waiting.receive(default.received)
+        self.state.count = default.waiting(self.trimmed_to + 1, self.end)
+        self.state.bytes_waiting = self.waiting.bytes
+
+    def wake(self) -> None:
+        """Something was committed: long polls look again."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters.clear()
+
+    async def changed(self, seconds: float) -> None:
+        """Wait for the next commit, at most so long. Raises a 503 beyond WAITERS_MAX."""
+        if len(self.waiters) >= WAITERS_MAX:
+            raise ApiError(503, "too-many-waiters", f"more than {WAITERS_MAX} calls wait for queue {self.name}", "poll less often")
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.add(waiter)
+        try:
+            await asyncio.wait_for(waiter, seconds)
+        except asyncio.TimeoutError:
+            return
+        finally:
+            self.waiters.discard(waiter)
+
+
+class Catalogue:
+    """All queues by canonical name."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, Queue] = {}
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(sorted(self._queues.values(), key=lambda queue: queue.name))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def get(self, name: str) -> Queue | None:
+        """A queue by its canonical name."""
+        return self._queues.get(name)
+
+    def find(self, text: str) -> Queue:
+        """A queue by any spelling of its name. Raises a 400 or 404."""
+        try:
+            name = canonical_queue_name(text)
+        except ValueError as error:
+            raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
+        queue = self._queues.get(name)
+        if queue is None:
+            raise ApiError(404, "unknown-queue", f"there is no queue {name}", "create it with serve --queue, or PUT /v1/queues/NAME")
+        return queue
+
+    def add(self, stored: StoredQueue, state: QueueState, epochs: Iterable[QueueEpoch], trimmed_to: int) -> Queue:
+        """A queue that exists in store and engine."""
+        queue = Queue(stored.id, stored.name, state, list(epochs), trimmed_to, stored.end, stored.waiting)
+        state.bytes_waiting = stored.waiting.bytes
+        self._queues[stored.name] = queue
+        return queue
+
+    def remove(self, name: str) -> None:
+        """A queue that is gone; calls that wait for it wake up."""
+        queue = self._queues.pop(name)
+        queue.wake()
+
+
+def load_epochs(connection: sqlite3.Connection, queue_id: int) -> list[QueueEpoch]:
+    """The epochs of a queue, oldest first."""
+    found = connection.execute(
+        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON epochs.id = epoch_id WHERE queue_id = ? ORDER BY epoch_id",
+        (queue_id,),
+    )
+    return [QueueEpoch(*row) for row in found]
+
+
+def load_trimmed_to(connection: sqlite3.Connection, queue_id: int) -> int:
+    """The last sequence that retention has deleted."""
+    (trimmed_to,) = connection.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
+    return int(trimmed_to)

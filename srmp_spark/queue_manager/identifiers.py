@@ -1,0 +1,34 @@
+"""Numbers that are never given out twice, not even by a process that was killed ([MC-MQSRM] 3.1.1.1.1, MessageIdOrdinal).
+
+A block is reserved in a commit before its first number is used; a restart begins above the last reserved block. So a sync
+is paid once in :data:`BLOCK` numbers.
+"""
+
+from __future__ import annotations
+
+from srmp_spark.store import state
+from srmp_spark.store.journal import Journal
+
+BLOCK = 1_000
+"""Numbers reserved at once; a restart skips at most this many."""
+
+
+class Identifiers:
+    """The numbers of one name in the table ``ids``."""
+
+    def __init__(self, journal: Journal, name: str, ceiling: int) -> None:
+        """``ceiling`` is what the store holds: everything up to it may have been used."""
+        self._journal = journal
+        self._name = name
+        self._next = ceiling + 1
+        self._ceiling = ceiling
+
+    async def take(self) -> int:
+        """The next number."""
+        while self._next > self._ceiling:
+            ceiling = self._ceiling + BLOCK
+            await self._journal.transact(lambda transaction: state.raise_ceiling(transaction.connection, self._name, ceiling))
+            self._ceiling = max(self._ceiling, ceiling)  # another call may have reserved the same block: that is the same commit
+        number = self._next
+        self._next += 1
+        return number

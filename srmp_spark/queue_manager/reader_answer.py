@@ -1,0 +1,111 @@
+"""How the reader process answers one command: packets into the socket that came with it (see :mod:`.reader_link`)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.queue_manager.reader_link import PACKET_MAX
+from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
+
+STALL_SECONDS = 120.0
+"""A caller that takes nothing for so long is given up: its thread is needed."""
+DATA_MAX = PACKET_MAX - 1
+
+
+class Answer:
+    """The reader's end of one answer. A caller that went away raises :class:`OSError` from every method."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        connection.settimeout(STALL_SECONDS)
+        self._pending = bytearray()
+
+    def head(self, value: dict[str, Any]) -> None:
+        """The head, or the whole answer."""
+        self._connection.send(b"H" + json.dumps(value).encode())
+
+    def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
+        """Data; collected into full packets."""
+        view = memoryview(data).cast("B")
+        size = len(view)
+        pending = self._pending
+        at = 0
+        if pending:
+            at = min(DATA_MAX - len(pending), size)
+            pending += view[:at]
+            if len(pending) < DATA_MAX:
+                return size
+            self.flush()
+        while size - at >= DATA_MAX:
+            self._connection.sendmsg((b"D", view[at : at + DATA_MAX]))
+            at += DATA_MAX
+        pending += view[at:]
+        return size
+
+    def flush(self) -> None:
+        """Send what is collected."""
+        if self._pending:
+            self._connection.sendmsg((b"D", self._pending))
+            self._pending = bytearray()
+
+    def end(self) -> None:
+        """Everything was sent."""
+        self.flush()
+        self._connection.send(b"E")
+
+    def refuse(self, error: BaseException) -> None:
+        """Say why there is no answer, or no more of it."""
+        status, code = _refusal_of(error)
+        self._connection.send(b"X" + json.dumps({"status": status, "code": code, "message": str(error)}).encode()[: PACKET_MAX - 1])
+
+    def close(self) -> None:
+        """Give the socket up."""
+        self._connection.close()
+
+
+class AnswerFile:
+    """An answer as a file that Arrow can write to; closing it ends nothing."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.closed = False
+
+    def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
+        """As :meth:`Answer.write`."""
+        return self._answer.write(data)
+
+    def flush(self) -> None:
+        """Nothing: packets go out when they are full, and at the end."""
+
+    def close(self) -> None:
+        """Only notes it."""
+        self.closed = True
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def readable(self) -> bool:
+        """Never."""
+        return False
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+
+def _refusal_of(error: BaseException) -> tuple[int, str]:
+    for kind, status, code in (
+        (UnknownQueueError, 404, "unknown-queue"),
+        (UnknownEpochError, 409, "unknown-epoch"),
+        (PastTheEndError, 409, "past-the-end"),
+        (TrimmedError, 410, "trimmed"),
+        (StoreDamagedError, 409, "damaged"),
+        (StoreError, 503, "store"),
+    ):
+        if isinstance(error, kind):
+            return status, code
+    return 503, "internal"

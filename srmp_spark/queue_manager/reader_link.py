@@ -1,0 +1,226 @@
+"""The main process's side of the reader process: reads of the log without a pause for the SRMP port.
+
+Reading means unpacking, decoding and Arrow, all of which would hold the loop (and Arrow is never loaded here). A child does
+it. Between the two lies one Unix socket for commands, JSON in packets; with each command goes one end of a fresh socket pair
+(``send_fds``), into which the child writes its answer in packets:
+
+    H {"…"}   the answer's head: JSON, for some commands all of it
+    D …       data
+    E         the end; without it the answer was cut off
+    X {"status", "code", "message", "hint"}   a refusal, before or after data
+
+Packets keep their bounds, so nothing has to be framed again. The child holds no port and no lock, ends with us even at kill
+-9 (PR_SET_PDEATHSIG, and the end of its command socket), and is started again with growing pauses if it dies; reads answer
+503 meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from srmp_spark.errors import ApiError
+
+PACKET_MAX = 128 * 1024
+"""Bytes of one packet: below the kernel's limit of a socket buffer (208 KiB), and large enough that packets do not count."""
+COMMAND_MAX = 64 * 1024
+RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
+"""Pauses before a reader that died is started again; the last one repeats."""
+HEALTHY_SECONDS = 60.0
+"""A reader that lived so long starts the pauses anew when it dies."""
+STOP_SECONDS = 5.0
+"""What the reader gets to finish at the end, before it is killed."""
+ANSWER_SECONDS = 60.0
+"""Longest silence of the reader within one answer."""
+
+log = logging.getLogger(__name__)
+
+Event = dict[str, Any]
+
+
+def _unavailable(message: str) -> ApiError:
+    return ApiError(503, "reader-unavailable", message, "try again", "INTERFACE.md section 3")
+
+
+class ReaderLink:
+    """Starts the reader, keeps it running, and talks to it."""
+
+    def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
+        """``settings`` go to the child as JSON (:mod:`.reader_process` says which); ``on_event`` gets what it tells unasked."""
+        self._settings = settings
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.restarts = 0
+
+    def __repr__(self) -> str:
+        return f"<ReaderLink pid={self._process.pid if self._process else None} restarts={self.restarts}>"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether commands can be sent."""
+        return self._control is not None
+
+    def start(self) -> None:
+        """Start the child and keep it running."""
+        self._spawn()
+        self._keeper = self._loop.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End the child."""
+        self._stopping = True
+        if self._control is not None:
+            self._control.close()  # the end of its command socket tells it
+            self._control = None
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        process = self._process
+        if process is not None:
+            try:
+                await self._loop.run_in_executor(None, process.wait, STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                await self._loop.run_in_executor(None, process.wait)
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                [sys.executable, "-m", "srmp_spark.queue_manager.reader_process", str(theirs.fileno()), json.dumps(self._settings)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._control = ours
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            started = time.monotonic()
+            await self._listen()
+            if self._stopping:
+                return
+            process = self._process
+            assert process is not None
+            code = await self._loop.run_in_executor(None, process.wait)
+            failures = 0 if time.monotonic() - started > HEALTHY_SECONDS else failures + 1
+            pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
+            log.error("reader.died pid=%d code=%d restart_in=%s", process.pid, code, pause)
+            await asyncio.sleep(pause)
+            self.restarts += 1
+            self._spawn()
+
+    async def _listen(self) -> None:
+        """Events of the child, until it closes the socket."""
+        control = self._control
+        assert control is not None
+        while True:
+            try:
+                packet = await self._loop.sock_recv(control, PACKET_MAX)
+            except OSError:
+                packet = b""
+            if not packet:
+                if self._control is control:
+                    self._control = None
+                control.close()
+                return
+            try:
+                self._on_event(json.loads(packet))
+            except Exception:  # an event that we cannot handle must not cut the link
+                log.exception("reader.event_failed")
+
+    # --- commands -----------------------------------------------------------------------------------------------------------
+
+    def _send(self, command: dict[str, Any]) -> socket.socket:
+        """Send a command; our end of its answer."""
+        control = self._control
+        if control is None:
+            raise _unavailable("the reader process is being restarted")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            socket.send_fds(control, [json.dumps(command).encode()], [theirs.fileno()])
+        except BlockingIOError:
+            ours.close()
+            raise _unavailable("the reader process has too much to do") from None
+        except OSError:
+            ours.close()
+            raise _unavailable("the reader process is being restarted") from None
+        finally:
+            theirs.close()
+        return ours
+
+    async def _packet(self, answer: socket.socket) -> bytes:
+        try:
+            return await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), ANSWER_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            return b""
+
+    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
+        """A command whose whole answer is its head. ``seconds``: longest wait, default ANSWER_SECONDS."""
+        answer = self._send(command)
+        try:
+            packet = await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), seconds or ANSWER_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            packet = b""
+        finally:
+            answer.close()
+        return _head(packet)
+
+    async def open(self, command: dict[str, Any]) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
+        """A command that is answered with data: its head and the pieces.
+
+        The pieces end with :class:`ConnectionResetError` if the answer is cut off. Close the iterator to give up.
+        """
+        answer = self._send(command)
+        try:
+            head = _head(await self._packet(answer))
+        except BaseException:
+            answer.close()
+            raise
+        return head, self._pieces(answer)
+
+    async def _pieces(self, answer: socket.socket) -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                packet = await self._packet(answer)
+                kind = packet[:1]
+                if kind == b"D":
+                    yield packet[1:]
+                elif kind == b"E":
+                    return
+                else:
+                    detail = packet[1:300].decode("utf-8", "replace") or "the reader process went away"
+                    raise ConnectionResetError(f"a read was cut off: {detail}")
+        finally:
+            answer.close()
+
+
+def _head(packet: bytes) -> dict[str, Any]:
+    kind, text = packet[:1], packet[1:]
+    if kind == b"H":
+        head: dict[str, Any] = json.loads(text)
+        return head
+    if kind == b"X":
+        refusal = json.loads(text)
+        raise ApiError(refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3")
+    raise _unavailable("the reader process went away")

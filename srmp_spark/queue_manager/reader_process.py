@@ -1,0 +1,177 @@
+"""The reader process: everything that decodes, in a child of the queue manager (see :mod:`.reader_link`).
+
+It holds no port and no lock, opens the database read-only, and ends with its parent: PR_SET_PDEATHSIG tells the kernel, and
+the end of the command socket tells us. Each command runs in a thread of its own with its own connection; a caller that goes
+away ends its thread and nothing else. Sealing runs at low priority. The Delta publisher lives here too.
+
+    python -m srmp_spark.queue_manager.reader_process FD '{"data_dir": …, "queue_manager": …, "state": …, "state_interval": …}'
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from srmp_spark.queue_manager.reader_answer import Answer, AnswerFile
+from srmp_spark.queue_manager.reader_link import COMMAND_MAX
+from srmp_spark.queue_manager.reader_rows import arrow_batches, dense_pieces
+from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
+from srmp_spark.store.log import Log
+
+READS_MAX = 32
+"""Reads at once; further ones wait. A Spark query reads with as many tasks as it has cores."""
+SEAL_NICENESS = 15
+"""Of the thread that seals: what is left of the processor."""
+PUBLISH_STOP_SECONDS = 4.0
+"""What the publisher gets at the end to publish once more, inside the five seconds that the parent waits."""
+
+_PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger(__name__)
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the parent ends, whatever ends it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(0)
+
+
+class Reader:
+    """One reader process."""
+
+    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
+        self._control = control
+        self._control_lock = threading.Lock()
+        self._data_dir = Path(settings["data_dir"])
+        self._queue_manager: str = settings["queue_manager"]
+        self._state: str | None = settings["state"]
+        self._state_interval: float = settings["state_interval"]
+        self._reads = ThreadPoolExecutor(READS_MAX, "read")
+        self._seals = ThreadPoolExecutor(1, "seal", initializer=_be_nice)
+        self._commands: dict[str, Callable[[dict[str, Any], Answer], None]] = {"rows": self._rows, "end": self._end}
+        self._stop = threading.Event()
+        self._publisher: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Serve commands until the parent closes its end."""
+        if self._state is not None:
+            self._publisher = threading.Thread(target=self._publish, name="publish", daemon=True)
+            self._publisher.start()
+        while True:
+            try:
+                packet, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_MAX, 1)
+            except OSError:
+                packet, descriptors = b"", []
+            if not packet:
+                break
+            command = json.loads(packet)
+            answer = Answer(socket.socket(fileno=descriptors[0]))
+            pool = self._seals if command["op"] == "seal" else self._reads
+            pool.submit(self._answer, command, answer)
+        self._stop.set()
+        if self._publisher is not None:
+            self._publisher.join(PUBLISH_STOP_SECONDS)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """An event for the main process."""
+        try:
+            with self._control_lock:
+                self._control.send(json.dumps(event).encode())
+        except OSError:  # it is gone, and so are we soon
+            return
+
+    def _answer(self, command: dict[str, Any], answer: Answer) -> None:
+        try:
+            self._commands[command["op"]](command, answer)
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):  # the caller went away, or takes nothing
+            return
+        except BaseException as error:  # whatever it is, the caller is told, and the process goes on
+            if not isinstance(error, Exception) or _is_ours(error):
+                log.exception("reader.failed op=%s", command["op"])
+            try:
+                answer.refuse(error)
+            except OSError:
+                return
+        finally:
+            answer.close()
+
+    def _log(self) -> Log:
+        return Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY)
+
+    def _end(self, command: dict[str, Any], answer: Answer) -> None:
+        """Where a batch ends under a limit of bytes."""
+        after, to = command["after"], command["to"]
+        with self._log() as stored:
+            last = stored.end_for(command["queue"], command["epoch"], after, to - after, command["max_bytes"])
+        answer.head({"last": last})
+
+    def _rows(self, command: dict[str, Any], answer: Answer) -> None:
+        """Rows as an Arrow stream, or the stored pieces as they are."""
+        with self._log() as stored:
+            chunks = stored.chunks(command["queue"], command["epoch"], command["after"], command["to"])
+            if command["dense"]:
+                pieces = dense_pieces(chunks, envelope=command["envelope"])
+                first = next(pieces)  # a refusal must come before the head
+                answer.head({})
+                answer.write(first)
+                for piece in pieces:
+                    answer.write(piece)
+            else:
+                batches = arrow_batches(chunks, self._queue_manager, command["queue"], envelope=command["envelope"])
+                batch = next(batches, None)
+                answer.head({})
+                with pa.PythonFile(AnswerFile(answer), mode="w") as sink, pa.ipc.new_stream(sink, arrow_schema()) as writer:
+                    while batch is not None:
+                        writer.write_batch(batch)
+                        batch = next(batches, None)
+        answer.end()
+
+    def _publish(self) -> None:
+        from srmp_spark.store.delta import Publisher  # deltalake is loaded only where it is used
+
+        assert self._state is not None
+        publisher = Publisher(self._data_dir, self._state, self._queue_manager, self._state_interval)
+        publisher.run(self._stop, self.tell)
+
+
+def _is_ours(error: Exception) -> bool:
+    from srmp_spark.errors import SrmpSparkError
+
+    return not isinstance(error, SrmpSparkError)
+
+
+def _be_nice() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SEAL_NICENESS)
+
+
+def main() -> None:
+    """The child's entry."""
+    settings = json.loads(sys.argv[2])
+    end_with_parent(settings["parent"])
+    # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    Reader(socket.socket(fileno=int(sys.argv[1])), settings).run()
+    logging.shutdown()
+    os._exit(0)  # threads that still write to callers must not hold us up
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,353 @@
+"""Sends the receipts that are due: stream receipts as the engine says, delivery receipts until they are delivered.
+
+Whoever posts a message says where its receipts go, so this is where a stranger can make us connect. The rule of
+:mod:`.url_policy` decides, on the addresses that the host has at that moment, and the address that was judged is the one
+that is called. Nobody becomes a victim of our diligence: one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what
+piles up beyond :data:`OWED_MAX` is dropped and counted.
+
+A delivery receipt is stored with its message, so it survives a restart. It is tried again after the waits of
+``--resend-table`` until its time to reach the queue is over (four days, as Windows writes). A stream receipt is never
+stored: the engine owes it again until it was delivered, and after every start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote
+
+from srmp_spark.clock import Clock
+from srmp_spark.message import Message
+from srmp_spark.names import UrlParts
+from srmp_spark.queue_manager.http_client import Answer, PostFailedError, post
+from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, address_of, split_receipt_url
+from srmp_spark.srmp.effects import SendStreamReceipt
+from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, delivery_receipt, stream_receipt
+from srmp_spark.srmp.receiver import Receiver
+from srmp_spark.store import state
+from srmp_spark.store.journal import Journal
+from srmp_spark.store.state import StoredReceipt
+
+HOST_RECEIPTS_PER_SECOND = 200.0
+"""What one host is sent at most: no flood to a victim, and more than an honest peer's messages of a day that ask for one."""
+HOST_PENDING_MAX = 1_000
+"""Receipts that wait their turn for one host, 5 s at full rate; further ones come back later."""
+HOST_POSTS_MAX = 4
+"""Posts to one host at once: one that answers nothing must not hold up the others."""
+POSTS_MAX = 64
+"""Posts at once in all."""
+OWED_MAX = 100_000
+"""Delivery receipts that wait in memory; further ones are dropped and counted (bad input 23)."""
+HOSTS_MAX = 10_000
+"""Hosts whose rate is remembered; the one that was idle longest is forgotten."""
+WARNED_MAX = 1_000
+"""Blocked URLs that were warned about once each, and hosts counted in ``status``."""
+RESOLVE_SECONDS = 5.0
+"""A host whose name server does not answer in this time has no address for now."""
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["delivered", "refused", "failed", "busy"]
+"""Taken with 200; answered 400, so never again; no success, try again; not tried, too many wait for that host."""
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, in the resolver's order; empty if it has none."""
+    if address_of(host) is not None:
+        return (host,)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), RESOLVE_SECONDS)
+    except (OSError, asyncio.TimeoutError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def host_of_peer(peer: str) -> str:
+    """The address in ``host:port`` or ``[host]:port``."""
+    return peer.rpartition(":")[0].strip("[]")
+
+
+@dataclass(slots=True)
+class _Host:
+    """What one host is being sent."""
+
+    posts: asyncio.Semaphore
+    next_free: float = 0.0
+    pending: int = 0
+
+
+class ReceiptsSender:
+    """One queue manager's receipts."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        journal: Journal,
+        identifiers: Identifiers,
+        policy: UrlPolicy,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        public_base: str,
+        resend_table: Sequence[float],
+        resolve_host: Resolve = resolve,
+    ) -> None:
+        self._receiver = receiver
+        self._journal = journal
+        self._identifiers = identifiers
+        self._policy = policy
+        self._metrics = metrics
+        self._clock = clock
+        self._public_base = public_base
+        self._resend_table = tuple(resend_table)
+        self._resolve = resolve_host
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hosts: OrderedDict[str, _Host] = OrderedDict()
+        self._posts = asyncio.Semaphore(POSTS_MAX)
+        self._stream_timer: asyncio.TimerHandle | None = None
+        self._stream_timer_at = 0.0
+        self._owed: list[tuple[float, int, int, StoredReceipt]] = []
+        self._owed_timer: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._warned: set[str] = set()
+        self.blocked: dict[str, int] = {}
+        """Host → receipts that were not sent because no rule allows its URL."""
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<ReceiptsSender tasks={len(self._tasks)} owed={len(self._owed)} blocked={sum(self.blocked.values())}>"
+
+    async def close(self) -> None:
+        """Stop; what is owed stays owed."""
+        self._closed = True
+        for timer in (self._stream_timer, self._owed_timer):
+            if timer is not None:
+                timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- stream receipts ---------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Look when the engine's next stream receipt is due; called whenever that may have become earlier."""
+        due = self._receiver.next_timer()
+        if due is None or self._closed:
+            return
+        if self._stream_timer is not None:
+            if due >= self._stream_timer_at:
+                return
+            self._stream_timer.cancel()
+        self._stream_timer_at = due
+        self._stream_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._streams_due)
+
+    def _streams_due(self) -> None:
+        self._stream_timer = None
+        for effect in self._receiver.due(self._clock.monotonic()):
+            self._start(self._send_stream_receipt(effect))
+        self.arm()
+
+    async def _send_stream_receipt(self, effect: SendStreamReceipt) -> None:
+        async def build() -> Message:
+            return stream_receipt(
+                identity=self._receiver.identity,
+                uniquifier=await self._identifiers.take(),
+                to=effect.url,
+                via=self._queue_url(effect.queue),
+                stream_id=effect.stream_id,
+                last_ordinal=effect.last_ordinal,
+                sent_at=self._clock.utc(),
+            )
+
+        outcome: Outcome = "failed"
+        try:
+            if effect.stream_id.guid == self._receiver.identity and not effect.peer:  # our own stream (``srmp-spark send``)
+                outcome = "delivered"
+            else:
+                outcome = await self._deliver(effect.url, build, peer=effect.peer, tls_name=effect.sender_name)
+        finally:
+            self._stream_receipt_done(effect, outcome)
+
+    def _stream_receipt_done(self, effect: SendStreamReceipt, outcome: Outcome) -> None:
+        now = self._clock.monotonic()
+        guid = effect.stream_id.guid
+        if outcome == "delivered":
+            if effect.peer:
+                self._metrics.receipts_sent["stream"] += 1
+            log.debug("receipt.sent queue=%s stream_id=%s last_ordinal=%d", effect.queue, effect.stream_id, effect.last_ordinal)
+            self._receiver.receipt_delivered(effect.queue, guid, effect.stream_id, effect.last_ordinal, now)
+            if not self._closed:
+                self._journal.touch()
+        else:
+            given_up = self._receiver.receipt_failed(effect.queue, guid, now, outcome == "refused")
+            if given_up is not None:
+                log.warning("receipt.refused queue=%s stream_id=%s url=%s", given_up.queue, given_up.stream_id, given_up.url)
+        self.arm()
+
+    # --- delivery receipts -------------------------------------------------------------------------------------------------
+
+    def owe(self, receipts: Sequence[StoredReceipt]) -> None:
+        """Receipts that a commit has stored, or that a start has found."""
+        dropped: list[int] = []
+        now = self._clock.monotonic()
+        for stored in receipts:
+            if len(self._owed) + len(self._tasks) >= OWED_MAX:
+                dropped.append(stored.id)
+            else:
+                heapq.heappush(self._owed, (now, stored.id, 0, stored))
+        if dropped:
+            self._drop(dropped)
+        self._arm_owed()
+
+    def _arm_owed(self) -> None:
+        if self._owed_timer is not None or not self._owed or self._closed:
+            return
+        self._owed_timer = self._loop.call_later(max(0.0, self._owed[0][0] - self._clock.monotonic()), self._owed_due)
+
+    def _owed_due(self) -> None:
+        self._owed_timer = None
+        now = self._clock.monotonic()
+        while self._owed and self._owed[0][0] <= now:
+            _, _, attempts, stored = heapq.heappop(self._owed)
+            self._start(self._send_delivery_receipt(stored, attempts))
+        self._arm_owed()
+
+    async def _send_delivery_receipt(self, stored: StoredReceipt, attempts: int) -> None:
+        receipt = stored.receipt
+        if self._clock.utc() > receipt.arrived_at + RECEIPT_TIME_TO_REACH_QUEUE_US:
+            log.warning("receipt.expired url=%s message_id=%s@%s", receipt.url, receipt.uniquifier, receipt.lineage)
+            self._drop([stored.id])
+            return
+
+        async def build() -> Message:
+            return delivery_receipt(
+                receipt,
+                identity=self._receiver.identity,
+                uniquifier=await self._identifiers.take(),
+                via=self._queue_url(receipt.queue),
+                sent_at=self._clock.utc(),
+            )
+
+        outcome = await self._deliver(receipt.url, build, peer=receipt.peer, first=attempts == 0)
+        if outcome == "delivered":
+            self._metrics.receipts_sent["delivery"] += 1
+            self._forget([stored.id])
+        elif outcome == "refused":
+            log.warning("receipt.refused queue=%s url=%s", receipt.queue, receipt.url)
+            self._forget([stored.id])
+        else:
+            busy = outcome == "busy"
+            wait = HOST_PENDING_MAX / HOST_RECEIPTS_PER_SECOND if busy else self._resend_table[min(attempts, len(self._resend_table) - 1)]
+            heapq.heappush(self._owed, (self._clock.monotonic() + wait, stored.id, attempts + (not busy), stored))
+            self._arm_owed()
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        if not self._closed:  # the table keeps it, and a repeat after the next start is harmless
+            self._journal.call(lambda transaction: state.delete_owed(transaction.connection, numbers), _ignore)
+
+    def _drop(self, numbers: Sequence[int]) -> None:
+        self._metrics.receipts_dropped += len(numbers)
+        self._forget(numbers)
+
+    # --- one receipt ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception:  # one receipt's bug must not end the others
+            log.exception("receipt.failed")
+
+    def _queue_url(self, queue: str) -> str:
+        return f"{self._public_base}/msmq/{quote(queue, safe='/$')}"
+
+    def _host(self, name: str) -> _Host:
+        host = self._hosts.get(name)
+        if host is None:
+            if len(self._hosts) >= HOSTS_MAX:
+                idle = next((key for key, value in self._hosts.items() if value.pending == 0), None)
+                if idle is not None:
+                    del self._hosts[idle]
+            host = self._hosts[name] = _Host(asyncio.Semaphore(HOST_POSTS_MAX))
+        self._hosts.move_to_end(name)
+        return host
+
+    async def _deliver(
+        self, url: str, build: Callable[[], Awaitable[Message]], *, peer: str, tls_name: str | None = None, first: bool = True
+    ) -> Outcome:
+        """Judge, resolve, wait for the host's turn, send once."""
+        try:
+            parts = split_receipt_url(url)
+        except ValueError as error:
+            self._block(Blocked("(malformed)", str(error), ""), url, first)
+            return "refused"
+        host = self._host(parts.host)
+        if host.pending >= HOST_PENDING_MAX:
+            return "busy"
+        host.pending += 1
+        try:
+            now = self._clock.monotonic()
+            host.next_free = max(host.next_free, now) + 1.0 / HOST_RECEIPTS_PER_SECOND
+            await asyncio.sleep(host.next_free - now - 1.0 / HOST_RECEIPTS_PER_SECOND)
+            async with host.posts:
+                resolved = await self._resolve(parts.host, parts.port)
+                if not resolved:
+                    log.info("receipt.not_delivered url=%s reason=%s", url, "the host has no address")
+                    return "failed"
+                verdict = self._policy.decide(parts, resolved, peer=host_of_peer(peer), tls_name=tls_name)
+                if isinstance(verdict, Blocked):
+                    self._block(verdict, url, first)
+                    return "failed"
+                async with self._posts:
+                    return await self._post(parts, verdict.address, await build())
+        finally:
+            host.pending -= 1
+
+    async def _post(self, parts: UrlParts, address: str, message: Message) -> Outcome:
+        content_type, content = encode(message, boundary="")
+        default = parts.port == (443 if parts.scheme == "https" else 80)
+        name = f"[{parts.host}]" if ":" in parts.host else parts.host
+        head = http_head((parts.path or "/") + parts.query, name if default else f"{name}:{parts.port}", content_type, len(content))
+        if parts.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+        tls = self._tls if parts.scheme == "https" else None
+        try:
+            answer: Answer = await post(address, parts.port, head, content, tls=tls, server_hostname=parts.host)
+        except PostFailedError as error:
+            log.info("receipt.not_delivered url=%s reason=%s", message.destination, error)
+            return "failed"
+        if answer.status == 200:
+            return "delivered"
+        log.info("receipt.answered url=%s status=%d reason=%s", message.destination, answer.status, answer.reason)
+        return "refused" if answer.status == 400 else "failed"
+
+    def _block(self, verdict: Blocked, url: str, first: bool) -> None:
+        if first:
+            self._metrics.receipts_blocked += 1
+            key = verdict.host if verdict.host in self.blocked or len(self.blocked) < WARNED_MAX else "other"
+            self.blocked[key] = self.blocked.get(key, 0) + 1
+        if verdict.pattern not in self._warned and len(self._warned) < WARNED_MAX:
+            self._warned.add(verdict.pattern)
+            hint = f"allow it with: --allow-url {verdict.pattern}" if verdict.pattern else "no pattern can allow it"
+            log.warning('receipt.blocked url=%r reason="%s" hint="%s"', url[:200], verdict.reason, hint)
+
+
+def _ignore(result: None, error: BaseException | None) -> None:
+    """The journal reports a failure to the whole process; there is nothing to add for one receipt."""

@@ -1,0 +1,195 @@
+"""The life of a queue manager process: open, serve, drain, close (INTERFACE.md section 2).
+
+    lock the directory ▶ bind both ports ▶ load ▶ start the reader ▶ listen ▶ one JSON line on stdout ▶ …
+    … SIGTERM ▶ not ready ▶ stop listening ▶ answer what was received ▶ commit ▶ close ▶ exit 0
+
+A failed write or sync ends the process at once, without another sync: after it nothing that memory believes is sure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.errors import ConfigurationError, StoreSyncError
+from srmp_spark.queue_manager.api.app import ApiApp, routes
+from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.router import Router
+from srmp_spark.queue_manager.api.status import HealthApi, gauges
+from srmp_spark.queue_manager.config import Endpoint, ServeConfig
+from srmp_spark.queue_manager.http_limits import HEAD_MAX
+from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
+from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
+from srmp_spark.store.directory import DataDirectory
+
+API_KEEP_ALIVE_SECONDS = 75
+"""Idle connections of the API: longer than the pause between two renewals of a lease."""
+API_SHUTDOWN_SECONDS = 2
+"""What calls of the API under way get at the end: long polls are cut off."""
+ENDPOINT_FILE = "endpoint.json"
+"""In the data directory while we serve: how a Spark query on this host finds the queue manager that holds it."""
+GARBAGE_THRESHOLD = 50_000
+"""Objects until Python looks for cycles: the accepting path makes none, and each look costs a pause."""
+
+log = logging.getLogger(__name__)
+
+
+class _ApiServer(uvicorn.Server):
+    """Signals are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(config: ServeConfig) -> int:
+    """Run a queue manager until SIGTERM or SIGINT; the exit code. Raises what the command line turns into exit codes."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.Formatter.converter = time.gmtime
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the API logs its own faults, without tracebacks for remote ones
+    connections_max = raise_descriptor_limit()
+    clock = SystemClock()
+    with DataDirectory.open(config.data_dir, now=clock.utc()) as directory:
+        if directory.changed is not None:
+            log.warning('epoch.changed epoch=%s because="%s"', directory.epoch, directory.changed)
+        srmp_socket, listening = bind(config.listen, "--listen")
+        api_socket, api = bind(config.api, "--api")
+        process = _Process(config, directory, clock, listening, api)
+        try:
+            uvloop.run(process.run(srmp_socket, api_socket, connections_max))
+        finally:
+            srmp_socket.close()
+            api_socket.close()
+    return 0
+
+
+class _Process:
+    """What lives from the first commit to the last."""
+
+    def __init__(self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint) -> None:
+        self._config = config
+        self._directory = directory
+        self._clock = clock
+        self._listening = listening
+        self._api = api
+        self._api_url = api.url("https" if config.api_cert else "http")
+
+    async def run(self, srmp_socket: socket.socket, api_socket: socket.socket, connections_max: int) -> None:
+        """Serve until a signal."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        config = self._config
+        public_base = config.public_base(self._listening)
+        manager = QueueManager(
+            config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die
+        )
+        await ensure_queues(manager)
+        maintenance = Maintenance(manager, on_unused=stop.set)
+        maintenance.start_reader()
+        endpoint = SrmpEndpoint(
+            manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
+        )
+        health = HealthApi(manager, listening=[self._listening.url()], api=self._api_url)
+        manager.metrics.gauges = gauges(manager)
+        api_server, api_task = await self._serve_api(manager, health, api_socket)
+        srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
+        maintenance.start()
+        manager.start_sending()
+        health.ready = True
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        self._announce(manager)
+
+        await stop.wait()
+
+        log.info("process.draining connections=%d", len(endpoint.connections))
+        health.ready = False
+        (self._directory.path / ENDPOINT_FILE).unlink(missing_ok=True)
+        srmp_server.close()
+        await endpoint.drain()
+        await maintenance.stop()
+        api_server.should_exit = True
+        await api_task
+        await manager.receipts.close()
+        await manager.journal.drain()
+        await manager.reader.stop()
+        manager.journal.close()
+        log.info("process.stopped position=%d", manager.journal.position)
+
+    async def _serve_api(self, manager: QueueManager, health: HealthApi, api_socket: socket.socket) -> tuple[_ApiServer, asyncio.Task[None]]:
+        config = self._config
+        guard = Guard(loopback=config.api.is_loopback, own_host=config.api.host, token=config.token)
+        try:
+            settings = uvicorn.Config(
+                ApiApp(Router(routes(manager, health)), guard),
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=API_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=API_SHUTDOWN_SECONDS,
+                h11_max_incomplete_event_size=HEAD_MAX,
+                backlog=BACKLOG,
+                ssl_certfile=config.api_cert,
+                ssl_keyfile=config.api_key,
+            )
+            settings.load()
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
+        server = _ApiServer(settings)
+        task = asyncio.get_running_loop().create_task(server.serve(sockets=[api_socket]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.005)
+        if task.done():
+            await task
+        return server, task
+
+    def _announce(self, manager: QueueManager) -> None:
+        """The ready line, and the same for others on this host."""
+        ready = {
+            "listening": self._listening.url(),
+            "api": self._api_url,
+            "queue_manager": self._directory.queue_manager,
+            "epoch": self._directory.epoch,
+            "pid": os.getpid(),
+        }
+        _write_file(self._directory.path / ENDPOINT_FILE, json.dumps(ready) + "\n")
+        print(json.dumps(ready, separators=(",", ":")), flush=True)
+        log.info("process.ready listening=%s api=%s queues=%d", ready["listening"], ready["api"], len(manager.catalogue))
+
+
+def _write_file(path: Path, text: str) -> None:
+    """Whole or not at all for whoever reads it meanwhile."""
+    new = path.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+def _die(error: StoreSyncError) -> Any:  # noqa: ANN401  # it does not return
+    """A write or sync failed: end now. A tidy end would write and sync again, on top of what may not be there."""
+    print(f"srmp-spark: {error}. Restart it when the disk is in order.", file=sys.stderr, flush=True)
+    os._exit(1)

@@ -1,0 +1,278 @@
+"""The queue manager as one object: what the API and the process work with.
+
+It ties engine, journal, catalogue, reader, receipts and metrics together, and holds the operations that change more than
+one of them. Each change is made durable by the journal before it is reported; memory may run ahead, because a commit that
+fails ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from srmp_spark.clock import Clock
+from srmp_spark.errors import ApiError, ConfigurationError, StoreError
+from srmp_spark.names import ORDER_QUEUE, LocalHosts, canonical_queue_name
+from srmp_spark.queue_manager.acceptor import Acceptor
+from srmp_spark.queue_manager.catalogue import Catalogue, Queue, load_epochs, load_trimmed_to
+from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
+from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, try_register
+from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.reader_link import ReaderLink
+from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
+from srmp_spark.queue_manager.url_policy import UrlPolicy
+from srmp_spark.srmp.history import MessageIdHistory
+from srmp_spark.srmp.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
+from srmp_spark.store import queues, state
+from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.epochs import end_of
+from srmp_spark.store.journal import Journal
+from srmp_spark.store.transaction import Transaction
+
+LEASE_LOOK_SECONDS = 0.5
+"""How often a waiting receiver looks whether the holder's process is gone."""
+
+MESSAGE_IDENTIFIERS = "message_id"
+"""Our MessageIdOrdinal in the table ``ids``: receipts and ``send`` share it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class StateLag:
+    """How far the Delta state is behind; told by the publisher."""
+
+    uri: str | None
+    position: int = 0
+    as_of: float = 0.0
+    """When the log was read for what is published; seconds since 1970, UTC."""
+
+
+class QueueManager:
+    """One data directory, served. Built inside the running loop."""
+
+    def __init__(
+        self, config: ServeConfig, directory: DataDirectory, hosts: LocalHosts, public_base: str, clock: Clock, *, on_fatal: Any
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.directory = directory
+        self.public_base = public_base
+        self.hosts = hosts
+        self.clock = clock
+        self.metrics = Metrics()
+        self.catalogue = Catalogue()
+        self.state_lag = StateLag(config.state)
+        self.rows_committed = 0
+        """Since the start; sealing looks whether we are busy."""
+        self._admin = asyncio.Lock()
+        stored = state.load(directory.writer)
+        self.receiver = Receiver(
+            directory.queue_manager,
+            hosts,
+            MessageIdHistory.load(stored.history),
+            IncomingStreams.load(stored.streams),
+            ReceiverSettings(
+                unknown_queue=config.unknown_queue,
+                queue_quota_bytes=config.queue_quota_bytes,
+                retransmission_timeout=config.retransmission_timeout,
+            ),
+        )
+        self.journal = Journal(
+            directory,
+            asyncio.get_running_loop(),
+            changes=self.receiver.changes,
+            on_owed=lambda receipts: self.receipts.owe(receipts),
+            on_fatal=on_fatal,
+            on_commit=self._on_commit,
+        )
+        self.identifiers = Identifiers(self.journal, MESSAGE_IDENTIFIERS, stored.ceilings.get(MESSAGE_IDENTIFIERS, 0))
+        self.receipts = ReceiptsSender(
+            self.receiver,
+            self.journal,
+            self.identifiers,
+            UrlPolicy(config.allow_url),
+            self.metrics,
+            clock,
+            public_base=public_base,
+            resend_table=config.resend_table,
+        )
+        self.acceptor = Acceptor(self.receiver, self.journal, self.metrics, clock, arm_receipts=self.receipts.arm, stored=self._stored)
+        self.reader: ReaderLink
+        """Set by the process before it serves."""
+        for queue in stored.queues:
+            self._open_queue(queue)
+        for consumer in stored.consumers:
+            row = ConsumerRow(consumer.received, consumer.ahead, consumer.planned, consumer.holder, consumer.lease_until)
+            found = Consumer.load(consumer.name, row, now=clock.monotonic())
+            self.catalogue.find(consumer.queue).consumers[consumer.name] = found
+        for each in self.catalogue:
+            each.marks_moved()
+        self._owed_at_start = stored.owed
+
+    def start_sending(self) -> None:
+        """Begin with the receipts that the last run still owed."""
+        self.receipts.owe(self._owed_at_start)
+        self._owed_at_start = []
+        self.receipts.arm()
+
+    @property
+    def epoch(self) -> str:
+        """The present epoch."""
+        return self.directory.epoch
+
+    # --- queues ---------------------------------------------------------------------------------------------------------------
+
+    def _open_queue(self, stored: state.StoredQueue) -> Queue:
+        engine = self.receiver.add_queue(
+            stored.name, stored.transactional, stored.end, paused=stored.paused, bytes_waiting=stored.waiting.bytes
+        )
+        connection = self.directory.writer
+        return self.catalogue.add(stored, engine, load_epochs(connection, stored.id), load_trimmed_to(connection, stored.id))
+
+    async def create_queue(self, name: str, *, transactional: bool | None) -> bool:
+        """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind."""
+        async with self._admin:
+            existing = self.catalogue.get(name)
+            if existing is not None:
+                if transactional is not None and existing.state.transactional != transactional:
+                    kind = "transactional" if existing.state.transactional else "not transactional"
+                    raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", "delete it first, or give it as it is")
+                return False
+            if len(self.catalogue) >= QUEUES_MAX:
+                raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
+            if name == ORDER_QUEUE and transactional:
+                raise ApiError(400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional")
+            stored = await self.journal.transact(lambda t: queues.create(t, name, transactional=bool(transactional)))
+            self._open_queue(stored)
+            log.info("queue.created name=%s transactional=%s", name, bool(transactional))
+            return True
+
+    async def delete_queue(self, name: str) -> None:
+        """Remove a queue and its rows."""
+        async with self._admin:
+            self.catalogue.find(name)
+            try:
+                self.receiver.remove_queue(name)  # first: nothing new may be accepted for it
+            except ConfigurationError as error:
+                raise ApiError(400, "usage", str(error)) from None
+            await self.journal.transact(lambda t: queues.delete(t, name, self.directory.segments, self.clock.utc()))
+            self.catalogue.remove(name)
+            log.info("queue.deleted name=%s", name)
+
+    async def purge_queue(self, name: str) -> int:
+        """Take away what waits; how many rows that was."""
+        async with self._admin:
+            queue = self.catalogue.find(name)
+
+            def purge(transaction: Transaction) -> tuple[int, int]:
+                purged = queues.purge(transaction, queue.name, self.directory.segments)
+                return purged, end_of(transaction.connection, queue.id)
+
+            purged, end = await self.journal.transact(purge)
+            queue.default.skip_to(end)
+            queue.marks_moved()
+            log.info("queue.purged name=%s rows=%d", queue.name, purged)
+            return purged
+
+    async def pause_queue(self, name: str, *, paused: bool) -> None:
+        """Whether the queue takes messages; while paused they are answered 503."""
+        async with self._admin:
+            queue = self.catalogue.find(name)
+            queue.state.paused = paused
+            await self.journal.transact(lambda t: queues.set_paused(t, queue.name, paused=paused))
+
+    def _stored(self, name: str, sequence: int, size: int, arrived_at: int) -> None:
+        queue = self.catalogue.get(name)
+        if queue is not None:  # it may have been deleted while the row was on its way
+            queue.stored(sequence, size, arrived_at)
+
+    def _on_commit(self, rows: int, seconds: float) -> None:
+        self.metrics.sync_seconds.observe(seconds)
+        self.rows_committed += rows
+
+    # --- consumers ------------------------------------------------------------------------------------------------------------
+
+    async def register(self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event) -> Consumer:
+        """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
+
+        Raises a 409 as soon as the present holder renews.
+        """
+        consumer = queue.consumer(name)
+        seen = consumer.renewals
+        while True:
+            before = consumer.row()
+            if try_register(consumer, holder, planned, seen, now=self.clock.monotonic(), utc=self.clock.utc()) == "granted":
+                break
+            try:
+                await asyncio.wait_for(gone.wait(), LEASE_LOOK_SECONDS)
+            except asyncio.TimeoutError:
+                continue
+            raise ConnectionResetError
+        after = consumer.row()
+        if after._replace(lease_until=None) != before._replace(lease_until=None):  # a renewal alone is not worth a sync
+            await self._save(queue, consumer)
+        return consumer
+
+    async def received(self, queue: Queue, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None) -> Consumer:
+        """Add marks. Raises a 409 if ``holder`` does not have the lease or a mark is past the end."""
+        consumer = queue.consumer(name)
+        self._check_holder(consumer, holder)
+        highest = max([to or 0, *(sequences or [])])
+        if highest > queue.end:
+            raise ApiError(409, "past-the-end", f"the last row of {queue.name} is {queue.end}, not {highest}")
+        consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
+        added = consumer.mark_each(sequences) if sequences is not None else consumer.mark_to(to or 0)
+        if added:
+            if name == queue.default.name:
+                queue.marks_moved()
+            await self._save(queue, consumer)
+        return consumer
+
+    async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
+        """Give the lease up; nothing happens if ``holder`` does not have it."""
+        consumer = queue.consumers.get(name)
+        if consumer is not None and consumer.holder == holder:
+            consumer.release()
+            await self._save(queue, consumer)
+
+    def _check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
+        if consumer.holder == holder:
+            return
+        if consumer.is_held(self.clock.monotonic()):
+            raise consumer.refusal()
+        raise ApiError(409, "not-registered", f"consumer {consumer.name} is not registered by this receiver", "register it first")
+
+    async def _save(self, queue: Queue, consumer: Consumer) -> None:
+        def save(transaction: Transaction) -> None:
+            row = consumer.row()
+            state.save_consumer(
+                transaction.connection,
+                queue.id,
+                state.StoredConsumer(queue.name, consumer.name, row.received, row.ahead, row.planned, row.holder, row.lease_until),
+            )
+
+        await self.journal.transact(save)
+
+    def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
+        """Every lease with a living holder."""
+        now = self.clock.monotonic()
+        for queue in self.catalogue:
+            for consumer in queue.consumers.values():
+                if consumer.is_held(now):
+                    yield queue, consumer
+
+
+async def ensure_queues(manager: QueueManager) -> None:
+    """Create the queues of the configuration, and our order queue. Raises :class:`ConfigurationError` for a wrong kind."""
+    wanted = [(ORDER_QUEUE, False), *((spec.name, spec.transactional) for spec in manager.config.queue)]
+    for name, transactional in wanted:
+        try:
+            await manager.create_queue(canonical_queue_name(name), transactional=transactional)
+        except (ApiError, StoreError) as error:
+            message = error.message if isinstance(error, ApiError) else str(error)
+            raise ConfigurationError(f"--queue {name}: {message}; delete it first, or give it as it is") from None
