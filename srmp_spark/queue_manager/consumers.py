@@ -123,8 +123,12 @@ class Consumer:
         return self.holder is not None and now < self.lease_ends and not gone(self.holder)
 
     def grant(self, holder: HolderValue, planned: int | None, *, now: float, utc: int) -> None:
-        """Give ``holder`` the lease, or renew it. ``planned`` ``None``: keep it when renewing, else the first unreceived row."""
-        if holder != self.holder:
+        """Give ``holder`` the lease, or renew it.
+
+        ``planned`` ``None``: keep what was planned when renewing. A new holder goes on with it too if it lies beyond the first
+        unreceived row (a query that began at ``latest`` and was restarted before its first mark), else begins there.
+        """
+        if holder != self.holder and (self.planned is None or self.planned <= self.received + 1):
             self.planned = self.received + 1
         if planned is not None:
             self.planned = planned
