@@ -17,8 +17,8 @@ which is short for
     assert playbook.heard == [row("private$/ledger", 1)]
     ...
 
-What comes out after one ``>>`` must be exactly what stands before the next. When it is not, the assertion fails with a diff of the
-two conversations. A playbook that nobody asserted fails when it is forgotten. The idea is mitmproxy's.
+What comes out after one ``>>`` must be exactly what stands before the next. When it is not, the assertion fails with a diff
+of the two conversations. A playbook that nobody asserted fails when it is forgotten. The idea is mitmproxy's.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ QUEUES = {"private$/orders": False, "private$/ledger": True}
 
 def user_message(uniquifier: int = 1, *, queue: str = "private$/orders", lineage: str = SENDER, **fields: Any) -> Message:  # noqa: ANN401  # any field of Message
     """A regular message; ``fields`` are those of :class:`~srmp_spark.message.Message`."""
-    fields = {"destination": f"http://machine2/msmq/{queue}", "action": "MSMQ:", "has_msmq": True} | fields
-    return Message(lineage=lineage, uniquifier=uniquifier, **fields)
+    values: dict[str, Any] = {"destination": f"http://machine2/msmq/{queue}", "action": "MSMQ:", "has_msmq": True} | fields
+    return Message(lineage=lineage, uniquifier=uniquifier, **values)
 
 
-def stream_message(current: int, previous: int | None = None, *, stream: int = STREAM, guid: str = SENDER, start: bool | None = None,
-                   uniquifier: int | None = None, **fields: Any) -> Message:  # fmt: skip  # noqa: ANN401  # any field of Message
+def stream_message(current: int, previous: int | None = None, *, stream: int = STREAM, guid: str = SENDER,
+                   start: bool | None = None, uniquifier: int | None = None,
+                   **fields: Any) -> Message:  # fmt: skip  # noqa: ANN401  # any field of Message
     """Position ``current`` of a stream; the first one carries ``<start>``, an absent ``previous`` is ``current`` - 1."""
     start = current == 1 if start is None else start
     position = StreamPosition(
         StreamId(guid, stream), current, current - 1 if previous is None else previous, start, RECEIPTS_URL if start else None
     )
-    fields = {"queue": "private$/ledger", "durable": True, "priority": 0, "stream": position} | fields
-    return user_message(100 + current if uniquifier is None else uniquifier, **fields)
+    values: dict[str, Any] = {"queue": "private$/ledger", "durable": True, "priority": 0, "stream": position} | fields
+    return user_message(100 + current if uniquifier is None else uniquifier, **values)
 
 
 # --- what goes in -------------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ class Simulation:
                 break
             self.steps += 1
         stuck = [
-            f"{sender.name} still holds {len(sender.queue)} messages and awaits {len(sender.awaited_delivery_receipts)} receipts"
+            f"{sender.name} still holds {len(sender.queue)} messages, awaits {len(sender.awaited_delivery_receipts)} receipts"
             for sender in self.senders
             if not sender.idle
         ]

@@ -1,0 +1,124 @@
+"""MessageIdHistory: what changed is what a table needs, limits hold, memory is small."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srmp_spark.srmp import history as history_module
+from srmp_spark.srmp.history import MESSAGE_ID_HISTORY_DAYS, HistoryRun, MessageIdHistory
+
+A, B = "2744e4e1-2b48-43e8-b441-42745f280d53", "dc1cd9a6-8130-4504-88d2-851707fe4632"
+DAY = 86_400_000_000
+
+
+def apply(table: dict[tuple[str, int], HistoryRun], history: MessageIdHistory) -> None:
+    upserts, deletes = history.take_changes()
+    for key in deletes:
+        table.pop(key, None)
+    for run in upserts:
+        table[run.lineage, run.first] = run
+
+
+def test_a_steady_sender_is_one_row() -> None:
+    history = MessageIdHistory()
+    for number in range(1, 101):
+        history.add(A, number, number)
+    assert history.take_changes() == ([HistoryRun(A, 1, 100, 100)], [])
+    history.add(A, 101, 101)
+    assert history.take_changes() == ([HistoryRun(A, 1, 101, 101)], [])
+    assert history.take_changes() == ([], [])
+
+
+def test_a_gap_that_closes_deletes_a_row() -> None:
+    history = MessageIdHistory()
+    for number in (1, 3):
+        history.add(A, number, number)
+    assert history.take_changes() == ([HistoryRun(A, 1, 1, 1), HistoryRun(A, 3, 3, 3)], [])
+    history.add(A, 2, 5)
+    assert history.take_changes() == ([HistoryRun(A, 1, 3, 5)], [(A, 3)])
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from([A, B]), st.integers(1, 30)),
+        st.tuples(st.just("expire"), st.just(""), st.integers(0, 60)),
+        st.tuples(st.just("save"), st.just(""), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(OPERATIONS)
+def test_a_table_that_follows_the_changes_is_the_history(operations: list[tuple[str, str, int]]) -> None:
+    history = MessageIdHistory()
+    table: dict[tuple[str, int], HistoryRun] = {}
+    for at, (what, lineage, number) in enumerate(operations):
+        if what == "add":
+            history.add(lineage, number, at * DAY)
+        elif what == "expire":
+            history.expire((at - number + MESSAGE_ID_HISTORY_DAYS) * DAY)
+        else:
+            apply(table, history)
+            assert sorted(table.values()) == sorted(history.rows())
+            history = MessageIdHistory.load(table.values())
+            assert sorted(history.rows()) == sorted(table.values())
+    apply(table, history)
+    assert sorted(table.values()) == sorted(history.rows())
+    assert len(history) == len(table)
+
+
+def test_expiry_is_exact() -> None:
+    history = MessageIdHistory()
+    history.add(A, 1, 0)
+    history.expire(MESSAGE_ID_HISTORY_DAYS * DAY)
+    assert history.seen(A, 1)
+    history.expire(MESSAGE_ID_HISTORY_DAYS * DAY + 1)
+    assert not history.seen(A, 1)
+    assert history.newest is None
+
+
+def test_too_many_runs_evict_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "MESSAGE_ID_RUNS_MAX", 1000)
+    history = MessageIdHistory()
+    table: dict[tuple[str, int], HistoryRun] = {}
+    for number in range(3000):
+        history.add(A, number * 2, number)
+        assert len(history) <= 1000
+    assert not history.seen(A, 0)
+    assert all(history.seen(A, number * 2) for number in range(2100, 3000))
+    assert history.evicted_count >= 2000
+    apply(table, history)
+    assert len(table) == len(history)
+
+
+def test_too_many_lineages_evict_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that invents a source GUID for each message."""
+    monkeypatch.setattr(history_module, "MESSAGE_ID_LINEAGES_MAX", 100)
+    history = MessageIdHistory()
+    for number in range(500):
+        history.add(f"{number:08x}-0000-4000-8000-000000000000", 1, number)
+        assert len(history) <= 101
+    assert history.seen(f"{499:08x}-0000-4000-8000-000000000000", 1)
+
+
+def test_a_run_costs_24_bytes() -> None:
+    tracemalloc.start()
+    history = MessageIdHistory()
+    for number in range(100_000):
+        history.add(A, number * 3, number)
+        if number % 100 == 0:
+            history.take_changes()
+    history.take_changes()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 100_000 * 32, f"{used / 100_000:.0f} bytes a run"
+
+
+def test_repr_is_for_people() -> None:
+    history = MessageIdHistory()
+    history.add(A, 1, 0)
+    assert repr(history) == "<MessageIdHistory lineages=1 runs=1 evicted=0>"

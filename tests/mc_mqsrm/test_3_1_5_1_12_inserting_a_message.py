@@ -1,0 +1,106 @@
+"""[MC-MQSRM] 3.1.5.1.12 Inserting a Message into Its Destination Queue: sequences, and quotas."""
+
+from __future__ import annotations
+
+from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.testing.playbook import (
+    Playbook,
+    commit_begins,
+    ok,
+    operator,
+    post,
+    refused,
+    repeated,
+    restart,
+    row,
+    stream_message,
+    stream_receipt,
+    synced,
+    tick,
+    user_message,
+)
+
+ORDERS, LEDGER = "private$/orders", "private$/ledger"
+
+
+def test_sequences_count_per_queue_from_1_without_holes() -> None:
+    assert (
+        Playbook()
+        >> post(user_message(1))
+        << row(ORDERS, 1)
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(user_message(1))
+        << repeated("identifier")
+        >> post(user_message(2))
+        << row(ORDERS, 2)
+        >> synced()
+        << ok(4)
+        >> restart()
+        >> post(user_message(3))
+        << row(ORDERS, 3)
+    )
+
+
+def test_a_sequence_that_was_never_committed_is_given_out_again() -> None:
+    assert (
+        Playbook()
+        >> post(user_message(1))
+        << row(ORDERS, 1)
+        >> commit_begins()
+        >> restart(commit_survives=False)
+        >> post(user_message(2))
+        << row(ORDERS, 1)
+    )
+
+
+def _fill(playbook: Playbook, queue: str, size: int) -> None:
+    playbook.receiver.queues[queue].bytes_waiting = size
+
+
+def test_a_full_queue_answers_503_and_the_sender_keeps_the_message() -> None:
+    """The text disregards it, after which a sender that saw 200 would delete it."""
+    playbook = Playbook(ReceiverSettings(queue_quota_bytes=1000))
+    assert (
+        playbook
+        >> post(user_message(1))
+        << row(ORDERS, 1)
+        >> operator("full", lambda r: _fill(playbook, ORDERS, 1000))
+        >> post(user_message(2))
+        << refused(503, "quota")
+        >> post(user_message(1))  # what we have is answered 200 whatever waits, or its sender would go on
+        << repeated("identifier")
+        >> post(stream_message(1))  # another queue
+        << row(LEDGER, 1)
+        >> operator("received", lambda r: _fill(playbook, ORDERS, 999))
+        >> post(user_message(2))
+        << row(ORDERS, 2)
+        >> synced()
+        << ok(4)
+    )
+
+
+def test_a_full_transactional_queue_moves_no_stream() -> None:
+    playbook = Playbook(ReceiverSettings(queue_quota_bytes=1000))
+    assert (
+        playbook
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> synced()
+        << ok()
+        >> operator("full", lambda r: _fill(playbook, LEDGER, 5000))
+        >> post(stream_message(2))
+        << refused(503, "quota")
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=1)
+        >> operator("received", lambda r: _fill(playbook, LEDGER, 0))
+        >> post(stream_message(2))
+        << row(LEDGER, 2)
+    )
+
+
+def test_a_new_stream_at_a_full_queue_does_not_begin() -> None:
+    playbook = Playbook(ReceiverSettings(queue_quota_bytes=1))
+    _fill(playbook, LEDGER, 1)
+    assert playbook >> post(stream_message(1)) << refused(503, "quota")
+    assert len(playbook.receiver.streams) == 0

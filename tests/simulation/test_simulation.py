@@ -1,0 +1,91 @@
+"""The simulator (T1): no violation, the same run every time, and a run that meets what it should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from srmp_spark.testing.planted_bugs import PLANTED
+from srmp_spark.testing.simulation import STEPS_MAX, main, run, run_many
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = int(os.environ.get("SRMP_SPARK_SIM_SEEDS", "1000"))
+"""``make sim`` runs more."""
+
+MARKS = {
+    "accepted", "commit", "crash", "delivery-receipt", "expired-at-sender", "receipt-for-an-ended-stream",
+    "refused-quota", "repeated-gap", "repeated-identifier", "repeated-identifier-at-new-position", "repeated-position",
+    "repeated-stale", "resend", "retransmission", "stream-given-up", "stream-receipt", "stream-receipt-failed",
+}  # fmt: skip
+"""What must have happened somewhere: a branch that no run reaches is not tested by any."""
+
+
+def test_no_seed_violates_anything_and_everything_happens() -> None:
+    runs, marks, steps, failed = run_many(range(SEEDS))
+    assert failed == [], f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.simulation --seed {failed[0].seed} --trace"
+    assert runs == SEEDS
+    assert steps / runs < STEPS_MAX / 20
+    rare = {mark: marks[mark] for mark in MARKS if marks[mark] < SEEDS / 100}
+    assert rare == {}, f"these hardly happened: {rare}"
+    assert set(marks) == MARKS, "a new mark belongs in the list"
+
+
+def digests(seeds: range, hash_seed: str) -> str:
+    code = (
+        "from srmp_spark.testing.simulation import run\n"
+        f"print([run(seed, digest=True).digest for seed in range({seeds.start}, {seeds.stop})])"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def test_a_seed_is_one_run_under_any_hash_seed() -> None:
+    first = digests(range(200), "0")
+    assert first == digests(range(200), "4711")
+    assert len(set(first.strip("[]\n").split(", "))) == 200, "different seeds are different runs"
+
+
+def test_to_watch_changes_nothing() -> None:
+    for seed in range(30):
+        watched, unwatched = run(seed, digest=True), run(seed)
+        assert (watched.steps, watched.marks) == (unwatched.steps, unwatched.marks)
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "20", "--first", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "0 violations in 20 seeds" in out
+    assert "schedules/s" in out
+    assert main(["--seed", "3", "--trace"]) == 0
+    out = capsys.readouterr().out
+    assert "landed" in out
+    assert "seed 3: lost 0, unexpected 0, doubled 0, disordered 0" in out
+    with pytest.raises(SystemExit):
+        main(["--trace"])
+
+
+def test_a_failing_seed_stops_the_run_and_names_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(seed: int) -> object:
+        return run(seed, PLANTED["ReceiptBeyondGap"])
+
+    monkeypatch.setattr("srmp_spark.testing.simulation.run", faulty)
+    assert main(["--seeds", "1000"]) == 1
+    out = capsys.readouterr().out
+    assert "lost " in out
+    assert "repeat it: python -m srmp_spark.testing.simulation --seed " in out
+
+
+def test_several_processes_find_the_same() -> None:
+    command = [sys.executable, "-m", "srmp_spark.testing.simulation", "--seeds", "1100", "--jobs", "2"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    marks: Counter[str] = Counter()
+    for seed in range(1100):
+        marks.update(run(seed).marks)
+    assert f"  {'accepted':42} {marks['accepted']}\n" in out
