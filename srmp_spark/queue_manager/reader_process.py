@@ -64,7 +64,7 @@ class Reader:
         self._state_interval: float = settings["state_interval"]
         self._reads = ThreadPoolExecutor(READS_MAX, "read")
         self._seals = ThreadPoolExecutor(1, "seal", initializer=_be_nice)
-        self._commands: dict[str, Callable[[dict[str, Any], Answer], None]] = {"rows": self._rows, "end": self._end}
+        self._commands: dict[str, Callable[[dict[str, Any], Answer], None]] = {"rows": self._rows, "end": self._end, "holes": self._holes}
         self._stop = threading.Event()
         self._publisher: threading.Thread | None = None
 
@@ -120,6 +120,12 @@ class Reader:
         with self._log() as stored:
             last = stored.end_for(command["queue"], command["epoch"], after, to - after, command["max_bytes"])
         answer.head({"last": last})
+
+    def _holes(self, command: dict[str, Any], answer: Answer) -> None:
+        """How many sequences of a range are counted holes."""
+        with self._log() as stored:
+            holes = stored.holes(command["queue"], command["after"], command["to"])
+        answer.head({"count": sum(last - first + 1 for first, last in holes)})
 
     def _rows(self, command: dict[str, Any], answer: Answer) -> None:
         """Rows as an Arrow stream, or the stored pieces as they are."""

@@ -39,6 +39,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("POST", "/v1/queues/{queue}/messages", messages.post),
         Route("GET", "/v1/queues/{queue}/range", rows.range),
         Route("GET", "/v1/queues/{queue}/rows", rows.rows),
+        Route("GET", "/v1/queues/{queue}/holes", rows.holes),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", consumers.register),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", consumers.received),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", consumers.release),

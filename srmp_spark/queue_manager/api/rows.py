@@ -52,6 +52,13 @@ class RowsApi:
             answer["next_epoch"] = span.next_epoch
         return Response.json(answer)
 
+    async def holes(self, request: Request) -> Response:
+        """``GET holes?epoch&after&to``: how many sequences of (after, to] are counted holes; for readers that count their rows."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        span = queue.span(request.text("epoch"))
+        command = {"op": "holes", "queue": queue.name, "after": request.required_integer("after"), "to": request.required_integer("to")}
+        return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
+
     async def rows(self, request: Request) -> Response:
         """``GET rows?epoch&after&to[&envelope=1]``: the rows of (after, to]."""
         queue = self._manager.catalogue.find(request.parameters["queue"])
