@@ -66,7 +66,7 @@ class QueueManager:
         self.clock = clock
         self.metrics = Metrics()
         self.catalogue = Catalogue()
-        self.state_lag = StateLag(config.state)
+        self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)  # nothing waits longer than since the start
         self.rows_committed = 0
         """Since the start; sealing looks whether we are busy."""
         self._admin = asyncio.Lock()
