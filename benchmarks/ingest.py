@@ -39,6 +39,8 @@ CONNECTIONS = 32
 POST_BYTES = 2300
 """Head, envelope and body of one POST, as ``post.lua`` writes it."""
 
+SLICES = 5
+SLICE_S = 0.5
 CPU_US_MAX = 60
 P99_MS_MAX = 20
 
@@ -50,17 +52,17 @@ def noop(kind: str, seconds: float) -> dict[str, float]:
     server = start([sys.executable, str(PEERS / "noop.py"), kind, str(port)], SERVER_CORE)
     try:
         wait_port(port, server)
-        return _measured(f"http://127.0.0.1:{port}/msmq/private$/simpleq", server.pid, CONNECTIONS, seconds)
+        return _measured(f"http://127.0.0.1:{port}/msmq/private$/simpleq", server.pid, seconds)
     finally:
         stop(server)
 
 
-def ours(seconds: float, connections: int = CONNECTIONS) -> dict[str, float]:
+def ours(seconds: float) -> dict[str, float]:
     """A fresh queue manager for each round; what it acknowledged must be in its log."""
     with scratch("ingest") as folder:
         server = QueueManager(folder)
         try:
-            got = _measured(server.target, server.process.pid, connections, seconds)
+            got = _measured(server.target, server.process.pid, seconds)
             if server.end_of() < got["all"]:
                 raise RuntimeError(f"{got['all']:.0f} acknowledged, {server.end_of()} in the log")
             return got
@@ -68,10 +70,10 @@ def ours(seconds: float, connections: int = CONNECTIONS) -> dict[str, float]:
             server.close()
 
 
-def _measured(target: str, group: int, connections: int, seconds: float) -> dict[str, float]:
-    warm = wrk(target, connections, 1)
+def _measured(target: str, group: int, seconds: float) -> dict[str, float]:
+    warm = wrk(target, CONNECTIONS, 1)
     before = cpu_seconds(group)
-    got = wrk(target, connections, seconds)
+    got = wrk(target, CONNECTIONS, seconds)
     return got | {"cpu_us": (cpu_seconds(group) - before) / got["requests"] * 1e6, "all": warm["requests"] + got["requests"]}
 
 
@@ -143,15 +145,23 @@ def _figures(got: dict[str, list[dict[str, float]]], lacking: str) -> Iterator[F
 
 
 def acknowledgement(rounds: int, *, quick: bool) -> Iterator[Figure]:
-    """One connection, one POST in flight, against one bare append + fdatasync of as many bytes on the same disk."""
+    """One connection, one POST in flight, against one bare append + fdatasync of as many bytes on the same disk.
+
+    Both are measured in short slices, turn about, because a disk that others use changes from second to second.
+    """
     need("wrk")
     need_cores()
-    seconds = 1.0 if quick else 3.0
     values, bare = [], []
     for number in range(rounds):
-        with scratch("append") as folder:
-            bare.append(_append(folder, seconds / 2))
-        values.append(ours(seconds, connections=1)["p50"])
+        with scratch("ack") as folder:
+            server = QueueManager(folder)
+            try:
+                wrk(server.target, 1, 1)  # warm
+                pairs = [(_append(folder, SLICE_S), wrk(server.target, 1, 1)["p50"]) for _ in range(2 if quick else SLICES)]
+            finally:
+                server.close()
+        bare.append(median([pair[0] for pair in pairs]))
+        values.append(median([pair[1] for pair in pairs]))
         say(f"ack round {number + 1}: p50 {values[-1]:.3f} ms, append + fdatasync {bare[-1]:.3f} ms load {load()}")
     value, reference = median(values), median(bare)
     ok = median([a - (2 * b + 0.5) for a, b in zip(values, bare, strict=True)]) <= 0
