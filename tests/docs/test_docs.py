@@ -1,0 +1,135 @@
+"""Documents keep their word: links resolve, each promise names a test that exists, each flag and option exists in the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bench import BENCHES
+from srmp_spark.queue_manager.config import OPTIONS
+from srmp_spark.rows.columns import NAMES
+from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in ("README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md")]
+
+LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+OPTION = re.compile(r"\.option\(\s*[\"'](\w+)[\"']")
+
+OTHER_COMMANDS_FLAGS = {
+    "destination", "label", "body", "body-file", "body-type", "delivery", "key", "wait", "lines",  # send
+    "after", "max", "table", "queue", "api", "token-file", "help", "version",  # the rest of srmp-spark
+    "available-now", "checkpoint", "trigger", "queue-manager", "consumer", "max-offsets-per-trigger",
+    "master",  # jobs/ingest.py
+    "only", "rounds", "quick", "seeds", "config",
+}  # fmt: skip
+"""Flags of the other commands, as INTERFACE.md has them (checked against it below)."""
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def functions_of(path: Path) -> frozenset[str]:
+    nodes = ast.walk(ast.parse(text_of(path)))
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def anchors_of(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def named_tests() -> Iterator[tuple[str, str | None]]:
+    for match in TEST.finditer(text_of(ROOT / "docs" / "GUARANTEES.md")):
+        yield match[1], match[2]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_links_resolve(path: Path) -> None:
+    for target in LINK.findall(text_of(path)):
+        if re.match(r"https?://", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (path.parent / name).resolve() if name else path
+        assert linked.exists(), f"{relative(path)} links to {target}"
+        if anchor:
+            assert anchor in anchors_of(linked), f"{relative(path)} links to {target}; headings: {sorted(anchors_of(linked))}"
+
+
+@pytest.mark.parametrize(("file", "function"), sorted(set(named_tests()), key=str))
+def test_each_promise_names_a_test_that_exists(file: str, function: str | None) -> None:
+    path = ROOT / file
+    assert path.is_file(), f"GUARANTEES.md names {file}"
+    if function:
+        assert function in functions_of(path), f"GUARANTEES.md names {function}, {file} has {sorted(functions_of(path))}"
+
+
+def test_each_row_of_the_promises_has_a_test_and_says_what_breaks_it() -> None:
+    rows = [line for line in text_of(ROOT / "docs" / "GUARANTEES.md").splitlines() if re.match(r"\| \d", line)]
+    assert len(rows) >= 7, "seven promises of the design, at the least"
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 5, row
+        assert TEST.search(cells[3]), f"no test: {row}"
+        assert len(cells[4]) > 3, f"nothing breaks it? {row}"
+
+
+@pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
+def test_each_flag_exists(path: Path) -> None:
+    known = {option.key.replace("_", "-") for option in OPTIONS} | OTHER_COMMANDS_FLAGS
+    assert set(FLAG.findall(text_of(path))) - known == set()
+
+
+def test_the_flags_of_other_commands_are_those_of_the_interface() -> None:
+    interface = text_of(ROOT / "docs" / "INTERFACE.md")
+    own = {"only", "rounds", "quick", "seeds", "help", "version"}  # of the tools, not of the interface
+    assert {flag for flag in OTHER_COMMANDS_FLAGS - own if f"--{flag}" not in interface} == set()
+
+
+@pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
+def test_each_option_exists(path: Path) -> None:
+    known = {spec.name for spec in SOURCE_OPTIONS} | set(SERVE_OPTIONS) | {"checkpointLocation"}
+    assert set(OPTION.findall(text_of(path))) - known == set()
+
+
+def test_the_readme_has_every_option_of_the_source() -> None:
+    table = {match[1] for match in re.finditer(r"^\| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)}
+    assert {spec.name for spec in SOURCE_OPTIONS} <= table
+
+
+def test_the_readme_has_every_flag_of_serve() -> None:
+    readme = text_of(ROOT / "README.md")
+    internal = {"exit-when-unused"}  # set by the source for an embedded queue manager
+    flags = {option.key.replace("_", "-") for option in OPTIONS} - internal
+    assert {flag for flag in flags if f"`--{flag}`" not in readme} == set()
+
+
+def test_the_interface_names_every_column() -> None:
+    interface = text_of(ROOT / "docs" / "INTERFACE.md")
+    assert [name for name in NAMES if f"`{name}`" not in interface] == []
+
+
+def test_the_benchmarks_page_names_every_figure() -> None:
+    page = text_of(ROOT / "benchmarks" / "README.md")
+    names = [*BENCHES, *(figure for _, _, figures in BENCHES.values() for figure in figures)]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_no_document_names_a_place_of_this_workshop(path: Path) -> None:
+    assert "/" + "work/" not in text_of(path)
