@@ -1,20 +1,25 @@
 """An HTTP body into a :class:`Message` ([MC-MQSRM] 3.1.5.1.1): split, then read.
 
     content ──mime.split──▶ envelope, body, extension
-    envelope ──windows_layout──▶ Message            what Windows writes, and nothing else
-        └─ None ──envelope_reader──▶ Message        everything else; the rules live there
+    envelope ──windows_layout──▶ Message                          what Windows writes, and nothing else
+        └─ None ──learned_layouts──▶ fields ──┐                   what has been written like this before
+            └─ new ──envelope_reader──▶ fields ──envelope_values──▶ Message     everything; the rules live in these two
 
-Both ways give the same message or the second decides (tests/codec/test_differential.py), so the first is only a matter of
-speed. ``soap_action`` and the arrival are not in the bytes seen here: the caller adds them.
+The first two give what the last would give or pass on (tests/codec/test_differential.py): they are only a matter of speed.
+``soap_action`` and the arrival are not in the bytes seen here: the caller adds them.
 """
 
 from __future__ import annotations
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.srmp.envelope_reader import read_envelope
+from srmp_spark.srmp.envelope_reader import read_fields
+from srmp_spark.srmp.envelope_values import message_of
+from srmp_spark.srmp.learned_layouts import LearnedLayouts
 from srmp_spark.srmp.mime import Parts, split
 from srmp_spark.srmp.windows_layout import read_windows_envelope
+
+_layouts = LearnedLayouts(read_fields)
 
 
 def decode(content_type: bytes, content: bytes) -> Message:
@@ -39,5 +44,5 @@ def decode_parts(content_type: bytes, content: bytes) -> tuple[Message, Parts]:
         raise RemoteProtocolError("the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2") from None
     message = read_windows_envelope(text, body, extension)
     if message is None:
-        message = read_envelope(envelope, body, extension, body_id=body_id, extension_id=extension_id)
+        message = message_of(_layouts.read(text), body, extension, (body_id, extension_id))
     return message, parts

@@ -54,9 +54,14 @@ NAMES_MAX = 100
 DATE_CACHE_MAX = 4_096
 """Dates kept in both forms: a second has one text, and messages come by the thousand a second."""
 
-STRANGE_BYTES_MAX = 16 * 1_048_576
-"""Bytes of envelopes with names that SRMP does not know which lxml may read in the life of a process (it keeps each name
-for ever, at up to six bytes of memory a byte: 100 MB); from there on expat reads the slow path."""
+STREAM_ID_CACHE_MAX = 1_024
+"""Stream identifiers kept in both forms: all messages of a stream carry one, and a sender has one stream a queue."""
+
+LEARNED_LAYOUTS_MAX = 256
+"""Layouts kept by learned_layouts. A sender has about ten: with and without receipts, first and later in a stream, …"""
+
+LEARNED_LENGTH_MAX = 8_192
+"""Characters of an envelope whose layout is worth keeping; with the limit above: 4 MB."""
 
 UNSIGNED_LONG_MAX = 2**64 - 1
 """xs:unsignedLong, [MC-MQSRM] 2.2.1.3."""

@@ -56,8 +56,12 @@ _PARAMETER = re.compile(
 _MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")")
 # [MC-MQSRM] chapter 4 prints this field folded over two lines; RFC 9112 5.2 lets a reader take a fold for a blank.
 _FOLD = re.compile(rb"\r\n[ \t]+")
-_WINDOWS_TYPE = re.compile(rb'multipart/related; boundary="(MSMQ - SOAP boundary, [0-9]{1,10})"; type=text/xml')
 
+# Exactly what Windows writes, number for number: chapter 4.
+_WINDOWS_TYPE = b'multipart/related; boundary="'
+_WINDOWS_TYPE_END = b'"; type=text/xml'
+_WINDOWS_BOUNDARY = b"MSMQ - SOAP boundary, "
+_WINDOWS_DIGITS_MAX = 10
 _WINDOWS_ENVELOPE_HEAD = re.compile(rb"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: ([0-9]{1,10})\r\n\r\n")
 _WINDOWS_ATTACHMENT_HEAD = re.compile(
     rb"\r\nContent-Type: application/octet-stream\r\nContent-Length: ([0-9]{1,10})\r\n"
@@ -68,6 +72,8 @@ _LENGTH = re.compile(rb"[0-9]{1,10}")
 _CONTENT_ID = re.compile(rb"<?((body|extension)@[^\s<>]{1,250})>?")
 _PADDING = re.compile(rb"[ \t]{0,%d}" % PADDING_MAX)
 _EPILOGUE = re.compile(rb"[ \t\r\n]{0,%d}" % PADDING_MAX)
+_B = ord("b")
+"""A Content-Id begins with body@ or extension@: one letter tells."""
 _UNENCODED = (b"binary", b"7bit", b"8bit")
 
 
@@ -78,12 +84,35 @@ def split(content_type: bytes, content: bytes) -> Parts:
 
     Raises :class:`RemoteProtocolError`: 415 for another media type, 413 for a body above ``BODY_MAX``, else 400.
     """
-    windows = _WINDOWS_TYPE.fullmatch(content_type)
-    boundary = windows[1] if windows is not None else boundary_of(content_type)
-    if boundary is None:
+    if content_type.startswith(_WINDOWS_TYPE) and content_type.endswith(_WINDOWS_TYPE_END):
+        boundary = content_type[len(_WINDOWS_TYPE) : -len(_WINDOWS_TYPE_END)]
+        digits = boundary[len(_WINDOWS_BOUNDARY) :]
+        if boundary.startswith(_WINDOWS_BOUNDARY) and digits.isdigit() and len(digits) <= _WINDOWS_DIGITS_MAX:
+            return _walk_windows(b"--" + boundary, content) or _walk(b"--" + boundary, content)
+    found = None if content_type == b"text/xml" else boundary_of(content_type)
+    if found is None:
         _check_envelope_length(len(content))
         return Parts((0, len(content)), None, None)
-    return _walk(b"--" + boundary, content)
+    return _walk(b"--" + found, content)
+
+
+def _walk_windows(delimiter: bytes, content: bytes) -> Parts | None:
+    """An envelope and a body with Windows' heads and nothing unusual; ``None`` means: :func:`_walk` decides."""
+    step = len(delimiter)
+    head = _WINDOWS_ENVELOPE_HEAD.match(content, step)
+    if head is None or not content.startswith(delimiter):
+        return None
+    start = head.end()
+    end = start + int(head[1])
+    head = _WINDOWS_ATTACHMENT_HEAD.match(content, end + step)
+    if head is None or not content.startswith(delimiter, end):
+        return None
+    length, content_id = head.groups()
+    body = head.end()
+    after = body + int(length)
+    if content[after:] != delimiter + b"--\r\n" or content_id[0] != _B or end - start > ENVELOPE_MAX or after - body > BODY_MAX:
+        return None
+    return Parts((start, end), (body, after), None, content_id)
 
 
 def boundary_of(content_type: bytes) -> bytes | None:
@@ -181,7 +210,7 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
             else:
                 start, length, content_id = _read_head(content, at, is_envelope=False)
             at = start + length
-            if content_id[0] == 98:  # "b" of body@, else "e" of extension@
+            if content_id[0] == _B:
                 if body is not None:
                     raise RemoteProtocolError("two parts are called body@", section=_SECTION)
                 body, body_id = (start, at), content_id

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
+from functools import lru_cache
 from typing import Literal, cast
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
 from srmp_spark.srmp import namespaces as ns
-from srmp_spark.srmp.limits import CLASS_MAX, SEQUENCE_NUMBER_MAX, UNSIGNED_LONG_MAX
+from srmp_spark.srmp.limits import CLASS_MAX, SEQUENCE_NUMBER_MAX, STREAM_ID_CACHE_MAX, UNSIGNED_LONG_MAX
 from srmp_spark.srmp.values import XML_SPACE, parse_date, parse_destination, parse_response_queue
 
 LAYOUT_HEAD = (
@@ -54,7 +55,7 @@ LAYOUT = (
 
 LAYOUT_TAIL = "</TTrq></Msmq></se:Header><se:Body></se:Body></se:Envelope>"
 
-_TEXT = r"[^<>&\x00-\x1f\ufffe\uffff]*"
+_TEXT = r"[^<>&\x00-\x1f]*"
 _GUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _DATE = r"[0-9]{8}T[0-9]{6}"
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
@@ -75,22 +76,31 @@ _TOKEN = re.compile(r"\{(\w+)\}|\[(\w+):([^\]]+)\]|([\[\]])|([^\[\]{}]+)")
 
 
 def _compile(layout: str) -> re.Pattern[str]:
-    """``layout`` as a regular expression; its groups are the holes and flags in their order."""
+    """``layout`` as a regular expression; its groups are the holes and flags in their order.
+
+    ``(?:x|)`` is ``(?:x)?`` in a fifth less time: a branch looks before it leaps, a repetition saves its state first.
+    """
     pattern = []
     for token in _TOKEN.finditer(layout):
         hole, flag, flagged, bracket, literal = token.groups()
         if hole:
             pattern.append(f"({HOLES[hole]})")
         elif flag:
-            pattern.append(f"({re.escape(flagged)})?")
+            pattern.append(f"({re.escape(flagged)}|)")
         elif bracket:
-            pattern.append("(?:" if bracket == "[" else ")?")
+            pattern.append("(?:" if bracket == "[" else "|)")
         else:
             pattern.append(re.escape(literal))
     return re.compile("".join(pattern))
 
 
 _PATTERN = _compile(LAYOUT)
+_ABSENT = ("", None)
+"""A flag that is not there, and one in an element that is not there."""
+_new = tuple.__new__
+assert len(Message._fields) == 40, "Message has changed: change _message() here, field by field"
+_UNUSUAL = "dD "
+"""How a ``<to>`` begins that needs more than to be taken: DIRECT=, a blank, nothing (``"" in _UNUSUAL``)."""
 _HEAD_LENGTH = len(LAYOUT_HEAD)
 _TAIL_LENGTH = len(LAYOUT_TAIL)
 
@@ -100,7 +110,7 @@ def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None 
     if not (text.startswith(LAYOUT_HEAD) and text.endswith(LAYOUT_TAIL)):
         return None
     match = _PATTERN.fullmatch(text, _HEAD_LENGTH, len(text) - _TAIL_LENGTH)
-    if match is None:
+    if match is None or not (text.isascii() or ("\ufffe" not in text and "\uffff" not in text)):  # no characters of XML
         return None
     try:
         return _message(match, body, extension)
@@ -147,16 +157,17 @@ def _message(match: re.Match[str], body: bytes, extension: bytes | None) -> Mess
         if not commitment_to:
             return None
     lineage = source_qm.lower()
-    return Message._make(  # in the order of its fields: naming forty of them costs as much as the expression
+    return _new(  # in the order of its fields: to name forty of them costs as much as the expression
+        Message,
         (
-            parse_destination(to.strip(XML_SPACE)),
+            to if to[:1] not in _UNUSUAL and to[-1:] != " " else parse_destination(to.strip(XML_SPACE)),
             action,
             lineage,
             uniquifier,
             True,
             class_number,
             int(priority),
-            durable is not None,
+            durable not in _ABSENT,
             stream,
             receipt,
             None if sent_at is None else parse_date(sent_at),
@@ -171,13 +182,13 @@ def _message(match: re.Match[str], body: bytes, extension: bytes | None) -> Mess
             None if via is None else parse_response_queue(via.strip(XML_SPACE)),
             delivery_to,
             commitment_to,
-            positive is not None,
-            negative is not None,
-            journal is not None,
-            dead_letter is not None,
-            trace is not None,
-            first is not None,
-            last is not None,
+            positive not in _ABSENT,
+            negative not in _ABSENT,
+            journal not in _ABSENT,
+            dead_letter not in _ABSENT,
+            trace not in _ABSENT,
+            first not in _ABSENT,
+            last not in _ABSENT,
             None,
             None,
             None,
@@ -189,12 +200,17 @@ def _message(match: re.Match[str], body: bytes, extension: bytes | None) -> Mess
             False,
             None,
             None,
-        )
+        ),
     )
 
 
+@lru_cache(maxsize=STREAM_ID_CACHE_MAX)
+def _stream_id(guid: str, ordinal: str) -> StreamId:
+    return StreamId(guid.lower(), int(ordinal))
+
+
 def _stream(guid: str, ordinal: str, current: str, previous: str | None, send_receipts_to: str | None) -> StreamPosition | None:
-    stream_id = StreamId(guid.lower(), int(ordinal))
+    stream_id = _stream_id(guid, ordinal)
     position = int(current)
     before = position - 1 if previous is None else int(previous)
     if not 1 <= position <= SEQUENCE_NUMBER_MAX or before > SEQUENCE_NUMBER_MAX or stream_id.ordinal > UNSIGNED_LONG_MAX:
@@ -219,7 +235,7 @@ def _receipt(
         decision = cast("Literal['positive', 'negative']", commitment[3])
         receipt = Receipt("commitment", commitment[2].lower(), int(commitment[1]), parse_date(commitment[0]), decision)
     if stream[0] is not None:
-        stream_id, last_ordinal = StreamId(stream[0].lower(), int(stream[1])), int(stream[2])
+        stream_id, last_ordinal = _stream_id(stream[0], stream[1]), int(stream[2])
         if receipt is None:
             receipt = Receipt("stream", stream_id=stream_id, last_ordinal=last_ordinal)
         else:
