@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,7 +32,9 @@ from srmp_spark.rows.group import Form, Record
 FORMAT = 1
 METADATA = b"srmp.segment"
 DICTIONARY_MAX = 256
-"""A text column with at most so many values is stored as a dictionary: peers, labels, destinations of a few senders."""
+"""A column of text or bytes with at most so many values is stored as a dictionary: peers, labels, heartbeats."""
+CONSTANT_BYTES_MAX = 1024
+"""A longer value that is the same in all rows is stored as a dictionary of one: the metadata stands in the file twice."""
 
 _schema = arrow_schema()
 _types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
@@ -79,12 +81,12 @@ def read_segment(
 
 def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Record]]:
     """The (sequence, record) pairs as they were accepted, byte for byte."""
-    columns, _ = _decode_columns(columns_file)
+    columns, rows = _decode_columns(columns_file)
     arrivals = zip(
         columns["arrived_at"].cast(pa.int64()).to_pylist(),
         columns["transport"].to_pylist(),
         columns["peer"].to_pylist(),
-        columns["sender_name"].to_pylist(),
+        columns["sender_name"].to_pylist() if "sender_name" in columns else [None] * rows,
         strict=True,
     )
     posts = _whole_posts(posts_file, columns["body"])
@@ -116,15 +118,13 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
         derived["body_text"] = "body"
     constants, stored = {}, {}
     for name, column in columns.items():
-        if name in derived:
-            continue
+        if name in derived or column.null_count == rows:
+            continue  # a column that is not stored is null
         if _is_constant(column):
-            constants[name] = column.slice(0, 1)
+            constants[name] = _to_json(column[0])
         else:
             stored[name] = _dictionary(column)
-    note = {
-        "format": FORMAT, "rows": rows, "derived": derived, "constants": base64.b64encode(_stream(constants)).decode(),
-    }  # fmt: skip
+    note = {"format": FORMAT, "rows": rows, "derived": derived, "constants": constants}
     return _file(stored, {METADATA: json.dumps(note).encode()}, None)
 
 
@@ -137,10 +137,9 @@ def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
             raise StoreDamagedError(message)
         rows, derived = note["rows"], note["derived"]
         batch = reader.get_batch(0) if reader.num_record_batches else None
-        constants = pa.ipc.open_stream(base64.b64decode(note["constants"])).read_next_batch()
+        columns = {name: _repeat(name, value, rows) for name, value in note["constants"].items()}
     except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
         raise StoreDamagedError(f"a segment file cannot be read: {error}") from error
-    columns = {name: _repeat(constants.column(name)[0], rows) for name in constants.schema.names if name != "_"}
     for name, column in zip(batch.schema.names, batch.columns, strict=True) if batch is not None else ():
         columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if "sequence" in derived:
@@ -156,14 +155,16 @@ def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
 
 def _is_constant(column: pa.Array) -> bool:
     if column.null_count:
-        return bool(column.null_count == len(column))
+        return False
     if pa.types.is_list(column.type):
-        return bool(column.value_lengths().to_pylist().count(0) == len(column))
+        return bool(len(column.values) == 0)
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return bool(pc.binary_length(column[0]).as_py() <= CONSTANT_BYTES_MAX and pc.all(pc.equal(column, column[0])).as_py())
     return bool(pc.all(pc.equal(column, column[0])).as_py())
 
 
 def _dictionary(column: pa.Array) -> pa.Array:
-    if not pa.types.is_string(column.type):
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     encoded = column.dictionary_encode()
     if len(encoded.dictionary) > min(DICTIONARY_MAX, len(column) // 4):
@@ -171,13 +172,18 @@ def _dictionary(column: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int16()), encoded.dictionary)
 
 
-def _repeat(value: pa.Scalar, rows: int) -> pa.Array:
-    if not value.is_valid:
-        return pa.nulls(rows, value.type)
-    if pa.types.is_list(value.type):  # an empty list: the general way builds each
-        empty = pa.array([], value.type.value_type)
-        return pa.ListArray.from_buffers(value.type, rows, [None, pa.py_buffer(bytes(4 * (rows + 1)))], children=[empty])
-    return pa.repeat(value, rows)
+def _to_json(value: pa.Scalar) -> object:
+    if pa.types.is_binary(value.type):
+        return base64.b64encode(value.as_py()).decode()
+    return value.value if pa.types.is_timestamp(value.type) else value.as_py()
+
+
+def _repeat(name: str, value: Any, rows: int) -> pa.Array:  # noqa: ANN401  # a JSON value
+    type_ = _types[name]
+    if pa.types.is_list(type_):  # an empty list: the general way builds each
+        empty = pa.array([], type_.value_type)
+        return pa.ListArray.from_buffers(type_, rows, [None, pa.py_buffer(bytes(4 * (rows + 1)))], children=[empty])
+    return pa.repeat(pa.scalar(base64.b64decode(value) if pa.types.is_binary(type_) else value, type_), rows)
 
 
 def _encode_posts(decoded: Decoded) -> bytes:
@@ -220,20 +226,10 @@ def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
 
 
 def _file(columns: dict[str, pa.Array], metadata: dict[bytes, bytes], compression: str | None) -> bytes:
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    return _write(columns, metadata, lambda sink, schema: pa.ipc.new_file(sink, schema, options=options))
-
-
-def _stream(columns: dict[str, pa.Array]) -> bytes:
-    columns = columns or {"_": pa.nulls(1)}  # a batch without columns has no rows
-    return _write(columns, {}, pa.ipc.new_stream)
-
-
-def _write(columns: dict[str, pa.Array], metadata: dict[bytes, bytes], open_writer: Callable[[Any, pa.Schema], Any]) -> bytes:
     schema = pa.schema([(name, column.type) for name, column in columns.items()], metadata)
     sink = pa.BufferOutputStream()
-    with open_writer(sink, schema) as writer:
-        if columns:
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        if columns:  # a batch without columns would have no rows
             writer.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=schema))
     data: bytes = sink.getvalue().to_pybytes()
     return data

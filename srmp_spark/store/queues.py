@@ -77,19 +77,27 @@ def purge(transaction: Transaction, name: str, segments: Path) -> int:
     found = db.execute("SELECT received, ahead FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
     received, ahead = (found[0], json.loads(found[1])) if found else (0, [])
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
-    kept = [tuple(r) for r in ahead]  # rows that were received out of turn are no waiting rows
-    kept += db.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, received)).fetchall()
-    purged = 0
-    for first, last in gaps(max(received, trimmed_to) + 1, end, kept):
-        db.execute("INSERT INTO holes VALUES (?, ?, ?, 'purged')", (queue_id, first, last))
-        purged += last - first + 1
-        sweeper.drop(transaction, queue_id, first, last, segments)
+    kept = [(low, high) for low, high in ahead]  # rows that were received out of turn are no waiting rows
+    purged = _make_holes(transaction, queue_id, max(received, trimmed_to) + 1, end, kept, "purged", segments)
     db.execute(
         "INSERT INTO consumers(queue_id, name, received) VALUES (?, 'default', ?) "
         "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = '[]'",
         (queue_id, max(end, received)),
     )
     return purged
+
+
+def give_up(transaction: Transaction, name: str, first: int, last: int, segments: Path) -> int:
+    """Make a counted hole of rows that are damaged; returns how many. What else their group or segment holds stays.
+
+    Raises :class:`StoreError` if the queue does not hold these sequences.
+    """
+    db, queue_id = transaction.connection, queue_id_of(transaction, name)
+    (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
+    end = end_of(db, queue_id)
+    if not trimmed_to < first <= last <= end:
+        raise StoreError(f"{name} holds {trimmed_to + 1} to {end}, not {first} to {last}")
+    return _make_holes(transaction, queue_id, first, last, [], "damaged", segments)
 
 
 def queue_id_of(transaction: Transaction, name: str) -> int:
@@ -112,3 +120,17 @@ def gaps(first: int, last: int, taken: list[tuple[int, int]]) -> list[tuple[int,
     if first <= last:
         left.append((first, last))
     return left
+
+
+def _make_holes(
+    transaction: Transaction, queue_id: int, first: int, last: int, kept: list[tuple[int, int]], reason: str, segments: Path
+) -> int:
+    """Holes for the closed range, without ``kept`` and the holes that are there; returns the number of rows."""
+    db = transaction.connection
+    there = db.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last >= ?", (queue_id, first)).fetchall()
+    rows = 0
+    for low, high in gaps(first, last, kept + there):
+        db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", (queue_id, low, high, reason))
+        sweeper.drop(transaction, queue_id, low, high, segments)
+        rows += high - low + 1
+    return rows

@@ -1,0 +1,75 @@
+"""Headers that .NET frameworks keep in a message's ``extension``: NServiceBus (XML) and Rebus (JSON).
+
+Both put name-value pairs there that the body cannot be understood without (message type, correlation, reply address).
+
+* NServiceBus writes ``<ArrayOfHeaderInfo><HeaderInfo><Key>…</Key><Value>…</Value></HeaderInfo>…`` in UTF-8. Version 3 left
+  NULs behind it, which later versions cut off, and so do we.
+* Rebus writes a JSON object, in .NET's UTF-7 (every ``{``, ``"`` and non-ASCII letter as ``+…-``) or, in its newer
+  releases, UTF-8. JSON begins with ``{``, which UTF-7 as .NET writes it never does, so nothing has to be guessed.
+
+A broken extension raises: whoever reads many rows decides what becomes of the bad ones, whose bytes stay in the column.
+"""
+
+from __future__ import annotations
+
+import json
+
+from lxml import etree
+
+HEADERS_BYTES_MAX = 1024 * 1024
+"""Far above any real set of headers (a stack trace in an error header has some KB)."""
+HEADERS_MAX = 10_000
+"""Names in one message."""
+
+
+def nservicebus_headers(extension: bytes) -> dict[str, str]:
+    """The headers of an NServiceBus message; an empty extension has none. Raises :class:`ValueError` if it is no such."""
+    data = _limited(extension).rstrip(b"\0")
+    if not data:
+        return {}
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True)
+    try:
+        root = etree.fromstring(data, parser)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"the extension is no XML: {error}") from None
+    if root.getroottree().docinfo.internalDTD is not None:
+        raise ValueError("the extension has a DOCTYPE: nobody writes one there")
+    if etree.QName(root).localname != "ArrayOfHeaderInfo":
+        raise ValueError(f"the extension holds <{etree.QName(root).localname[:50]}>, not NServiceBus' <ArrayOfHeaderInfo>")
+    headers: dict[str, str] = {}
+    for info in root:
+        key, value = (next((child.text or "" for child in info if etree.QName(child).localname == name), "") for name in _NAMES)
+        if key:
+            headers[key] = value
+    return _counted(headers)
+
+
+def rebus_headers(extension: bytes) -> dict[str, str]:
+    """The headers of a Rebus message; an empty extension has none. Raises :class:`ValueError` if it is no such."""
+    data = _limited(extension).strip(b"\0 \t\r\n").removeprefix(b"\xef\xbb\xbf")
+    if not data:
+        return {}
+    try:
+        found = json.loads(data.decode("utf-8" if data.startswith(b"{") else "utf-7"))
+    except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        raise ValueError(f"the extension is no JSON, neither in UTF-8 nor in UTF-7: {error}") from None
+    if not isinstance(found, dict):
+        message = f"the extension holds a JSON {type(found).__name__}, not Rebus' object of headers"
+        raise ValueError(message)  # noqa: TRY004  # the sender's data is wrong, not our caller's type
+    present = ((name, value) for name, value in found.items() if value is not None)
+    return _counted({name: value if isinstance(value, str) else json.dumps(value) for name, value in present})
+
+
+_NAMES = ("Key", "Value")
+
+
+def _limited(extension: bytes) -> bytes:
+    if len(extension) > HEADERS_BYTES_MAX:
+        raise ValueError(f"HEADERS_BYTES_MAX is {HEADERS_BYTES_MAX}, the extension has {len(extension)} bytes")
+    return extension
+
+
+def _counted(headers: dict[str, str]) -> dict[str, str]:
+    if len(headers) > HEADERS_MAX:
+        raise ValueError(f"HEADERS_MAX is {HEADERS_MAX}, the extension has {len(headers)}")
+    return headers
