@@ -35,8 +35,8 @@ STATE_INTERVAL_SECONDS = 5.0
 """How far the Delta state may lag behind by default (DESIGN.md section 1)."""
 RETENTION_HOURS = 168.0
 """A week: longer than the long week-end in which nobody reads."""
-RETRANSMISSION_TIMEOUT_SECONDS = 60.0
-"""A receipt that could not be delivered is owed again after this long ([MC-MQSRM] 3.1.2.4)."""
+RETRANSMISSION_TIMEOUT_SECONDS = 20.0
+"""A receipt that could not be delivered is owed again after this long ([MC-MQSRM] 3.1.3.1, appendix A <25>)."""
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
 """Waits between attempts, as Windows has them ([MC-MQSRM] appendix A <16>)."""
 QUEUES_MAX = 10_000
