@@ -31,18 +31,17 @@ class Answer:
         """Data; collected into full packets."""
         view = memoryview(data).cast("B")
         size = len(view)
-        pending = self._pending
         at = 0
-        if pending:
-            at = min(DATA_MAX - len(pending), size)
-            pending += view[:at]
-            if len(pending) < DATA_MAX:
+        if self._pending:
+            at = min(DATA_MAX - len(self._pending), size)
+            self._pending += view[:at]
+            if len(self._pending) < DATA_MAX:
                 return size
             self.flush()
         while size - at >= DATA_MAX:
             self._connection.sendmsg((b"D", view[at : at + DATA_MAX]))
             at += DATA_MAX
-        pending += view[at:]
+        self._pending += view[at:]
         return size
 
     def flush(self) -> None:
