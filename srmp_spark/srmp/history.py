@@ -7,8 +7,8 @@ queue manager (its *lineage*) rise by one per message, so they are kept as runs 
 Nothing is saved here. :meth:`MessageIdHistory.take_changes` says what changed since it was last asked, for the transaction
 that holds the rows: an identifier that is durable before its message turns the sender's retry into a loss.
 
-Expiry never asks the wall clock, which an operator may set years ahead: it would forget everything at once. The caller
-passes a time that started at the newest entry and has since advanced with the monotonic clock.
+Times come from :class:`~srmp_spark.srmp.history_clock.HistoryClock` and not from the wall clock, which an operator may set
+years ahead: everything would be forgotten at once.
 """
 
 from __future__ import annotations

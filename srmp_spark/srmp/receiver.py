@@ -37,6 +37,7 @@ from srmp_spark.srmp.effects import (
     StreamReceiptGivenUp,
 )
 from srmp_spark.srmp.history import MessageIdHistory
+from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
 
 RETRANSMISSION_TIMEOUT_S = 20.0
@@ -74,8 +75,7 @@ class Receiver:
         self._generation = 0
         self._open = False
         self._position = -1
-        self._epoch: float | None = None
-        self._epoch_at = 0
+        self._history_clock = HistoryClock(history.newest)
         self._expiry_due = 0.0
 
     # --- queues -------------------------------------------------------------------------------------------------------
@@ -221,21 +221,12 @@ class Receiver:
         return None
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
-        """The arrival time, or more if the wall clock was set back: a new identifier must not look old."""
-        return max(arrival.at, self._history_now(arrival.at, now))
-
-    def _history_now(self, at: int, now: float) -> int:
-        """The time by which identifiers expire: begins at the newest known one, then goes on with the monotonic clock."""
-        if self._epoch is None:
-            newest = self.history.newest
-            self._epoch = now
-            self._epoch_at = at if newest is None else min(at, newest)
-            self._expiry_due = now + HISTORY_EXPIRY_INTERVAL_S
-        elapsed = now - self._epoch
+        """When an identifier counts as received; once an hour the old ones are forgotten."""
+        at = self._history_clock.read(arrival.at, now)
         if now >= self._expiry_due:
             self._expiry_due = now + HISTORY_EXPIRY_INTERVAL_S
-            self.history.expire(self._epoch_at + int(elapsed * 1_000_000))
-        return self._epoch_at + int(elapsed * 1_000_000)
+            self.history.expire(at)
+        return at
 
     # --- commit -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
    takes, when an operator sets the clock) is drawn from ``Random(seed)``. Nothing else is random, and no time passes.
 2. *Safety*: with all faults on, nothing acknowledged may be lost, nothing may be doubled, the order of each stream is kept.
 3. *Liveness*: the faults end. Within three of the longest resend intervals every sender must have an empty queue.
-4. Then late copies of requests, up to 29 days old, still arrive. Only after that the oracle speaks.
+4. Then late copies of requests, up to 27 days old, still arrive. Only after that the oracle speaks.
 
     python -m srmp_spark.testing.simulation --seeds 10000
     python -m srmp_spark.testing.simulation --seed 4711 --trace
