@@ -29,6 +29,8 @@ ANSWER_TIMEOUT = 10.0
 """Seconds until an answer to a whole hostile request must be there; more is a hang."""
 IDLE_CONNECTIONS = 500
 SLOW_CONNECTIONS = 20
+QUIET = 0.2
+"""Seconds without another byte after which an answer counts as complete."""
 
 ACCEPTED: list[int] = []
 """The uniquifier of every message of this file that was answered 200: these must be the rows, no more and no fewer."""
@@ -53,7 +55,7 @@ def first_answer(endpoint: tuple[str, int], raw: bytes) -> tuple[int, bytes, boo
     with socket.create_connection(endpoint, timeout=ANSWER_TIMEOUT) as connection:
         with contextlib.suppress(OSError):  # the peer may answer and close while we still write
             connection.sendall(raw)
-        connection.settimeout(0.5)
+        connection.settimeout(QUIET)
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while time.monotonic() < deadline:
             try:

@@ -45,13 +45,12 @@ class Snapshots:
         self.last = dict.fromkeys(QUEUES, 0)
         self.changed: list[str] = []
 
-    def take(self) -> None:
-        for queue in QUEUES:
-            for row in peek(queue, api=self.queue_manager.api, after=max(0, self.last[queue] - 50), body="none"):
-                place, message = (row["epoch"], queue, row["sequence"]), (row["lineage"], row["uniquifier"])
-                if self.seen.setdefault(place, message) != message:
-                    self.changed.append(f"{place}: {self.seen[place]} became {message}")
-                self.last[queue] = max(self.last[queue], row["sequence"])
+    def take(self, queue: str) -> None:
+        for row in peek(queue, api=self.queue_manager.api, after=max(0, self.last[queue] - 50), body="none"):
+            place, message = (row["epoch"], queue, row["sequence"]), (row["lineage"], row["uniquifier"])
+            if self.seen.setdefault(place, message) != message:
+                self.changed.append(f"{place}: {self.seen[place]} became {message}")
+            self.last[queue] = max(self.last[queue], row["sequence"])
 
 
 async def killer(queue_manager: RunningQueueManager, snapshots: Snapshots, dice: random.Random, until: float) -> int:
@@ -63,7 +62,7 @@ async def killer(queue_manager: RunningQueueManager, snapshots: Snapshots, dice:
         kills += 1
         await asyncio.sleep(dice.choice((0.0, 0.0, 0.5)))
         await asyncio.to_thread(queue_manager.restart)
-        await asyncio.to_thread(snapshots.take)
+        await asyncio.to_thread(snapshots.take, QUEUES[kills % len(QUEUES)])
     return kills
 
 
@@ -129,6 +128,8 @@ def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9
     with RunningQueueManager(tmp_path / "data", queues=queues, allow_url=["http://127.0.0.1:*"]) as queue_manager:
         snapshots = Snapshots(queue_manager)
         kills, streams = asyncio.run(storm(queue_manager, ledger, snapshots))
+        for queue in QUEUES:
+            snapshots.take(queue)
         rows = [row for queue in QUEUES for row in landed(peek(queue, api=queue_manager.api))]
         log = stderr_of(Path(queue_manager.log))
     ledger.close()
