@@ -19,22 +19,29 @@ SLEW = 0.1
 class HistoryClock:
     """Microseconds since 1970, never backwards."""
 
-    __slots__ = ("_last", "_value")
+    __slots__ = ("_is_new", "_last", "_value")
 
     def __init__(self, newest: int | None) -> None:
         """``newest``: when the newest known identifier arrived, by this clock in an earlier life."""
-        self._value = newest
+        self._value = 0 if newest is None else newest
+        self._is_new = newest is None
         self._last: float | None = None
 
     def read(self, wall: int, now: float) -> int:
         """The time now: ``wall`` is the wall clock in microseconds, ``now`` the monotonic clock in seconds."""
-        value = wall if self._value is None else self._value
-        if self._last is not None and now > self._last:
-            elapsed = (now - self._last) * 1_000_000
-            pull = wall - (value + elapsed)
-            limit = elapsed * SLEW
-            value += int(elapsed + max(-limit, min(limit, pull)))
-        if self._last is None or now > self._last:
+        last, value = self._last, self._value
+        if last is None:
             self._last = now
-        self._value = value
+            if self._is_new:
+                self._value = value = wall
+        elif now > last:
+            elapsed = (now - last) * 1_000_000
+            limit = elapsed * SLEW
+            pull = wall - value - elapsed
+            if pull > limit:
+                pull = limit
+            elif pull < -limit:
+                pull = -limit
+            self._last = now
+            self._value = value = value + int(elapsed + pull)
         return value

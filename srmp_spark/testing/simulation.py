@@ -267,7 +267,8 @@ def simulate(first: int, count: int, jobs: int) -> int:
         steps += chunk_steps
         marks.update(chunk_marks)
         rate = runs / (time.perf_counter() - begin)
-        _say(f"\r{runs}/{count} seeds, {rate:.0f} schedules/s", end="")
+        progress = f"{runs}/{count} seeds, {rate:.0f} schedules/s"
+        _say(f"\r{progress}" if sys.stdout.isatty() else progress, end="" if sys.stdout.isatty() else "\n")
         if failed:
             _say(f"\n{failed[0]}")
             _say(f"repeat it: python -m srmp_spark.testing.simulation --seed {failed[0].seed} --trace")
