@@ -55,6 +55,8 @@ class Queue:
     end: int
     """The last committed sequence."""
     waiting: Waiting
+    unsealed_bytes: int = 0
+    """Bytes that came since there was nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
 
@@ -101,12 +103,18 @@ class Queue:
     def stored(self, sequence: int, size: int, arrived_at: int) -> None:
         """A row was committed."""
         self.end = sequence
+        self.unsealed_bytes += size
         self.waiting.add(sequence, size, arrived_at)
         state = self.state
         state.count += 1
         state.bytes_waiting = self.waiting.bytes
         if self.waiters:
             self.wake()
+
+    def trimmed(self, to: int) -> None:
+        """Retention has deleted the rows up to ``to``."""
+        self.trimmed_to = max(self.trimmed_to, to)
+        self.marks_moved()
 
     def marks_moved(self) -> None:
         """The default consumer's marks, or the retained range, changed."""

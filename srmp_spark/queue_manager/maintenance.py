@@ -1,22 +1,26 @@
-"""What goes on beside the messages: the disk gate, sealing, retention, sweeping, and the end of an unused queue manager.
+"""What goes on beside the messages: sealing, retention, sweeping, the disk gate, and the end of an unused queue manager.
 
-Each job is one bounded step at a time, in its own task, and gives way to messages: the steps that need the journal are small
-transactions in its pipeline, the heavy work (decoding and writing segments) is done by the reader process at low priority.
+Each job is one bounded step at a time and gives way to messages: what needs the journal is a small transaction in its
+pipeline, the heavy work (decoding and writing segments) is done by the reader process at low priority, and sealing stops
+while messages come in at full speed, because then both would fight for the same disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.reader_link import Event, ReaderLink
+from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:
+    from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 DISK_FREE_MIN = 256 * 1_048_576
@@ -25,7 +29,24 @@ DISK_FREE_SHARE = 0.05
 """On a small volume this share of it is enough."""
 DISK_LOOK_SECONDS = 0.5
 """At 100 MB a second this is 50 MB between two looks, a fifth of what stays free."""
-UNUSED_LOOK_SECONDS = 1.0
+DISK_TIGHT_FACTOR = 2
+"""Below so many times that, rows that are received and durable elsewhere are deleted before their time."""
+SEAL_LOOK_SECONDS = 1.0
+SEAL_BUSY_ROWS_PER_SECOND = 1_000
+"""Sealing waits while more than this comes in …"""
+SEAL_BACKLOG_ROWS_MAX = 500_000
+"""… unless a queue has so many unsealed rows: a second of catching up is better than a database that grows for hours."""
+SEAL_IDLE_SECONDS = 600.0
+"""A queue with a little traffic is looked at this often for rows that have become old."""
+RETENTION_LOOK_SECONDS = 30.0
+SWEEP_PAUSE_SECONDS = 0.005
+"""Between two slices of deleting, so that messages come first."""
+NOTE_SECONDS = 60.0
+"""How often the commit number is put on record beside the database (store/directory.py)."""
+CLOCK_LOOK_SECONDS = 5.0
+CLOCK_JUMP_SECONDS = 300.0
+"""A wall clock that moves this far against the monotonic one was set: worth an alarm, and nothing expires early by it."""
+UNUSED_LOOK_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +58,31 @@ class Maintenance:
         self._manager = manager
         self._on_unused = on_unused
         self._tasks: list[asyncio.Task[None]] = []
-        self._used_at = manager.clock.monotonic()
+        clock = manager.clock
+        self._used_at = clock.monotonic()
+        self._begin = clock.monotonic()
+        self._begin_utc = clock.utc()
+        self._jump = 0
+        self._rows_seen = 0
+        self._sealed: dict[str, tuple[int, float]] = {}
+        """Queue → its end and the time when there was nothing more to seal."""
+        self._tight = False
+        self._synced: dict[str, int] = {}
+        """Queue → last row that the Delta state holds durably."""
 
     def start_reader(self) -> None:
-        """Start the reader process, so that it loads while we go on."""
+        """Clean up what a crash left, then start the reader process, so that it loads while we go on."""
         manager = self._manager
+        directory = manager.directory
+        orphans, missing = sealing.remove_orphans(directory.writer, directory.segments)
+        if orphans:
+            log.info("segment.orphans_removed files=%d", len(orphans))
+        for path in missing:
+            log.error("segment.missing file=%s: its rows cannot be read; put it back from a backup", path)
         settings: dict[str, Any] = {
             "parent": os.getpid(),
-            "data_dir": str(manager.directory.path),
-            "queue_manager": manager.directory.queue_manager,
+            "data_dir": str(directory.path),
+            "queue_manager": directory.queue_manager,
             "state": manager.config.state,
             "state_interval": manager.config.state_interval,
         }
@@ -56,6 +93,12 @@ class Maintenance:
         """Begin."""
         self.look_at_disk()
         self._every(DISK_LOOK_SECONDS, self._disk)
+        self._every(SEAL_LOOK_SECONDS, self._seal)
+        self._every(RETENTION_LOOK_SECONDS, self._retain)
+        self._every(CLOCK_LOOK_SECONDS, self._clock)
+        self._every(NOTE_SECONDS, self._note)
+        self._every(SWEEP_PAUSE_SECONDS, self._sweep)
+        self._manager.garbage.set()  # a crash may have left some
         if self._manager.config.exit_when_unused is not None:
             self._every(UNUSED_LOOK_SECONDS, self._unused)
 
@@ -71,8 +114,10 @@ class Maintenance:
                 await asyncio.sleep(seconds)
                 try:
                     await step()
-                except Exception:  # the next turn may go better; the service itself must go on
-                    log.exception("maintenance.failed step=%s", getattr(step, "__name__", step))
+                except ApiError as error:  # the reader is being restarted, or refuses: the next turn may go better
+                    log.warning('maintenance.postponed step=%s reason="%s"', step.__name__, error)
+                except Exception:  # the service itself must go on
+                    log.exception("maintenance.failed step=%s", step.__name__)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
@@ -86,6 +131,7 @@ class Maintenance:
         found = os.statvfs(self._manager.directory.path)
         free = found.f_bavail * found.f_frsize
         least = min(DISK_FREE_MIN, int(found.f_blocks * found.f_frsize * DISK_FREE_SHARE))
+        self._tight = free < DISK_TIGHT_FACTOR * least
         acceptor = self._manager.acceptor
         if free < least and acceptor.gate is None:
             acceptor.gate = Gate("disk-full", f"only {free} bytes are free below the data directory; {least} must stay free")
@@ -93,6 +139,82 @@ class Maintenance:
         elif free >= least and acceptor.gate is not None:
             acceptor.gate = None
             log.info("disk.freed free_bytes=%d", free)
+
+    # --- sealing and deleting -------------------------------------------------------------------------------------------------
+
+    async def _seal(self) -> None:
+        manager = self._manager
+        came = manager.rows_committed - self._rows_seen
+        self._rows_seen = manager.rows_committed
+        busy = came > SEAL_BUSY_ROWS_PER_SECOND * SEAL_LOOK_SECONDS
+        for queue in tuple(manager.catalogue):
+            looked_at, when = self._sealed.get(queue.name, (0, 0.0))
+            backlog = queue.end - looked_at
+            rested = manager.clock.monotonic() - when > SEAL_IDLE_SECONDS
+            if (backlog < sealing.SEAL_ROWS_MIN and not rested and not self._is_heavy(queue)) or queue.end == 0:
+                continue
+            if busy and backlog < SEAL_BACKLOG_ROWS_MAX:
+                continue
+            await self._seal_queue(queue, once=busy)
+
+    @staticmethod
+    def _is_heavy(queue: Queue) -> bool:
+        return queue.unsealed_bytes >= sealing.SEAL_BYTES_MIN
+
+    async def _seal_queue(self, queue: Queue, *, once: bool) -> None:
+        """Seal segment after segment until there is nothing more to seal."""
+        manager = self._manager
+        while manager.catalogue.get(queue.name) is queue:
+            end, held = queue.end, queue.unsealed_bytes
+            answer = await manager.reader.ask({"op": "seal", "queue": queue.name, "now": manager.clock.utc()})
+            if answer["sealed"] is None:
+                self._sealed[queue.name] = (end, manager.clock.monotonic())
+                queue.unsealed_bytes -= held
+                return
+            sealed = sealing.Sealed.from_json(answer["sealed"])
+            await manager.journal.transact(partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments))
+            manager.garbage.set()
+            if once:
+                return
+
+    async def _sweep(self) -> None:
+        manager = self._manager
+        await manager.garbage.wait()
+        if not await manager.journal.transact(sweeper.sweep):
+            manager.garbage.clear()
+
+    async def _retain(self) -> None:
+        manager = self._manager
+        before = self._trusted_utc() - int(manager.config.retention_hours * 3_600_000_000)
+        for queue in tuple(manager.catalogue):
+            if queue.trimmed_to >= queue.end:
+                continue
+            synced = self._synced.get(queue.name, 0)
+            command = {"op": "trim", "queue": queue.name, "before": before, "synced_to": synced, "bytes_max": 0 if self._tight else None}
+            to = (await manager.reader.ask(command))["to"]
+            if to is None or manager.catalogue.get(queue.name) is not queue:
+                continue
+            trim = partial(retention.trim, queue=queue.name, to=to, segments=manager.directory.segments)
+            first = await manager.journal.transact(trim)
+            log.info("queue.trimmed name=%s first=%d", queue.name, first)
+            queue.trimmed(first - 1)
+            manager.garbage.set()
+
+    def _trusted_utc(self) -> int:
+        """A time that no operator's ``date`` can push forward: the start's, moved on by the monotonic clock, or earlier."""
+        clock = self._manager.clock
+        return min(clock.utc(), self._begin_utc + int((clock.monotonic() - self._begin) * 1_000_000))
+
+    async def _clock(self) -> None:
+        clock = self._manager.clock
+        off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
+        if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
+            log.warning("clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not", (off - self._jump) / 1e6)
+            self._jump = off
+
+    async def _note(self) -> None:
+        manager = self._manager
+        await asyncio.get_running_loop().run_in_executor(None, manager.directory.note_position, manager.journal.position)
 
     # --- an embedded queue manager that nobody uses -------------------------------------------------------------------------
 
@@ -102,7 +224,7 @@ class Maintenance:
         if next(manager.held_leases(), None) is not None:
             self._used_at = now
         elif manager.config.exit_when_unused is not None and now - self._used_at > manager.config.exit_when_unused:
-            log.info("process.unused seconds=%g", now - self._used_at)
+            log.info("process.unused seconds=%.0f", now - self._used_at)
             self._on_unused()
 
     # --- the reader ---------------------------------------------------------------------------------------------------------
@@ -110,9 +232,11 @@ class Maintenance:
     def _on_event(self, event: Event) -> None:
         """What the reader tells unasked: how far the Delta state is."""
         lag = self._manager.state_lag
-        if event.get("event") == "published":
+        if event["event"] == "published":
             lag.position = event["position"]
             lag.as_of = event["as_of"]
-        elif event.get("event") == "failed":
-            with contextlib.suppress(KeyError):
-                log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])
+            for queues in event["sequences"].values():
+                for name, last in queues.items():
+                    self._synced[name] = max(last, self._synced.get(name, 0))
+        elif event["event"] == "failed":
+            log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])

@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from srmp_spark.queue_manager.reader_answer import Answer, AnswerFile
 from srmp_spark.queue_manager.reader_link import COMMAND_MAX
-from srmp_spark.queue_manager.reader_rows import arrow_batches, dense_pieces
+from srmp_spark.queue_manager.reader_rows import dense_pieces
 from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log
 
@@ -64,7 +65,13 @@ class Reader:
         self._state_interval: float = settings["state_interval"]
         self._reads = ThreadPoolExecutor(READS_MAX, "read")
         self._seals = ThreadPoolExecutor(1, "seal", initializer=_be_nice)
-        self._commands: dict[str, Callable[[dict[str, Any], Answer], None]] = {"rows": self._rows, "end": self._end, "holes": self._holes}
+        self._commands: dict[str, Callable[[dict[str, Any], Answer], None]] = {
+            "rows": self._rows,
+            "end": self._end,
+            "holes": self._holes,
+            "seal": self._seal,
+            "trim": self._trim,
+        }
         self._stop = threading.Event()
         self._publisher: threading.Thread | None = None
 
@@ -82,7 +89,7 @@ class Reader:
                 break
             command = json.loads(packet)
             answer = Answer(socket.socket(fileno=descriptors[0]))
-            pool = self._seals if command["op"] == "seal" else self._reads
+            pool = self._seals if command["op"] in ("seal", "trim") else self._reads
             pool.submit(self._answer, command, answer)
         self._stop.set()
         if self._publisher is not None:
@@ -127,19 +134,32 @@ class Reader:
             holes = stored.holes(command["queue"], command["after"], command["to"])
         answer.head({"count": sum(last - first + 1 for first, last in holes)})
 
+    def _seal(self, command: dict[str, Any], answer: Answer) -> None:
+        """Write the next segment of a queue, if there is enough for one."""
+        with self._log() as stored:
+            plan = sealing.plan(stored, command["queue"], command["now"])
+            sealed = None if plan is None else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
+        answer.head({"sealed": None if sealed is None else sealed.to_json()})
+
+    def _trim(self, command: dict[str, Any], answer: Answer) -> None:
+        """Up to where retention may delete."""
+        limits = retention.Limits(command["before"], command["bytes_max"], command["synced_to"])
+        with self._log() as stored:
+            answer.head({"to": retention.plan(stored, command["queue"], limits)})
+
     def _rows(self, command: dict[str, Any], answer: Answer) -> None:
         """Rows as an Arrow stream, or the stored pieces as they are."""
         with self._log() as stored:
-            chunks = stored.chunks(command["queue"], command["epoch"], command["after"], command["to"])
+            queue, epoch, after, to = (command[key] for key in ("queue", "epoch", "after", "to"))
             if command["dense"]:
-                pieces = dense_pieces(chunks, envelope=command["envelope"])
+                pieces = dense_pieces(stored.chunks(queue, epoch, after, to), envelope=command["envelope"])
                 first = next(pieces)  # a refusal must come before the head
                 answer.head({})
                 answer.write(first)
                 for piece in pieces:
                     answer.write(piece)
             else:
-                batches = arrow_batches(chunks, self._queue_manager, command["queue"], envelope=command["envelope"])
+                batches = reading.batches(stored, self._queue_manager, queue, epoch, after, to, command["envelope"])
                 batch = next(batches, None)
                 answer.head({})
                 with pa.PythonFile(AnswerFile(answer), mode="w") as sink, pa.ipc.new_stream(sink, arrow_schema()) as writer:

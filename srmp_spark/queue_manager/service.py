@@ -69,6 +69,8 @@ class QueueManager:
         self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)  # nothing waits longer than since the start
         self.rows_committed = 0
         """Since the start; sealing looks whether we are busy."""
+        self.garbage = asyncio.Event()
+        """Set when there are rows to sweep away (store/sweeper.py)."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
         self.receiver = Receiver(
@@ -162,6 +164,7 @@ class QueueManager:
                 raise ApiError(400, "usage", str(error)) from None
             await self.journal.transact(lambda t: queues.delete(t, name, self.directory.segments, self.clock.utc()))
             self.catalogue.remove(name)
+            self.garbage.set()
             log.info("queue.deleted name=%s", name)
 
     async def purge_queue(self, name: str) -> int:
@@ -176,6 +179,7 @@ class QueueManager:
             purged, end = await self.journal.transact(purge)
             queue.default.skip_to(end)
             queue.marks_moved()
+            self.garbage.set()
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
 
