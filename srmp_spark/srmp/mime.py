@@ -49,14 +49,15 @@ _SECTION = "[MC-MQSRM] 2.2.2"
 BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,%d}[0-9A-Za-z'()+_,\-./:=?]" % (BOUNDARY_MAX - 1))
 _TOKEN_BOUNDARY = re.compile(rb"[0-9A-Za-z'+_.\-]{1,%d}" % BOUNDARY_MAX)
 # `; name=value`, the value a quoted string or, looser than RFC 2045, anything up to `;`: Windows writes `type=text/xml`.
+# [MC-MQSRM] chapter 4 prints this field folded over two lines; RFC 9112 5.2 lets a reader take a fold for a blank, but not
+# one inside of quotes: a boundary has no line end in it.
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_BLANK = rb"(?:(?:\r\n)?[ \t])*"
 _PARAMETER = re.compile(
-    rb'[ \t]*;[ \t]*(?:(%b)=("(?:[^"\\\x00-\x1f\x7f]|\\[ -~])*"|[^";\x00-\x1f\x7f]*))?' % _TOKEN
+    _BLANK + rb";" + _BLANK + rb'(?:(%b)=("(?:[^"\\\x00-\x1f\x7f]|\\[ -~])*"|[^";\x00-\x1f\x7f]*))?' % _TOKEN
 )
 _MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")")
-# [MC-MQSRM] chapter 4 prints this field folded over two lines; RFC 9112 5.2 lets a reader take a fold for a blank.
 _FOLD = re.compile(rb"\r\n[ \t]+")
-
 # Exactly what Windows writes, number for number: chapter 4.
 _WINDOWS_TYPE = b'multipart/related; boundary="'
 _WINDOWS_TYPE_END = b'"; type=text/xml'
@@ -144,7 +145,7 @@ def _parse_type(field: bytes, *, status: int) -> tuple[bytes, dict[bytes, bytes]
     """Media type in lower case, and the parameters with their quotes; ``status`` answers what is no media type at all."""
     if len(field) > CONTENT_TYPE_MAX:
         raise LimitExceededError("CONTENT_TYPE_MAX", CONTENT_TYPE_MAX, len(field), section=_SECTION)
-    line = _FOLD.sub(b" ", field).rstrip(b" \t")
+    line = field.rstrip(b" \t")
     match = _MEDIA_TYPE.match(line)
     if match is None:
         raise RemoteProtocolError("Content-Type is missing or no media type", status_hint=status, section=_SECTION)
@@ -200,8 +201,9 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
                 start, length = head.end(), int(head[1])
             else:
                 start, length, content_id = _read_head(content, at, is_envelope=True)
-            _check_envelope_length(length)
             at = start + length
+            _check_rest(at, content)
+            _check_envelope_length(length)
             envelope = (start, at)
         else:
             head = _WINDOWS_ATTACHMENT_HEAD.match(content, at)
@@ -210,6 +212,7 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
             else:
                 start, length, content_id = _read_head(content, at, is_envelope=False)
             at = start + length
+            _check_rest(at, content)
             if content_id[0] == _B:
                 if body is not None:
                     raise RemoteProtocolError("two parts are called body@", section=_SECTION)
@@ -221,8 +224,6 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
             total = (body[1] - body[0] if body else 0) + (extension[1] - extension[0] if extension else 0)
             if total > BODY_MAX:
                 raise LimitExceededError("BODY_MAX", BODY_MAX, total, status_hint=413, section="[MC-MQSRM] 1.3.2")
-        if at > len(content):
-            raise RemoteProtocolError("a part's Content-Length is larger than what follows", section=_SECTION)
         if not content.startswith(delimiter, at) and content.startswith(b"\r\n", at):
             at += 2
     if envelope is None:
@@ -230,6 +231,11 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
     if at + 4 != len(content) or content[at + 2 :] != b"\r\n":
         _check_epilogue(content, at + 2)
     return Parts(envelope, body, extension, body_id, extension_id)
+
+
+def _check_rest(at: int, content: bytes) -> None:
+    if at > len(content):
+        raise RemoteProtocolError("a part's Content-Length is larger than what follows", section=_SECTION)
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
