@@ -8,7 +8,6 @@ passed without any answer; only then it is :class:`ApiUnreachableError`. A refus
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import threading
@@ -156,6 +155,10 @@ class QueueManagerClient:
         answer = self._json("GET", "/v1/queues")
         return cast("list[dict[str, Any]]", answer["queues"] if isinstance(answer, dict) else answer)
 
+    def queue(self, queue: str) -> dict[str, Any]:
+        """``GET queues/{q}``: the entry of one queue, also of one that is not listed (an empty system queue)."""
+        return cast("dict[str, Any]", self._json("GET", _queue_path(queue)))
+
     def range(
         self,
         queue: str,
@@ -175,10 +178,11 @@ class QueueManagerClient:
         answer = self._json("GET", _queue_path(queue, "range"), parameters=parameters)
         return QueueRange(answer["epoch"], answer["first"], answer["last"], answer["end"], answer.get("next_epoch"))
 
-    def holes(self, queue: str, *, epoch: str, after: int, to: int) -> list[tuple[int, int]]:
-        """``GET holes``: the counted holes (purged or damaged rows) in (after, to], closed ranges, ascending."""
-        answer = self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})
-        return [(int(hole[0]), int(hole[1])) for hole in answer["holes"]]
+    def holes(self, queue: str, *, epoch: str, after: int, to: int) -> int:
+        """``GET holes``: how many sequences of (after, to] are counted holes (purged or damaged rows)."""
+        return int(
+            self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})["count"]
+        )
 
     def rows(self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False) -> RowsStream:
         """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers."""
@@ -346,9 +350,8 @@ def _pauses() -> Iterator[float]:
 
 
 def _unreachable(url: str, error: Exception) -> str:
-    reason = error.__cause__ or error
-    with contextlib.suppress(AttributeError):
-        reason = reason.reason or reason  # type: ignore[union-attr]  # urllib3 hides the OSError in an attribute
+    wrapped = error.args[0] if error.args else error
+    reason = getattr(wrapped, "reason", None) or wrapped  # urllib3 hides the OSError in an attribute
     return f"no queue manager answers at {url} ({reason}); is `srmp-spark serve` running, and is this its --api address?"
 
 

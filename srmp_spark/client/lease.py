@@ -59,6 +59,11 @@ class LeaseKeeper:
                 self._thread.start()
         return answer
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no lease was lost."""
+        return self._lost is None
+
     def check(self) -> None:
         """Raises the refusal by which a lease was lost, if one was."""
         if self._lost is not None:
@@ -75,10 +80,13 @@ class LeaseKeeper:
         with self._lock:
             leases, self._leases = list(self._leases.values()), {}
         for lease in leases:
-            try:
-                lease.client.release(lease.queue, lease.consumer, holder=self.holder, timeout=RELEASE_SECONDS)
-            except SrmpSparkError as error:  # the lease then ends by itself
-                _log.warning("lease.not_released queue=%s reason=%s", lease.queue, error)
+            self._release(lease)
+
+    def _release(self, lease: _Lease) -> None:
+        try:
+            lease.client.release(lease.queue, lease.consumer, holder=self.holder, timeout=RELEASE_SECONDS)
+        except SrmpSparkError as error:  # the lease then ends by itself
+            _log.warning("lease.not_released queue=%s reason=%s", lease.queue, error)
 
     def _renew_for_ever(self) -> None:
         while not self._stopped.wait(self._renew_seconds):
@@ -93,7 +101,7 @@ class LeaseKeeper:
             lease.client.register(lease.queue, lease.consumer, holder=self.holder)
         except ApiError as error:
             if error.code == SHARING_VIOLATION:
-                _log.error("lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error)  # noqa: TRY400  # no traceback
+                _log.error("lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error)
                 self._lost = error
             else:
                 _log.warning("lease.not_renewed queue=%s reason=%s", lease.queue, error)

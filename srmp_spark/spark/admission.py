@@ -8,6 +8,7 @@ offsets decides, so that a small queue is never starved by a large one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from itertools import pairwise
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -26,13 +27,17 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
     if limit < len(keys):
         start = turn % len(keys)
         return dict.fromkeys([*keys[start:], *keys[:start]][:limit], 1)
-    spare = limit - len(keys)  # one row each is set aside first
-    beyond = total - len(keys)
-    result = {key: 1 + spare * (count - 1) // beyond for key, count in waiting.items()}
+    result = {key: max(1, limit * count // total) for key, count in waiting.items()}
     left = limit - sum(result.values())
-    by_remainder = sorted(keys, key=lambda key: -(spare * (waiting[key] - 1) % beyond))
-    for key in by_remainder[:left]:
-        result[key] += 1
+    if left >= 0:
+        by_remainder = sorted(keys, key=lambda key: -(limit * waiting[key] % total))
+        for key in by_remainder[:left]:  # a share was rounded down, so it lies below its backlog
+            result[key] += 1
+        return result
+    for key in sorted(keys, key=lambda key: -result[key]):  # the large pay for the ones that were rounded up to a row
+        given = min(-left, result[key] - 1)
+        result[key] -= given
+        left += given
     return result
 
 
@@ -41,7 +46,7 @@ def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
     size = to - after
     pieces = max(1, min(pieces, size))
     edges = [after + size * index // pieces for index in range(pieces + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def pieces_of(sizes: Mapping[K, int], at_least: int | None) -> dict[K, int]:

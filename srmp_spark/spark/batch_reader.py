@@ -1,7 +1,7 @@
 """The batch reader of ``format("srmp")``: a snapshot of the logs, always a peek.
 
-A batch read may run twice (a retried job, a second action on the DataFrame) and has no commit, so it registers nothing and marks
-nothing. Where it begins and ends is fixed when Spark plans it.
+A batch read may run twice (a retried job, a second action on the DataFrame) and has no commit, so it registers nothing and
+marks nothing. Where it begins and ends is fixed when Spark plans it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.options import SourceOptions, check_batch
 from srmp_spark.spark.partitions import SrmpPartition, read_partition
-from srmp_spark.spark.starting import check_named, ending_position, starting_positions
+from srmp_spark.spark.starting import check_named, ending_sequence, starting_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,17 +33,20 @@ class SrmpBatchReader(DataSourceReader):
         """The tasks, ordered by queue manager, queue and sequence."""
         place = locate(self._options)
         logs = Logs(self._options, place.urls)
-        keys = logs.discover()
-        received = logs.consumers(keys) if self._options.starting.keyword == "unreceived" else {}
-        starts = starting_positions(logs, keys, self._options, received)
-        check_named("endingOffsets", self._options.ending, keys)
-        ends = {key: ending_position(key, logs.whole(key), self._options.ending) for key in keys}
-        sizes = {key: ends[key].sequence - starts[key].sequence for key in keys if ends[key].sequence > starts[key].sequence}
+        found = logs.discover()
+        starts = starting_positions(logs, found, self._options, {})
+        check_named("endingOffsets", self._options.ending, found)
+        ranges = {
+            (key, epoch): (after, to)
+            for key, facts in found.items()
+            for epoch, after, to in facts.pieces(starts[key].sequence, ending_sequence(key, facts, self._options.ending))
+        }
+        sizes = {piece: to - after for piece, (after, to) in ranges.items()}
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [
-            SrmpPartition(logs.client(key).url, key, ends[key].epoch, after, to, place.host)
-            for key in sizes
-            for after, to in split_range(starts[key].sequence, ends[key].sequence, pieces[key])
+            SrmpPartition(logs.client(key).url, key, epoch, after, to, place.host)
+            for key, epoch in ranges
+            for after, to in split_range(*ranges[key, epoch], pieces[key, epoch])
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,10 +1,10 @@
 """The logs that a query reads: which queue managers, which of their queues, and how far each can be read.
 
 Theory of operation. A query names queue managers by URL and queues by name or glob; from the first answer on it knows a
-queue manager by its GUID, and a log by (GUID, queue). One step of a log (:meth:`Logs.advance`) either reads on within
-its epoch, or jumps without reading a row: into the next epoch when the old one is read to its end, or over rows that are gone
-when ``failOnDataLoss=false`` allows that. So what a batch holds follows from its two offsets alone: the rows between them where the
-epoch is the same, nothing where it is not; a batch that Spark runs again after a crash is the same batch.
+queue manager by its GUID, and a log by (GUID, queue). One step of a log (:meth:`Logs.advance`) either reads on within its
+epoch, or jumps without reading a row: into the next epoch when the old one is read to its end, or over rows that are gone
+when ``failOnDataLoss=false`` allows that. So what a batch holds follows from its two offsets alone: the rows between them
+where the epoch is the same, nothing where it is not; a batch that Spark runs again after a crash is the same batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from srmp_spark.client.api import QueueManagerClient, QueueRange
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
@@ -29,6 +29,35 @@ UNKNOWN_EPOCH, TRIMMED, PAST_THE_END = "unknown-epoch", "trimmed", "past-the-end
 """Codes of ``GET range`` and ``GET rows`` that mean: the log is not what the query knew."""
 
 _log = logging.getLogger(__name__)
+
+
+class LogFacts(NamedTuple):
+    """What a queue manager tells of one of its queues."""
+
+    first: int
+    """Oldest retained sequence; ``end + 1`` if none is."""
+    end: int
+    """Last committed sequence."""
+    epochs: tuple[tuple[str, int], ...]
+    """(epoch, its first sequence), ascending; never empty."""
+    received: int
+    """How far the option's consumer has received; 0 for one that is not known yet."""
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any], consumer: str) -> LogFacts:
+        """From one entry of ``GET queues``."""
+        received = next((each["received"] for each in entry["consumers"] if each["name"] == consumer), 0)
+        return cls(entry["first"], entry["last"], tuple((each["epoch"], each["first"]) for each in entry["epochs"]), received)
+
+    def epoch_of(self, sequence: int) -> str:
+        """The epoch that holds a sequence, or will hold it."""
+        return next((epoch for epoch, first in reversed(self.epochs) if first <= sequence), self.epochs[0][0])
+
+    def pieces(self, after: int, to: int) -> list[tuple[str, int, int]]:
+        """(epoch, after, to) for each epoch that (after, to] touches."""
+        ends = [first - 1 for _, first in self.epochs[1:]] + [max(to, self.end)]
+        cut = [(epoch, max(after, first - 1), min(to, end)) for (epoch, first), end in zip(self.epochs, ends, strict=True)]
+        return [piece for piece in cut if piece[2] > piece[1]]
 
 
 class Step(NamedTuple):
@@ -59,11 +88,12 @@ class Logs:
         for client, status in zip(clients, gather([client.status for client in clients]), strict=True):
             guid = status["queue_manager"]
             if guid in self._by_guid:
+                other = self._by_guid[guid].url
                 raise ConfigurationError(
-                    f"{client.url} and {self._by_guid[guid].url} are one queue manager ({guid}): its rows would be read twice; name it once"
+                    f"{client.url} and {other} are one queue manager ({guid}): its rows would be read twice; name it once"
                 )
             self._by_guid[guid] = client
-        self._found: tuple[LogKey, ...] = ()
+        self._found: dict[LogKey, LogFacts] = {}
         self._found_at = float("-inf")
 
     def client(self, key: LogKey) -> QueueManagerClient:
@@ -85,19 +115,38 @@ class Logs:
             return False
         return key in self
 
-    def discover(self, known: Iterable[LogKey] = (), *, now: bool = False) -> tuple[LogKey, ...]:
+    def discover(self, known: Iterable[LogKey] | None = (), *, now: bool = False) -> Mapping[LogKey, LogFacts]:
         """All logs that exist and match, in order; listed anew at most every :data:`DISCOVERY_SECONDS` unless ``now``.
 
-        Raises :class:`ConfigurationError` for a name (not a glob) that exists nowhere and is none of ``known``.
+        Raises :class:`ConfigurationError` for a name (not a glob) that exists nowhere and is none of ``known``; ``None``: any
+        name may be missing.
         """
         if now or time.monotonic() - self._found_at >= DISCOVERY_SECONDS:
             guids = list(self._by_guid)
             lists = gather([self._by_guid[guid].queues for guid in guids])
-            present = [LogKey(guid, entry["name"]) for guid, entries in zip(guids, lists, strict=True) for entry in entries]
-            self._check_names({key.queue for key in present}, {key.queue for key in known})
-            self._found = tuple(sorted(key for key in present if matches(key.queue, self._options.queues)))
+            present = {
+                LogKey(guid, entry["name"]): LogFacts.of(entry, self._options.consumer)
+                for guid, entries in zip(guids, lists, strict=True)
+                for entry in (*entries, *self._unlisted(guid, entries))
+            }
+            if known is not None:
+                self._check_names({key.queue for key in present}, {key.queue for key in known})
+            self._found = {key: present[key] for key in sorted(present) if matches(key.queue, self._options.queues)}
             self._found_at = time.monotonic()
         return self._found
+
+    def _unlisted(self, guid: str, entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """System queues that the options name and that are not listed, because nothing is in them yet."""
+        listed = {entry["name"] for entry in entries}
+        found: list[Mapping[str, Any]] = []
+        for name in self._options.queues:
+            if name.endswith("$") and name not in listed:
+                try:
+                    found.append(self._by_guid[guid].queue(name))
+                except ApiError as error:
+                    if error.status != 404:
+                        raise
+        return found
 
     def _check_names(self, present: set[str], known: set[str]) -> None:
         for pattern in self._options.queues:
@@ -110,22 +159,7 @@ class Logs:
                 f"no queue {pattern!r} at {where}; {advice} (create one with `srmp-spark serve --queue {pattern}`)"
             )
 
-    def consumers(self, keys: Iterable[LogKey]) -> dict[LogKey, int]:
-        """How far the option's consumer has received each log; 0 for a consumer that is not known yet."""
-        marks: dict[LogKey, int] = {}
-        wanted = set(keys)
-        for guid, client in self._by_guid.items():
-            for entry in client.status()["queues"]:
-                key = LogKey(guid, entry["name"])
-                if key in wanted:
-                    marks[key] = _mark_of(entry, self._options.consumer)
-        return marks
-
     # --- one log -----------------------------------------------------------------------------------------------------
-
-    def whole(self, key: LogKey) -> QueueRange:
-        """The retained range of the log's current epoch."""
-        return self.client(key).range(key.queue)
 
     def advance(
         self,
@@ -161,10 +195,10 @@ class Logs:
             self.lost(f"the queue does not exist any more ({error.message})", key, position)
             return Step(position, position.sequence)
         if error.code == UNKNOWN_EPOCH:
-            now = self.whole(key)
+            now = self.client(key).range(key.queue)
             self.lost(
-                f"its epoch {position.epoch} is unknown there, the log now has epoch {now.epoch}: the queue manager was started "
-                "from another or an empty data directory",
+                f"its epoch {position.epoch} is unknown there, the log now has epoch {now.epoch}: the queue manager was started from "
+                "another or an empty data directory",
                 key, position, f"goes on at sequence {now.first} of epoch {now.epoch}",
             )  # fmt: skip
             return Step(Position(now.epoch, now.first - 1), now.end)
@@ -183,15 +217,8 @@ class Logs:
         return Step(Position(position.epoch, now.end), now.end)
 
     def lost(self, what: str, key: LogKey, position: Position, instead: str = "leaves it out") -> None:
-        """Rows are gone: raise :class:`DataLossError`, or with ``failOnDataLoss=false`` say in the log what happens instead."""
+        """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead."""
         text = f"{key}, read up to {position.sequence}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
         _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)
-
-
-def _mark_of(queue: Mapping[str, Any], consumer: str) -> int:
-    for entry in queue.get("consumers", ()):
-        if entry["name"] == consumer:
-            return int(entry["received"])
-    return int(queue.get("received") or 0) if consumer == "default" else 0

@@ -1,10 +1,10 @@
 """Received marks of a streaming query (``readMode`` receive; INTERFACE.md section 4).
 
-Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on disk,
-also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch n+1 with
-data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark covers only what
-this query planned: its first sequence is registered with the lease before the first row is read, and a restarted query
-registers without one, which keeps what stands. Marks never go back, so sending one twice does no harm.
+Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on
+disk, also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch
+n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark
+covers only what this query planned: its first sequence is registered with the lease before the first row is read, and a
+restarted query registers without one, which keeps what stands. Marks never go back: sending one twice does no harm.
 """
 
 from __future__ import annotations

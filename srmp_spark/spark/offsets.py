@@ -3,8 +3,8 @@
     {"qm":{"<guid>":{"<epoch>":{"private$/orders":1000}}},"v":1}
 
 The last sequence is included: 1000 says that 1000 was read. Spark compares offsets **as text**, so one value must have one
-text: keys are sorted, numbers are plain. Queue managers are known by GUID, never by URL: a log may move to another host. A queue
-of a queue manager stands in one epoch at a time; sequences go on counting from one epoch to the next.
+text: keys are sorted, numbers are plain. Queue managers are known by GUID, never by URL: a log may move to another host. A
+queue of a queue manager stands in one epoch at a time; sequences go on counting from one epoch to the next.
 """
 
 from __future__ import annotations

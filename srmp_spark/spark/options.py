@@ -93,6 +93,10 @@ class Starting(NamedTuple):
     timestamp_us: int | None = None
 
 
+UNRECEIVED = Starting("unreceived")
+"""The default."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """Checked options. Pickled into tasks; the token is in no repr."""
@@ -107,7 +111,7 @@ class SourceOptions:
     read_mode: Literal["receive", "peek"] | None = None
     """``None``: not said."""
     consumer: str = "default"
-    starting: Starting = Starting("unreceived")
+    starting: Starting = UNRECEIVED
     ending: Mapping[str, int] | None = None
     """Last sequence per queue; ``None`` = latest."""
     max_rows: int | None = None

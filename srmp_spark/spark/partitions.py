@@ -35,6 +35,8 @@ BATCH_BYTES_MAX = 32 << 20
 RESUME_SECONDS = 60.0
 """A read that breaks (the queue manager was restarted) goes on behind its last row, for at most this long without progress."""
 RESUME_PAUSE_SECONDS = 0.5
+DAMAGED = "damaged"
+"""Code of ``GET rows`` for rows that the queue manager has but cannot read; nobody may skip them but its operator."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
             _log.warning("read.resumed log=%s after=%s reason=%s", partition.key, after, error)
             time.sleep(RESUME_PAUSE_SECONDS)
         except ApiError as error:
+            if error.code == DAMAGED:
+                raise DataLossError(f"{partition.key}: {error.message}") from error
             if error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END):
                 raise
             after = _skip(client, partition, after, options, error)
@@ -123,13 +127,13 @@ def _check(batch: pa.RecordBatch, after: int, partition: SrmpPartition) -> None:
     """Spark checks the schema of the first batch only, and sequences not at all."""
     if not batch.schema.equals(arrow_schema()):
         raise SrmpSparkError(
-            f"{partition.url} sent other columns than this version reads: install the same srmp-spark version there and on the executors"
+            f"{partition.url} sent other columns than this version reads: install one srmp-spark there and on the executors"
         )
     sequences = batch.column("sequence")
     first, last = sequences[0].as_py(), sequences[-1].as_py()
     if not after < first <= last <= partition.to or last - first + 1 < batch.num_rows:
         raise DataLossError(
-            f"{partition.key}: planned {after + 1} to {partition.to}, got a batch of {batch.num_rows} rows from {first} to {last}"
+            f"{partition.key}: planned {after + 1} to {partition.to}, got {batch.num_rows} rows from {first} to {last}"
         )
 
 
@@ -147,8 +151,7 @@ def _skip(client: QueueManagerClient, partition: SrmpPartition, after: int, opti
 
 def _account_for(client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions) -> None:
     """Sequences without a row must be counted holes of the log (purged or damaged rows)."""
-    holes = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
-    known = sum(min(last, partition.to) - max(first, partition.after + 1) + 1 for first, last in holes)
+    known = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
     if missing > known:
         text = (
             f"{partition.key}: {missing} rows of {partition.after + 1} to {partition.to} did not come, {known} are known holes"

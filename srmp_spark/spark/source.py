@@ -36,13 +36,13 @@ class SrmpDataSource(DataSource):
         self._parsed()
         return spark_ddl()
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # Spark's signature
+    def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         from srmp_spark.spark.batch_reader import SrmpBatchReader
 
         return SrmpBatchReader(self._parsed())
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  # Spark's name and signature
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For ``spark.readStream``. Must not fail: the rules of streams are checked by the reader's first call."""
         from srmp_spark.spark.stream_reader import SrmpStreamReader
 

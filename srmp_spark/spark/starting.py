@@ -1,4 +1,4 @@
-"""Where a new query begins, and where a batch read ends (options ``startingOffsets``, ``startingTimestamp``, ``endingOffsets``)."""
+"""Where a new query begins and a batch read ends (``startingOffsets``, ``startingTimestamp``, ``endingOffsets``)."""
 
 from __future__ import annotations
 
@@ -7,44 +7,46 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from srmp_spark.client.api import QueueManagerClient, QueueRange
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.logs import Logs
+from srmp_spark.spark.logs import LogFacts, Logs
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import EARLIEST, LATEST, SourceOptions, Starting
 
+PROBE_GROWTH = 16
+"""How much further each look for a row goes when there was none: holes are rare, and then they are long."""
 
-def starting_position(
-    key: LogKey, found: QueueRange, starting: Starting, received: int, client: QueueManagerClient
-) -> Position:
-    """The position before the first row that a new query reads from a log, whose retained range is ``found``.
 
-    ``received``: how far the consumer has received it (used by ``unreceived`` only). What retention has deleted cannot be
-    asked for: the first retained row is the least.
+def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received: int, client: QueueManagerClient) -> Position:
+    """The position before the first row that a new query reads from a log.
+
+    ``received``: how far the consumer has received it (``unreceived`` only). What retention has deleted cannot be asked for:
+    the first retained row is the least.
     """
     if starting.timestamp_us is not None:
-        first = first_at(client, key.queue, found, starting.timestamp_us)
+        first = first_at(client, key.queue, facts, starting.timestamp_us)
     elif starting.sequences is not None:
         sequence = starting.sequences[key.queue]
-        first = {EARLIEST: found.first, LATEST: found.end + 1}.get(sequence, sequence)
-        if first > found.end + 1:
-            raise ConfigurationError(f"startingOffsets: {key} ends at {found.end}; {first} does not exist yet (use latest)")
+        first = {EARLIEST: facts.first, LATEST: facts.end + 1}.get(sequence, sequence)
+        if first > facts.end + 1:
+            raise ConfigurationError(f"startingOffsets: {key} ends at {facts.end}; {first} does not exist yet (use latest)")
     elif starting.keyword == "latest":
-        first = found.end + 1
+        first = facts.end + 1
     elif starting.keyword == "earliest":
-        first = found.first
+        first = facts.first
     else:
         first = received + 1
-    return Position(found.epoch, max(first, found.first, 1) - 1)
+    first = max(first, facts.first, 1)
+    return Position(facts.epoch_of(first), first - 1)
 
 
-def ending_position(key: LogKey, found: QueueRange, ending: Mapping[str, int] | None) -> Position:
+def ending_sequence(key: LogKey, facts: LogFacts, ending: Mapping[str, int] | None) -> int:
     """The last row of a batch read."""
     if ending is None or ending[key.queue] == LATEST:
-        return Position(found.epoch, found.end)
-    if ending[key.queue] > found.end:
-        raise ConfigurationError(f"endingOffsets: {key} ends at {found.end}; {ending[key.queue]} does not exist")
-    return Position(found.epoch, ending[key.queue])
+        return facts.end
+    if ending[key.queue] > facts.end:
+        raise ConfigurationError(f"endingOffsets: {key} ends at {facts.end}; {ending[key.queue]} does not exist")
+    return ending[key.queue]
 
 
 def check_named(option: str, named: Mapping[str, int] | None, keys: Iterable[LogKey]) -> None:
@@ -65,25 +67,25 @@ def check_named(option: str, named: Mapping[str, int] | None, keys: Iterable[Log
 
 
 def starting_positions(
-    logs: Logs, keys: Iterable[LogKey], options: SourceOptions, received: Mapping[LogKey, int]
+    logs: Logs, found: Mapping[LogKey, LogFacts], options: SourceOptions, received: Mapping[LogKey, int]
 ) -> dict[LogKey, Position]:
     """:func:`starting_position` of every log."""
-    keys = list(keys)
-    check_named("startingOffsets", options.starting.sequences, keys)
+    check_named("startingOffsets", options.starting.sequences, found)
     return {
-        key: starting_position(key, logs.whole(key), options.starting, received.get(key, 0), logs.client(key)) for key in keys
+        key: starting_position(key, facts, options.starting, received.get(key, facts.received), logs.client(key))
+        for key, facts in found.items()
     }
 
 
-def first_at(client: QueueManagerClient, queue: str, found: QueueRange, timestamp_us: int) -> int:
+def first_at(client: QueueManagerClient, queue: str, facts: LogFacts, timestamp_us: int) -> int:
     """The first retained sequence that arrived at or after a time; ``end + 1`` if none did.
 
     Bisection: rows stand in the order in which they arrived, some twenty small reads find one among a million.
     """
-    low, high = found.first, found.end + 1
+    low, high = facts.first, facts.end + 1
     while low < high:
         middle = (low + high) // 2
-        row = _first_row(client, queue, found.epoch, middle - 1, high - 1)
+        row = _first_row(client, queue, facts, middle - 1, high - 1)
         if row is None or row[1] >= timestamp_us:  # no row from the middle on: only holes
             high = middle
         else:
@@ -91,17 +93,15 @@ def first_at(client: QueueManagerClient, queue: str, found: QueueRange, timestam
     return low
 
 
-def _first_row(client: QueueManagerClient, queue: str, epoch: str, after: int, to: int) -> tuple[int, int] | None:
+def _first_row(client: QueueManagerClient, queue: str, facts: LogFacts, after: int, to: int) -> tuple[int, int] | None:
     """(sequence, arrived_at in microseconds) of the first row in (after, to]."""
     step = 1
-    while after < to:  # nearly always one round: holes are rare
-        with (
-            client.rows(queue, epoch=epoch, after=after, to=min(to, after + step)) as stream,
-            pa.ipc.open_stream(stream) as reader,
-        ):
-            for batch in reader:
-                if batch.num_rows:
-                    return batch.column("sequence")[0].as_py(), batch.column("arrived_at")[0].value
+    while after < to:
+        for epoch, low, high in facts.pieces(after, min(to, after + step)):
+            with client.rows(queue, epoch=epoch, after=low, to=high) as stream, pa.ipc.open_stream(stream) as reader:
+                for batch in reader:
+                    if batch.num_rows:
+                        return batch.column("sequence")[0].as_py(), batch.column("arrived_at")[0].value
         after += step
-        step *= 16
+        step *= PROBE_GROWTH
     return None

@@ -1,9 +1,9 @@
 """The streaming reader of ``format("srmp")``.
 
-Spark builds this object several times: once in a process that lives as long as the query (the *driver-side reader*, which gets
-``initialOffset``, ``latestOffset``, ``partitions`` and ``commit``), and once in a planning process, from where it is pickled to the
-executors for ``read``. Therefore ``__init__`` holds only options; connections, leases and threads belong to :class:`_Driver`, which
-the driver-side reader makes when it is first asked something, and nothing that it knows is visible in ``read``.
+Spark builds this object several times: once in a process that lives as long as the query (the *driver-side reader*, which
+gets ``initialOffset``, ``latestOffset``, ``partitions`` and ``commit``), and once in a planning process, from where it is
+pickled to the executors for ``read``. Therefore ``__init__`` holds only options; connections, leases and threads belong to
+:class:`_Driver`, which the driver-side reader makes when it is first asked something; nothing it knows is visible in ``read``.
 
 Spark does not call ``stop()`` when a query ends: it sends SIGTERM. A handler turns that into ``SystemExit``, upon which Spark's
 runner does call ``stop()``; leases are released there, and a killed process is noticed by the queue manager itself.
@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.spark.admission import pieces_of, shares, split_range
 from srmp_spark.spark.embedded import locate
-from srmp_spark.spark.logs import Logs, Step
+from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
 from srmp_spark.spark.offsets import LogKey, Offsets, Position
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
@@ -106,9 +106,9 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The driver side, made when first needed: never in a planning process, never on an executor."""
         if self._driver is None:
             check_stream(self._options)
+            _end_on_sigterm()
             self._driver = _Driver(self._options)
             atexit.register(self._driver.close)
-            _end_on_sigterm()
         return self._driver
 
 
@@ -131,15 +131,15 @@ class _Driver:
         self._logs = Logs(options, self._place.urls)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
         self._initial: Offsets | None = None
-        self._goal: Mapping[LogKey, Position] | None = None
+        self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
 
     def initial(self) -> Offsets:
         """Registers what the query is going to plan before it plans it."""
         if self._initial is None:
-            keys = self._logs.discover(now=True)
-            received = self._logs.consumers(keys) if self._marks is None else {key: self._marks.begin(key) for key in keys}
-            positions = starting_positions(self._logs, keys, self._options, received)
+            found = self._logs.discover(now=True)
+            received = {} if self._marks is None else {key: self._marks.begin(key) for key in found}
+            positions = starting_positions(self._logs, found, self._options, received)
             if self._marks is not None:
                 for key, position in positions.items():
                     self._marks.begin(key, position.sequence + 1)
@@ -149,9 +149,7 @@ class _Driver:
 
     def set_goal(self) -> None:
         """The ends of all logs now: rows that come later belong to the next run."""
-        keys = self._logs.discover(now=True)
-        found = gather([partial(self._logs.whole, key) for key in keys])
-        self._goal = {key: Position(each.epoch, each.end) for key, each in zip(keys, found, strict=True)}
+        self._goal = dict(self._logs.discover(None, now=True))
 
     def mark(self, offsets: Offsets) -> None:
         """The batch that ended at ``offsets`` is committed."""
@@ -187,12 +185,11 @@ class _Driver:
 
     def _newcomers(self, start: Offsets) -> dict[LogKey, Position]:
         """Logs that appeared: they enter before their first row, and are read from the next batch on."""
-        known = self._logs.discover(start) if self._goal is None else tuple(self._goal)
+        known = self._logs.discover(start) if self._goal is None else self._goal
         found: dict[LogKey, Position] = {}
-        for key in known:
+        for key, facts in known.items():
             if key not in start:
-                whole = self._logs.whole(key)
-                found[key] = starting_position(key, whole, Starting("earliest"), 0, self._logs.client(key))
+                found[key] = starting_position(key, facts, Starting("earliest"), 0, self._logs.client(key))
                 if self._marks is not None:
                     self._marks.begin(key, found[key].sequence + 1)
                 _log.info("log.appeared log=%s first=%s", key, found[key].sequence + 1)
@@ -246,9 +243,9 @@ class _Driver:
         goal = None if self._goal is None else self._goal.get(key)
         if goal is None or step.reached.epoch != before.epoch:
             return step
-        if step.reached.sequence <= goal.sequence:
-            return step._replace(end=min(step.end, max(goal.sequence, step.reached.sequence)))
-        return Step(Position(before.epoch, max(before.sequence, goal.sequence)), min(step.end, goal.sequence))
+        if step.reached.sequence <= goal.end:
+            return step._replace(end=min(step.end, max(goal.end, step.reached.sequence)))
+        return Step(Position(before.epoch, max(before.sequence, goal.end)), min(step.end, goal.end))
 
     def _wait_for_any(self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position]) -> None:
         """Until one of the first logs has something new, at most :data:`IDLE_WAIT_SECONDS`."""

@@ -22,7 +22,7 @@ ARRIVED_US = 1_790_000_000_000_000
 ROW_BYTES = 1_000
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
@@ -66,7 +66,7 @@ class FakeQueueManager:
             self.add(f"private$/{name}", rows)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def close(self) -> None:
@@ -99,6 +99,7 @@ class FakeQueueManager:
         return [
             {
                 "name": name, "first": log.first, "last": log.end, "received": self.consumer(name).received,
+                "epochs": [{"epoch": epoch, "first": first} for epoch, first in log.epochs],
                 "consumers": [{"name": c, "received": v.received} for (q, c), v in list(self.consumers.items()) if q == name],
             }
             for name, log in self.logs.items()
@@ -107,15 +108,16 @@ class FakeQueueManager:
     def bounds(self, queue: str, epoch: str | None) -> tuple[FakeLog, str, int, int, str | None]:
         """(log, epoch, first, end, next epoch)"""
         if queue not in self.logs:
-            raise Refusal(404, "no-such-queue", f"there is no queue {queue}")
+            raise RefusedError(404, "no-such-queue", f"there is no queue {queue}")
         log = self.logs[queue]
         names = [name for name, _ in log.epochs]
         epoch = epoch or names[-1]
         if epoch not in names:
-            raise Refusal(409, "unknown-epoch", f"epoch {epoch} is unknown")
+            raise RefusedError(409, "unknown-epoch", f"epoch {epoch} is unknown")
         at = names.index(epoch)
         end = log.epochs[at + 1][1] - 1 if at + 1 < len(names) else log.end
-        return log, epoch, max(log.first, log.epochs[at][1] if at else 1), end, names[at + 1] if at + 1 < len(names) else None
+        following = names[at + 1] if at + 1 < len(names) else None
+        return log, epoch, max(log.first, log.epochs[at][1] if at else 1), end, following
 
     def range(self, queue: str, q: dict[str, str]) -> dict:
         deadline = time.monotonic() + float(q.get("wait", 0))
@@ -123,14 +125,15 @@ class FakeQueueManager:
             _, epoch, first, end, following = self.bounds(queue, q.get("epoch"))
             after = int(q.get("after", first - 1))
             if after > end:
-                raise Refusal(409, "past-the-end", f"{after} is past the end {end}")
+                raise RefusedError(409, "past-the-end", f"{after} is past the end {end}")
             if after < first - 1 and self.logs[queue].first > after + 1:
-                raise Refusal(410, "trimmed", f"rows up to {self.logs[queue].first - 1} are trimmed")
+                raise RefusedError(410, "trimmed", f"rows up to {self.logs[queue].first - 1} are trimmed")
             if end > after or time.monotonic() >= deadline or following:
                 break
             with self.changed:
                 self.changed.wait(deadline - time.monotonic())
-        last = min(end, after + int(q.get("max_rows", 10**9)), after + max(1, int(q.get("max_bytes", 10**12)) // ROW_BYTES))
+        most = min(int(q.get("max_rows", 10**9)), max(1, int(q.get("max_bytes", 10**12)) // ROW_BYTES))
+        last = min(end, after + most)
         answer = {"epoch": epoch, "first": min(first, end + 1), "last": last, "end": end}
         return answer | ({"next_epoch": following} if following else {})
 
@@ -138,9 +141,9 @@ class FakeQueueManager:
         log, epoch, _, end, _ = self.bounds(queue, q["epoch"])
         after, to = int(q["after"]), int(q["to"])
         if to > end:
-            raise Refusal(409, "past-the-end", f"{to} is past the end {end}")
+            raise RefusedError(409, "past-the-end", f"{to} is past the end {end}")
         if after + 1 < log.first:
-            raise Refusal(410, "trimmed", f"rows up to {log.first - 1} are trimmed")
+            raise RefusedError(410, "trimmed", f"rows up to {log.first - 1} are trimmed")
         gone = {n for first, last in log.holes for n in range(first, last + 1)} | log.lost
         numbers = [n for n in range(after + 1, to + 1) if n not in gone]
         return [self.batch(queue, epoch, numbers[at : at + 700], "envelope" in q) for at in range(0, len(numbers), 700)]
@@ -150,7 +153,8 @@ class FakeQueueManager:
             "queue_manager": lambda n: self.guid, "epoch": lambda n: epoch, "sequence": lambda n: n, "queue": lambda n: queue,
             "arrived_at": lambda n: ARRIVED_US + n * 1_000_000, "transport": lambda n: "http", "class": lambda n: 0,
             "priority": lambda n: 3, "delivery": lambda n: "recoverable", "label": lambda n: f"label {n}",
-            "body": lambda n: b"body %d" % n, "receipts_requested": lambda n: [], "envelope": lambda n: "<e/>" if envelope else None,
+            "body": lambda n: b"body %d" % n, "receipts_requested": lambda n: [],
+            "envelope": lambda n: "<e/>" if envelope else None,
         }  # fmt: skip
         schema = arrow_schema()
         return pa.RecordBatch.from_arrays(
@@ -167,7 +171,7 @@ class FakeQueueManager:
         holder, seen, deadline = body["holder"], consumer.renewals, time.monotonic() + self.lease_seconds
         while consumer.holder not in (None, holder) and time.monotonic() < deadline:
             if consumer.renewals != seen:
-                raise Refusal(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
+                raise RefusedError(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
             time.sleep(0.02)
         if consumer.holder != holder and consumer.planned <= consumer.received + 1:
             consumer.planned = consumer.received + 1
@@ -186,9 +190,9 @@ class FakeQueueManager:
         *_, end, _ = self.bounds(queue, body["epoch"])
         consumer = self.consumer(queue, name)
         if consumer.holder != body["holder"]:
-            raise Refusal(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
+            raise RefusedError(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
         if body["to"] > end:
-            raise Refusal(409, "past-the-end", f"{body['to']} is past the end {end}")
+            raise RefusedError(409, "past-the-end", f"{body['to']} is past the end {end}")
         self.on_mark(queue, body["to"])
         self.marks.append((time.monotonic(), queue, name, body["to"]))
         if body["to"] > consumer.received:
@@ -203,6 +207,7 @@ class FakeQueueManager:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 65536  # one packet an answer: two would wait for each other (Nagle)
 
             def log_message(self, *args: object) -> None: ...
 
@@ -236,10 +241,15 @@ class FakeQueueManager:
                             self.answer(json.dumps(fake.status()).encode())
                         case ["queues"]:
                             self.answer(json.dumps(fake.queues()).encode())
+                        case ["queues", queue]:
+                            fake.bounds(queue, None)
+                            self.answer(json.dumps(next(entry for entry in fake.queues() if entry["name"] == queue)).encode())
                         case ["queues", queue, "range"]:
                             self.answer(json.dumps(fake.range(queue, query)).encode())
                         case ["queues", queue, "holes"]:
-                            self.answer(json.dumps({"holes": fake.logs[queue].holes}).encode())
+                            wanted = range(int(query["after"]) + 1, int(query["to"]) + 1)
+                            holes = [n for first, last in fake.logs[queue].holes for n in range(first, last + 1) if n in wanted]
+                            self.answer(json.dumps({"count": len(holes)}).encode())
                         case ["queues", queue, "rows"]:
                             sink = pa.BufferOutputStream()
                             with pa.ipc.new_stream(sink, arrow_schema()) as writer:
@@ -251,12 +261,12 @@ class FakeQueueManager:
                         case ["queues", queue, "consumers", name, "received"]:
                             self.answer(json.dumps(fake.received(queue, name, body)).encode())
                         case ["queues", queue, "consumers", name, "release"]:
-                            if fake.consumer(queue, name).holder == body["holder"]:
+                            if fake.consumer(queue, name).holder == body.get("holder"):
                                 fake.consumer(queue, name).holder = None
                             self.answer(b"{}")
                         case _:
-                            raise Refusal(404, "no-such-path", self.path)
-                except Refusal as refusal:
+                            self.answer(b"{}", 404)
+                except RefusedError as refusal:
                     error = {"code": refusal.code, "message": refusal.message, "hint": "", "section": ""}
                     self.answer(json.dumps({"error": error}).encode(), refusal.status)
 

@@ -1,0 +1,208 @@
+"""Exactly once into a Delta table: each row at most once by (queue_manager, epoch, queue, sequence), whatever happens to the
+checkpoint, the job, or a second job.
+
+Theory of operation. ``foreachBatch`` may run a batch again, and with a damaged checkpoint the batch of the same number may hold
+**other** rows (its end was planned anew while more had arrived). So nothing is ever decided by a batch's number
+(reference: a sink with ``txnVersion = batchId`` loses rows then). Two things are done instead:
+
+1. *What is there already* is asked of the table itself, so it can never disagree with the data: the runs of sequences that the
+   table holds behind the place where the batch starts, for each log. The place comes from the checkpoint (``offsets/N-1``),
+   which makes the question cheap (Delta skips the files below it); without it the whole table is asked. Within one
+   run of a query batches follow each other, so a log is asked about once. Rows inside a known run are filtered out; normally
+   there are none, and the batch is appended as it came, in its order.
+2. *Who may write*: each job that starts claims the table for its queues with an empty commit under a Delta transaction
+   identifier (``txnAppId``) and a number higher than any before; each batch takes the next number. An older job that wakes
+   up, on whatever host, finds its numbers used: Delta passes its append over or refuses it, the job sees that its commit is
+   not in the history, and ends. So the answer of (1) cannot grow stale behind the back of the job that acts on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+from pyspark.sql.window import Window
+
+from srmp_spark.errors import DataLossError, SrmpSparkError
+from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.spark.offsets import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOG = ("queue_manager", "epoch", "queue")
+RUN = "queue_manager string, epoch string, queue string, first long, last long"
+HISTORY_LOOK_BACK = 20
+"""Commits in which we look for our own: others (OPTIMIZE, another job's queues) may have come since."""
+CLAIM_ATTEMPTS = 3
+RUNS_SHOWN = 10
+"""Lines in the log about rows that are there already: one a queue, more only where rows are missing in between."""
+
+_log = logging.getLogger(__name__)
+
+
+class Appended(NamedTuple):
+    """What a batch did."""
+
+    rows: int
+    """Rows that were written."""
+    filtered: bool
+    """Whether the table held some of the log behind the batch's start, so that rows may have been left out."""
+
+
+class TakenOverError(SrmpSparkError):
+    """Another job writes the same queues into the same table."""
+
+
+class ExactlyOnce:
+    """Appends the batches of one streaming query to one Delta table; give it to ``foreachBatch`` (:meth:`append`).
+
+    ``writer`` names what may have one living writer at a time: the same queues give the same name.
+    """
+
+    def __init__(self, spark: SparkSession, table: str, checkpoint: str, writer: str) -> None:
+        self._spark = spark
+        self._table = table
+        self._checkpoint = checkpoint.rstrip("/")
+        self._writer = f"srmp-ingest:{writer}"
+        self._version = 0
+        self._asked: set[tuple[str, str, str]] | None = set()
+        """Logs about which the table was asked; ``None``: it was asked about everything."""
+        self._runs: list[tuple[str, str, str, int, int]] = []
+
+    def claim(self) -> None:
+        """Create the table if there is none, and become its only writer for these queues.
+
+        Raises :class:`SrmpSparkError` when Delta does not accept the claim.
+        """
+        empty = self._spark.createDataFrame([], spark_ddl())
+        self._version = time.time_ns() // 1000
+        for _ in range(CLAIM_ATTEMPTS):
+            if self._commit(empty) is not None:
+                return
+            self._version = self._highest_version()  # the clock was set back since the last job
+        raise SrmpSparkError(
+            f"the table {self._table} does not accept commits of {self._writer}: is another job being started?"
+        )
+
+    def append(self, batch: DataFrame, batch_id: int) -> Appended:
+        """Append what is new in ``batch``. Raises :class:`TakenOverError`."""
+        self._ask(batch_id)
+        if self._runs:
+            runs = F.broadcast(self._spark.createDataFrame(self._runs, RUN)).alias("run")
+            inside = [F.col(f"row.{name}") == F.col(f"run.{name}") for name in LOG]
+            inside.append(F.col("row.sequence").between(F.col("run.first"), F.col("run.last")))
+            batch = batch.alias("row").join(runs, inside, "left_anti")
+        rows = self._commit(batch)
+        if rows is None:
+            raise TakenOverError(
+                f"another job has taken over these queues in {self._table}: this one wrote nothing more. Run one ingest job "
+                "for a queue and a table"
+            )
+        return Appended(rows, bool(self._runs))
+
+    # --- what is there already -------------------------------------------------------------------------------------------
+
+    def _ask(self, batch_id: int) -> None:
+        """Learn what the table holds of the logs of this batch, behind the batch's start."""
+        if self._asked is None:
+            return
+        start = self._start_of(batch_id)
+        if start is None:
+            self._asked = None
+            self._runs = self._runs_where([])
+            return
+        new = [
+            (key, position)
+            for key, position in start.items()
+            if (key.queue_manager, position.epoch, key.queue) not in self._asked
+        ]
+        if new:
+            behind = [
+                (F.col("queue_manager") == key.queue_manager)
+                & (F.col("epoch") == position.epoch)
+                & (F.col("queue") == key.queue)
+                & (F.col("sequence") > position.sequence)
+                for key, position in new
+            ]
+            self._runs += self._runs_where(behind)
+            self._asked |= {(key.queue_manager, position.epoch, key.queue) for key, position in new}
+
+    def _runs_where(self, conditions: list[Any]) -> list[tuple[str, str, str, int, int]]:
+        """The runs of sequences among the rows that fulfil one of ``conditions`` (none given: all rows)."""
+        rows = self._spark.read.format("delta").load(self._table).select(*LOG, "sequence")
+        if conditions:
+            rows = rows.where(_any(conditions))
+        sizes = rows.groupBy(*LOG).agg(
+            F.min("sequence").alias("first"), F.max("sequence").alias("last"), F.count("*").alias("rows")
+        )
+        found = sizes.collect()
+        if all(row["rows"] == row["last"] - row["first"] + 1 for row in found):
+            runs = [tuple(row)[:5] for row in found]
+        else:  # with holes: a run is where sequence minus rank stays the same
+            rank = F.dense_rank().over(Window.partitionBy(*LOG).orderBy("sequence"))
+            islands = rows.withColumn("island", F.col("sequence") - rank).groupBy(*LOG, "island")
+            ends = islands.agg(F.min("sequence").alias("first"), F.max("sequence").alias("last"))
+            runs = [tuple(row) for row in ends.select(*LOG, "first", "last").collect()]
+        for run in runs[:RUNS_SHOWN]:
+            _log.warning("rows.known queue_manager=%s epoch=%s queue=%s first=%s last=%s: not written again", *run)
+        return runs
+
+    def _start_of(self, batch_id: int) -> Offsets | None:
+        """Where the batch starts, as the checkpoint says; ``None`` if it does not (the first batch, a damaged checkpoint)."""
+        if batch_id == 0:
+            return None
+        path = f"{self._checkpoint}/offsets/{batch_id - 1}"
+        try:
+            if "://" in path:
+                lines = [row["value"] for row in self._spark.read.text(path, wholetext=False).collect()]
+            else:
+                lines = Path(path.removeprefix("file:")).read_text(encoding="utf-8").splitlines()
+            return Offsets.from_text(lines[2])
+        except (OSError, IndexError, DataLossError) as error:
+            _log.info("offsets.unread path=%s reason=%s: asking the whole table", path, error)
+            return None
+
+    # --- commits ---------------------------------------------------------------------------------------------------------
+
+    def _commit(self, rows: DataFrame) -> int | None:
+        """Append under the next number; the rows written, or ``None`` if Delta passed the append over."""
+        self._version += 1
+        mark = json.dumps({"writer": self._writer, "version": self._version, "commit": str(uuid.uuid4())})
+        writer = rows.write.format("delta").mode("append").option("userMetadata", mark)
+        writer.option("txnAppId", self._writer).option("txnVersion", self._version).save(self._table)
+        for commit in self._history():
+            if commit["userMetadata"] == mark:
+                return int((commit["operationMetrics"] or {}).get("numOutputRows", 0))
+        return None
+
+    def _highest_version(self) -> int:
+        """The highest number that a job of this name has used, as far as the history tells."""
+        highest = self._version
+        for commit in self._history():
+            try:
+                mark = json.loads(commit["userMetadata"] or "{}")
+            except ValueError:  # somebody else's words
+                continue
+            if isinstance(mark, dict) and mark.get("writer") == self._writer:
+                highest = max(highest, int(mark["version"]))
+        return highest
+
+    def _history(self) -> Iterable[Any]:
+        from delta.tables import DeltaTable
+
+        table = DeltaTable.forPath(self._spark, self._table)
+        return table.history(HISTORY_LOOK_BACK).select("userMetadata", "operationMetrics").collect()
+
+
+def _any(conditions: list[Any]) -> Any:  # noqa: ANN401  # a Column, of either kind of session
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = result | condition
+    return result

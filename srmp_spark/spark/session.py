@@ -1,0 +1,135 @@
+"""What the jobs share: a Delta session for one machine or a cluster, a missing Java in one line, the last line of stdout.
+
+Run by ``python``, a job starts its own JVM and Delta's jar comes by pip's coordinates. Run by ``spark-submit``, the JVM is
+there already; if it was started without Delta, the job starts itself anew with the same settings and Delta added
+(:func:`with_delta`), because a running JVM cannot be given Delta's session extension.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+"""Spark 4.2 is compiled for it."""
+
+ONE_MACHINE = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""Defaults for ``local[…]``: a small Delta read drops from 20 s to 3 s (DESIGN.md section 7)."""
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_REFUSED = 0, 1, 2, 3, 4
+"""Exit codes of INTERFACE.md section 2."""
+
+_EXIT_OF = {
+    "ConfigurationError": EXIT_USAGE,
+    "ApiUnreachableError": EXIT_UNREACHABLE,
+    "ApiError": EXIT_REFUSED,
+}
+_OURS = re.compile(r"srmp_spark\.errors\.(\w+): (.+)")
+
+
+def check_java() -> None:
+    """Raises :class:`ConfigurationError`, in one line, when Spark's JVM could not start."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"Spark needs Java {JAVA_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
+    try:
+        if java is None:
+            raise FileNotFoundError("java")
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr  # noqa: S603  # java of the user
+    except (OSError, subprocess.CalledProcessError):
+        raise ConfigurationError(f"Java is missing{f' in JAVA_HOME={home}' if home else ''}: {advice}") from None
+    match = re.search(r'version "(\d+)', said)
+    if match is None or int(match[1]) < JAVA_MIN:
+        raise ConfigurationError(f"Java {match[1] if match else said[:40]!r} is too old: {advice}")
+
+
+def use_this_python() -> None:
+    """Workers must be this Python: without ``PYSPARK_PYTHON`` they take whatever ``python3`` is first in the path."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def with_delta() -> None:
+    """Under ``spark-submit`` without Delta: become the same job, with the same settings, in a JVM that has it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return
+    from pyspark import SparkConf
+
+    settings = dict(SparkConf().getAll())
+    sources = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+    if any("delta" in settings.get(name, "") for name in sources):
+        return
+    passed = {
+        name: value
+        for name, value in settings.items()
+        if name not in ("spark.submit.pyFiles", "spark.app.submitTime", "spark.app.name")
+    }
+    arguments = [part for name, value in passed.items() for part in ("--conf", f"{name}={value}")]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    environment["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606  # this very program
+
+
+def delta_session(name: str, master: str | None = None) -> SparkSession:
+    """A session that can write Delta. ``master`` ``None``: what spark-submit or the environment says, else ``local[*]``."""
+    check_java()
+    use_this_python()
+    with_delta()
+    from delta import configure_spark_with_delta_pip
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf() if "PYSPARK_GATEWAY_PORT" in os.environ else SparkConf(loadDefaults=False)
+    submitted = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    given = {part.partition("=")[0] for part in submitted} | {setting for setting, _ in conf.getAll()}
+    builder = SparkSession.builder.appName(name)
+    if master is None and "spark.master" not in given and "--master" not in submitted and "MASTER" not in os.environ:
+        master = "local[*]"
+    if master is not None:
+        builder = builder.master(master)
+    defaults = {**(ONE_MACHINE if master is not None and master.startswith("local") else {}), **DELTA}
+    for setting, value in defaults.items():
+        if setting not in given or setting in DELTA:
+            builder = builder.config(setting, value)
+    return configure_spark_with_delta_pip(builder).getOrCreate()
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """(exit code, one line) for whatever ended a query: our own error out of Spark's traceback, else the first line."""
+    ours = _OURS.findall(str(error))
+    if ours:
+        name, text = ours[-1]
+        return _EXIT_OF.get(name, EXIT_FAILED), text.strip()
+    text = str(error).strip() or type(error).__name__
+    return _EXIT_OF.get(type(error).__name__, EXIT_FAILED), text.splitlines()[0]
+
+
+def last_line(job: str, *, rows: int, batches: int, status: str, **more: Any) -> None:  # noqa: ANN401  # JSON values
+    """The last line of a job's stdout (INTERFACE.md section 5)."""
+    sys.stderr.flush()
+    print(json.dumps({"job": job, "rows": rows, "batches": batches, "status": status, **more}), flush=True)

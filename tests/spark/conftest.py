@@ -1,0 +1,51 @@
+"""One Spark session for all tests of this folder (starting one takes ten seconds), and queue managers to read from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_queue_manager import FakeQueueManager
+
+from srmp_spark.client import api
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="package")
+def spark() -> Iterator[SparkSession]:
+    """Local, with Delta. Workers find the package by PYTHONPATH, as after an installation."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from srmp_spark.spark.session import delta_session
+
+    session = delta_session("tests", "local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def fake() -> Iterator[Callable[..., FakeQueueManager]]:
+    """Makes queue managers in memory: ``fake(orders=1000)`` has ``private$/orders`` with 1,000 rows."""
+    made: list[FakeQueueManager] = []
+
+    def make(**queues: int) -> FakeQueueManager:
+        made.append(FakeQueueManager(**queues))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue manager that does not answer is given up at once."""
+    monkeypatch.setattr(api.QueueManagerClient.__init__, "__kwdefaults__", {"retry_seconds": 0.2})

@@ -1,0 +1,148 @@
+"""Received marks and leases of a streaming query, without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from fake_queue_manager import FakeQueueManager
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from reading import EVERYTHING, at, reader_of
+
+from srmp_spark.client import lease
+from srmp_spark.errors import ApiError
+
+Fake = Callable[..., FakeQueueManager]
+
+
+def marks(qm: FakeQueueManager) -> list[tuple[str, str, int]]:
+    return [(queue, consumer, to) for _, queue, consumer, to in qm.marks]
+
+
+def test_the_mark_rides_on_latest_offset(fake: Fake) -> None:
+    qm = fake(orders=30)
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(10))
+    assert marks(qm) == [], "nothing is committed yet"
+    reader.latestOffset(first, ReadMaxRows(10))
+    assert marks(qm) == [("private$/orders", "default", 10)]
+    reader.latestOffset(first, ReadMaxRows(10))
+    assert len(qm.marks) == 1, "an idle query does not repeat itself"
+
+
+def test_commit_is_a_second_road(fake: Fake) -> None:
+    qm = fake(orders=30)
+    reader = reader_of(qm)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+    reader.commit(end)
+    reader.latestOffset(end, ReadMaxRows(10))
+    assert marks(qm) == [("private$/orders", "default", 10)]
+
+
+def test_a_named_consumer_has_its_own_marks(fake: Fake) -> None:
+    qm = fake(orders=30)
+    reader = reader_of(qm, consumer="audit")
+    reader.commit(reader.latestOffset(reader.initialOffset(), EVERYTHING))
+    assert marks(qm) == [("private$/orders", "audit", 30)]
+    assert qm.consumer("private$/orders").received == 0
+
+
+def test_peek_registers_nothing_and_marks_nothing(fake: Fake) -> None:
+    qm = fake(orders=30)
+    reader = reader_of(qm, readMode="peek")
+    end = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    assert reader.partitions(reader.initialOffset(), end)
+    reader.commit(end)
+    reader.latestOffset(end, EVERYTHING)
+    reader.stop()
+    assert [path for method, path in qm.calls if method != "GET"] == []
+
+
+def test_a_mark_covers_only_what_this_query_planned(fake: Fake) -> None:
+    qm = fake(orders=100)
+    qm.consumer("private$/orders").received = 10
+    reader = reader_of(qm, startingOffsets="latest")
+    start = reader.initialOffset()
+    qm.add("private$/orders", 5)
+    reader.commit(reader.latestOffset(start, EVERYTHING))
+    consumer = qm.consumer("private$/orders")
+    assert (consumer.received, consumer.ahead) == (10, [(101, 105)])
+
+
+def test_so_does_the_mark_of_a_query_that_was_killed_before_its_first_one(fake: Fake) -> None:
+    qm = fake(orders=100)
+    first = reader_of(qm, startingOffsets="latest")
+    start = first.initialOffset()
+    qm.add("private$/orders", 5)
+    end = first.latestOffset(start, EVERYTHING)
+    first.stop()
+    restarted = reader_of(qm)
+    restarted.partitions(start, end)
+    restarted.latestOffset(end, EVERYTHING)
+    consumer = qm.consumer("private$/orders")
+    assert (consumer.received, consumer.ahead) == (0, [(101, 105)])
+
+
+def test_a_second_receiver_is_told_who_holds_the_queue(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
+    qm = fake(orders=10)
+    qm.lease_seconds = 10.0
+    keeper = lease.LeaseKeeper({"purpose": "the first query"}, renew_seconds=0.1)
+    from srmp_spark.client.api import QueueManagerClient
+
+    keeper.acquire(QueueManagerClient(qm.url), "private$/orders", "default")
+    begun = time.monotonic()
+    with pytest.raises(ApiError, match=r"held by .*the first query") as error:
+        reader_of(qm).initialOffset()
+    assert error.value.code == "C00E0009"
+    assert time.monotonic() - begun < 5, "as soon as the holder renews"
+    keeper.release()
+    reader = reader_of(qm)
+    reader.initialOffset()
+    reader.stop()
+
+
+def test_a_second_receiver_takes_over_from_one_that_is_gone(fake: Fake) -> None:
+    qm = fake(orders=10)
+    qm.lease_seconds = 0.5
+    qm.consumer("private$/orders").holder = "killed"
+    reader = reader_of(qm)
+    assert reader.initialOffset() == at((qm, "orders", 0))
+    reader.stop()
+
+
+def test_a_lost_lease_stops_the_query(fake: Fake) -> None:
+    """This process was frozen for longer than a lease lasts, and another receiver took over."""
+    qm = fake(orders=10)
+    keeper = lease.LeaseKeeper({"purpose": "frozen"}, renew_seconds=0.05)
+    from srmp_spark.client.api import QueueManagerClient
+
+    keeper.acquire(QueueManagerClient(qm.url), "private$/orders", "default")
+    keeper.check()
+    consumer = qm.consumer("private$/orders")
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.05):
+            consumer.holder, consumer.renewals = "the other", consumer.renewals + 1
+
+    threading.Thread(target=live, daemon=True).start()
+    deadline = time.monotonic() + 5
+    while keeper.is_whole and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(ApiError, match="the other"):
+        keeper.check()
+    stop.set()
+    keeper.release()
+
+
+def test_leases_are_released_at_the_end(fake: Fake) -> None:
+    qm = fake(orders=1, payments=1)
+    reader = reader_of(qm, queue="private$/*")
+    reader.initialOffset()
+    assert all(qm.consumer(queue).holder for queue in qm.logs)
+    reader.stop()
+    assert [qm.consumer(queue).holder for queue in qm.logs] == [None, None]

@@ -1,0 +1,151 @@
+"""INTERFACE.md section 4, options: every wrong one is an error that says what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.queue_manager import config
+from srmp_spark.spark.options import SERVE_OPTIONS, check_batch, check_stream, parse
+
+BASE = {"queueManager": "http://127.0.0.1:8081", "queue": "private$/orders"}
+
+
+def test_the_least_that_is_needed() -> None:
+    options = parse(BASE)
+    assert options.queue_managers == ("http://127.0.0.1:8081",)
+    assert options.queues == ("private$/orders",)
+    assert options.consumer == "default"
+    assert options.starting.keyword == "unreceived"
+    assert options.fail_on_data_loss
+    assert not options.include_envelope
+    assert options.max_rows is options.max_bytes is options.min_partitions is options.read_mode is None
+
+
+def test_names_of_options_and_queues_have_no_case() -> None:
+    options = parse(
+        {"QUEUEMANAGER": "http://a:1,http://b:2/", "Queue": r"PRIVATE$\Orders, payments,private$/in*", "READMODE": "Peek"}
+    )
+    assert options.queue_managers == ("http://a:1", "http://b:2")
+    assert options.queues == ("private$/orders", "payments", "private$/in*")
+    assert options.read_mode == "peek"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"maxOffsetPerTrigger": "1"}, "did you mean 'maxOffsetsPerTrigger'?"),
+        ({"subscribe": "x"}, "unknown option 'subscribe'"),
+        ({"path": "/x"}, "has no path"),
+        ({"queue": ""}, "option queue is missing"),
+        ({"queue": "a,,b"}, "an empty name"),
+        ({"queue": "a/b/c"}, "not a queue name"),
+        ({"queueManager": ""}, "option queueManager is missing"),
+        ({"queueManager": "127.0.0.1:8081"}, "not an http or https URL"),
+        ({"queueManager": "http://u:p@127.0.0.1:8081"}, "not HOST or HOST:PORT"),
+        ({"queueManager": "http://127.0.0.1:8081/v1"}, "has a path"),
+        ({"queueManager": "http://a:1,http://a:1/"}, "one URL twice"),
+        ({"dataDir": "/d"}, "exclude each other"),
+        ({"listen": "127.0.0.1:80"}, "add dataDir"),
+        ({"readMode": "recieve"}, "did you mean 'receive'?"),
+        ({"failOnDataLoss": "no"}, "expected true or false"),
+        ({"includeEnvelope": "1"}, "expected true or false"),
+        ({"maxOffsetsPerTrigger": "0"}, "above 0"),
+        ({"maxBytesPerTrigger": "1g"}, "above 0"),
+        ({"minPartitions": "-1"}, "above 0"),
+        ({"consumer": "a b"}, "is no name"),
+        ({"startingOffsets": "earlyest"}, "did you mean 'earliest'?"),
+        ({"startingOffsets": "{"}, "no JSON"),
+        ({"startingOffsets": "{}"}, "names no queue"),
+        ({"startingOffsets": '{"private$/orders": "1"}'}, "whole number"),
+        ({"startingOffsets": '{"private$/orders": 1, "PRIVATE$/orders": 2}'}, "twice"),
+        ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other"),
+        ({"startingTimestamp": "yesterday"}, "is no time"),
+        ({"startingTimestamp": "2026-11-22T08:00:00"}, "no time zone"),
+        ({"endingOffsets": "earliest"}, "is no end"),
+        ({"endingOffsets": '{"private$/orders": -2}'}, "whole number"),
+    ],
+)
+def test_what_is_wrong_is_said(changes: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        parse({**BASE, **changes})
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("0", 0),
+        ("1790000000123", 1_790_000_000_123_000),
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01T01:00:00.000001+01:00", 1),
+        ("2026-11-22T08:00:00.123456Z", 1_795_334_400_123_456),
+    ],
+)
+def test_a_starting_timestamp_is_kafkas_milliseconds_or_rfc_3339(text: str, microseconds: int) -> None:
+    assert parse({**BASE, "startingTimestamp": text}).starting.timestamp_us == microseconds
+
+
+def test_an_embedded_queue_manager_takes_the_flags_of_serve() -> None:
+    options = parse(
+        {
+            "dataDir": "/d",
+            "listen": "127.0.0.1:0",
+            "queues": "orders:transactional, private$/in",
+            "allowUrl": "http://a:*,http://b",
+            "stateInterval": "2",
+        }
+    )
+    assert options.queues == ("orders", "private$/in"), "read what is served, unless queue says otherwise"
+    assert options.serve_flags == (
+        ("listen", "127.0.0.1:0"),
+        ("queue", "orders:transactional"),
+        ("queue", "private$/in"),
+        ("allow-url", "http://a:*"),
+        ("allow-url", "http://b"),
+        ("state-interval", "2"),
+    )
+
+
+@pytest.mark.parametrize("missing", ["listen", "queues"])
+def test_an_embedded_queue_manager_needs_all_three(missing: str) -> None:
+    given = {"dataDir": "/d", "listen": "127.0.0.1:0", "queues": "orders"}
+    del given[missing]
+    with pytest.raises(ConfigurationError, match=f"also needs {missing}"):
+        parse({**given, "queue": "orders"})
+
+
+def test_every_flag_of_serve_is_an_option() -> None:
+    """A flag that `serve` learns must be reachable from Spark; those left out are set by the source itself."""
+    flags = {option.key.replace("_", "-") for option in config.OPTIONS} | {"config"}
+    assert flags - set(SERVE_OPTIONS.values()) == {"data-dir", "exit-when-unused"}
+    assert set(SERVE_OPTIONS.values()) <= flags
+
+
+def test_the_token_stands_in_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "geheim" not in repr(parse({**BASE, "token": "geheim"}))
+    monkeypatch.setenv("SRMP_SPARK_TOKEN", "from the environment")
+    assert parse(BASE).token == "from the environment"
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_a_batch_has_no_triggers(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} has no effect"):
+        check_batch(parse({**BASE, name: "5"}))
+
+
+def test_a_batch_only_peeks() -> None:
+    check_batch(parse({**BASE, "readMode": "peek"}))
+    with pytest.raises(ConfigurationError, match="only peeks"):
+        check_batch(parse({**BASE, "readMode": "receive"}))
+
+
+def test_a_batch_cannot_begin_at_the_end() -> None:
+    for latest in ("latest", '{"private$/orders": -1}'):
+        with pytest.raises(ConfigurationError, match="read nothing"):
+            check_batch(parse({**BASE, "startingOffsets": latest}))
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(ConfigurationError, match="endingOffsets has no effect"):
+        check_stream(parse({**BASE, "endingOffsets": "latest"}))
