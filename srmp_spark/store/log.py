@@ -244,7 +244,11 @@ class Log:
             raise TrimmedError(queue, after, bounds.first)
 
     def _byte_end(self, db: sqlite3.Connection, queue_id: int, after: int, end: int, max_bytes: int) -> int:
-        left, at = max_bytes, after
+        left, at, rows = max_bytes, after, 0
+        holes = db.execute(
+            "SELECT first, last FROM holes WHERE queue_id = ? AND last > ? AND first <= ? ORDER BY first",
+            (queue_id, after, end),
+        ).fetchall()
         for table, data in (("segments", "sizes"), ("groups", "data")):
             found = db.execute(
                 f"SELECT id, first, last, bytes FROM {table} WHERE id BETWEEN ? AND ? ORDER BY id",  # noqa: S608  # our own names
@@ -255,17 +259,22 @@ class Log:
                     continue
                 if first > end:
                     return end
-                if first > at and size <= left and last <= end:
-                    left, at = left - size, last
+                kept = _keep(first, last, holes)
+                if first > at and size <= left and last <= end and kept == ((first, last),):
+                    left, at, rows = left - size, last, rows + 1
                     continue
                 (blob,) = db.execute(f"SELECT {data} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608  # our own names
                 lengths = struct.unpack(f"<{len(blob) // 4}I", blob) if table == "segments" else post_lengths(blob)
                 for sequence, length in enumerate(lengths, first):
                     if sequence <= at:
                         continue
-                    if sequence > end or (length > left and sequence > after + 1):
-                        return max(at, after + 1)
-                    left, at = left - length, sequence
+                    if sequence > end:
+                        return end
+                    if any(low <= sequence <= high for low, high in kept):
+                        if length > left and rows:
+                            return at
+                        left, rows = left - length, rows + 1
+                    at = sequence
         return end
 
     def _next(self, queue: str, queue_id: int, epoch: str, at: int, to: int) -> tuple[list[Chunk], int]:
@@ -315,7 +324,7 @@ class Log:
         db: sqlite3.Connection, queue: str, queue_id: int, epoch: str, at: int, to: int, holes: list[Range]
     ) -> tuple[list[Chunk], int]:
         found: list[Chunk] = []
-        size = 0
+        began, size = at, 0
         rows = db.execute(
             "SELECT first, last, data FROM groups WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
             (row_key(queue_id, at), row_key(queue_id, SEQUENCE_MAX), GROUPS_MAX),
@@ -323,11 +332,13 @@ class Log:
         for first, last, blob in rows:
             if first > at or first > to:
                 break  # a hole, or damage: the next call tells
-            found.append(GroupChunk(queue, epoch, first, last, _keep(at, min(last, to), holes), blob))
+            kept = _keep(at, min(last, to), holes)
+            if kept:  # what lies in a hole is not even looked at: it may be there because it is damaged
+                found.append(GroupChunk(queue, epoch, first, last, kept, blob))
             at, size = last + 1, size + len(blob)
             if size >= GROUPS_BYTES_MAX:
                 break
-        if not found:
+        if at == began:
             raise damaged(queue, at, at, "they are in no group, no segment and no hole")
         return found, at
 

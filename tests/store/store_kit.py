@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from srmp_spark.message import Arrival
+from srmp_spark.message import Arrival, Message
 from srmp_spark.rows.group import Record
+from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.store import queues
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
@@ -18,6 +19,7 @@ from srmp_spark.store.transaction import Transaction
 
 T = TypeVar("T")
 QUEUE = "private$/orders"
+SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0"
 NOW = 1_800_000_000_000_000
 WAIT_S_MAX = 10.0
 
@@ -55,6 +57,17 @@ def record(n: int, size: int = 300, at: int = NOW) -> Record:
     return Record(Arrival(at + n, "http", "192.0.2.1:4711", None), head + (b"%08d" % n) * (size // 8), len(head))
 
 
+def srmp_record(n: int, size: int = 300, at: int = NOW) -> Record:
+    """A record that decodes: its body is its number, repeated."""
+    sent = Message(
+        "http://machine2/msmq/private$/orders", "MSMQ:order", SENDER, n, has_msmq=True, source_qm=SENDER, sent_at=NOW,
+        expires_at=NOW, time_to_reach_queue=NOW, body=(b"%08d" % n) * (size // 8),
+    )  # fmt: skip
+    content_type, content = encode(sent, boundary="MSMQ - SOAP boundary, 53287")
+    head = http_head("/msmq/private$/orders", "machine2", content_type, len(content))
+    return Record(Arrival(at + n, "http", "192.0.2.1:4711", None), head + content, len(head))
+
+
 class Store:
     """A directory, its journal and one queue, driven by hand."""
 
@@ -76,13 +89,13 @@ class Store:
             raise error
         return result  # type: ignore[no-any-return]
 
-    def put(self, rows: int, *, together: int = 1, size: int = 300, at: int = NOW) -> None:
+    def put(self, rows: int, *, together: int = 1, size: int = 300, at: int = NOW, make: Any = record) -> None:
         """Accept ``rows`` messages, ``together`` of them in each commit."""
         proofs: list[object] = []
         for done in range(0, rows, together):
             for _ in range(min(together, rows - done)):
                 self.sequence += 1
-                self.journal.submit((QUEUE, self.sequence, record(self.sequence, size, at)), proofs.append)
+                self.journal.submit((QUEUE, self.sequence, make(self.sequence, size, at)), proofs.append)
             wanted = min(rows, done + together)
             self.loop.until(lambda wanted=wanted: len(proofs) == wanted)
         self.settle()

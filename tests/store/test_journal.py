@@ -208,7 +208,7 @@ def test_changes_are_deleted_before_they_are_written(store: Store) -> None:
     stream = IncomingStreamRow(QUEUE, guid, 1, 1, 0, "http://x/", "p", None, 0, NOW, NOW, None)
     script = [
         Changes([stream], HistoryChanges([HistoryRun(guid, 1, 1, NOW), HistoryRun(guid, 3, 3, NOW)], []), [], 1),
-        Changes([stream._replace(stream_ordinal=2)], HistoryChanges([HistoryRun(guid, 1, 3, NOW)], [(guid, 3)]), [(QUEUE, guid)], 2),
+        Changes([stream], HistoryChanges([HistoryRun(guid, 1, 3, NOW)], [(guid, 3)]), [(QUEUE, guid)], 2),
         Changes([], HistoryChanges([], []), [(QUEUE, guid)], 3),
     ]
     store.journal._changes = lambda: script.pop(0)

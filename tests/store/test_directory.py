@@ -1,0 +1,277 @@
+"""One owner, one history: lock, fence, identity and epoch (INTERFACE.md section 1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_kit import NOW, QUEUE, Store
+
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError
+from srmp_spark.store import directory as directory_module
+from srmp_spark.store import schema
+from srmp_spark.store.directory import DataDirectory, Identity, foreign_because, refuse_network_file_system
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from srmp_spark.store.directory import DataDirectory
+held = DataDirectory.open(Path(sys.argv[1]), now=1)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def start(path: Path) -> tuple[str, str, int, str | None]:
+    with DataDirectory.open(path, now=NOW) as opened:
+        return opened.queue_manager, opened.epoch, opened.fence, opened.changed
+
+
+def test_a_restart_keeps_queue_manager_and_epoch(tmp_path: Path) -> None:
+    first, second, third = (start(tmp_path / "data") for _ in range(3))
+    assert first[:2] == second[:2] == third[:2]
+    assert (first[2], second[2], third[2]) == (1, 2, 3), "the fence rises with every owner"
+    assert third[3] is None
+
+
+def test_a_directory_that_was_renamed_is_still_its_own(tmp_path: Path) -> None:
+    """Fail-over: the volume is mounted elsewhere, with its GUID and epoch."""
+    before = start(tmp_path / "data")
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert start(tmp_path / "moved")[:2] == before[:2]
+
+
+def test_a_copied_directory_has_a_new_epoch(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    store.put(3)
+    store.close()
+    before = start(tmp_path / "data")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    copy = start(tmp_path / "copy")
+    assert copy[0] == before[0]
+    assert copy[1] != before[1]
+    assert "copy" in str(copy[3])
+    assert start(tmp_path / "copy")[1] == copy[1], "and keeps it from then on"
+    assert start(tmp_path / "data")[1] == before[1], "the original is not touched"
+
+
+def test_an_older_database_put_in_place_has_a_new_epoch(tmp_path: Path) -> None:
+    """Overwritten in place, so that no inode tells: the counters do."""
+    path = tmp_path / "data"
+    before = start(path)
+    backup = (path / "store.db").read_bytes()
+    store = Store(path)
+    store.put(5)
+    store.close()
+    (path / "store.db").write_bytes(backup)
+    after = start(path)
+    assert after[1] != before[1]
+    assert "starts" in str(after[3])
+
+
+def test_an_older_database_of_the_same_start_has_a_new_epoch(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    store = Store(path)
+    epoch = store.directory.epoch
+    store.put(1)
+    store.settle()
+    copy = sqlite3.connect(tmp_path / "backup.db")
+    store.directory.writer.backup(copy)
+    copy.close()
+    store.put(5)
+    store.close()  # notes its position
+    (path / "store.db").write_bytes((tmp_path / "backup.db").read_bytes())
+    after = start(path)
+    assert after[1] != epoch
+    assert "commit" in str(after[3])
+
+
+def test_a_crash_at_each_step_of_the_start_keeps_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data"
+    epoch = start(path)[1]
+    write = directory_module._write_identity
+    for survivors in (0, 1):
+        calls = []
+
+        def dies(*args: object, survivors: int = survivors, calls: list[object] = calls) -> None:
+            if len(calls) == survivors:
+                raise KeyboardInterrupt
+            calls.append(args)
+            write(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(directory_module, "_write_identity", dies)
+        with pytest.raises(KeyboardInterrupt):
+            DataDirectory.open(path, now=NOW)
+        monkeypatch.setattr(directory_module, "_write_identity", write)
+        assert start(path)[1] == epoch
+
+
+def test_a_foreign_directory_whose_start_crashed_is_still_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = start(tmp_path / "data")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+
+    def dies(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(directory_module.epochs, "begin", dies)
+        with pytest.raises(KeyboardInterrupt):
+            DataDirectory.open(tmp_path / "copy", now=NOW)
+    assert start(tmp_path / "copy")[1] != before[1]
+
+
+@pytest.mark.parametrize(
+    ("identity", "foreign"),
+    [
+        (None, "identity"),
+        (Identity("g", 3, None, 10, (1, 2, 3)), None),
+        (Identity("g", 3, None, 10, (9, 2, 3)), "directory"),
+        (Identity("g", 3, None, 10, (1, 9, 3)), "identity file"),
+        (Identity("g", 3, None, 10, (1, 2, 9)), "database"),
+        (Identity("g", 4, None, 10, (1, 2, 3)), "starts"),
+        (Identity("g", 2, 3, 10, (1, 2, 3)), None),
+        (Identity("g", 3, 4, 10, (1, 2, 3)), None),
+        (Identity("g", 3, None, 11, (1, 2, 3)), "commit"),
+    ],
+)
+def test_what_makes_a_directory_foreign(identity: Identity | None, foreign: str | None) -> None:
+    found = foreign_because(identity, starts=3, position=10, inodes=(1, 2, 3))
+    assert found is None if foreign is None else foreign in str(found)
+
+
+def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "data")], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"up\n"
+        with pytest.raises(StoreInUseError, match=f"process {holder.pid} on {os.uname().nodename}") as refused:
+            DataDirectory.open(tmp_path / "data", now=NOW)
+        assert (refused.value.pid, refused.value.host) == (holder.pid, os.uname().nodename)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        start(tmp_path / "data")  # a lock dies with its process
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"])
+def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
+    data = tmp_path / "with space" / "data"
+    data.mkdir(parents=True)
+    point = str(tmp_path / "with space").replace(" ", "\\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+        f"31 22 0:5 / {point} rw shared:1 - {kind} server:/x rw\n"
+        "32 22 0:6 / /x rw - tmpfs t rw\n"
+    )
+    with pytest.raises(StoreError, match=f"lies on {kind}"):
+        refuse_network_file_system(data, mounts)
+    refuse_network_file_system(tmp_path, mounts)
+    with pytest.raises(StoreError):
+        DataDirectory.open(data, now=NOW, mountinfo=mounts)
+
+
+def test_the_upper_one_of_two_mounts_counts(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 1 0:1 / / rw - ext4 a rw\n2 1 0:2 / {tmp_path} rw - nfs b rw\n3 2 0:3 / {tmp_path} rw - ext4 c rw\n")
+    refuse_network_file_system(tmp_path, mounts)
+
+
+def test_a_newer_format_is_refused_and_not_touched(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    db = sqlite3.connect(tmp_path / "data" / "store.db")
+    db.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
+    db.close()
+    before = (tmp_path / "data" / "store.db").read_bytes()
+    with pytest.raises(StoreDamagedError, match="start the newer version"):
+        DataDirectory.open(tmp_path / "data", now=NOW)
+    assert (tmp_path / "data" / "store.db").read_bytes() == before
+
+
+def test_what_is_no_database_is_damage(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    (tmp_path / "data" / "store.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    with pytest.raises(StoreDamagedError):
+        DataDirectory.open(tmp_path / "data", now=NOW)
+    other = tmp_path / "other"
+    other.mkdir()
+    db = sqlite3.connect(other / "store.db")
+    db.execute("CREATE TABLE theirs(x)")
+    db.close()
+    with pytest.raises(StoreDamagedError, match="another program"):
+        DataDirectory.open(other, now=NOW)
+
+
+def test_a_lost_database_is_not_begun_anew_in_silence(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    (tmp_path / "data" / "store.db").unlink()
+    with pytest.raises(StoreDamagedError, match="is gone"):
+        DataDirectory.open(tmp_path / "data", now=NOW)
+
+
+def test_a_broken_identity_is_said(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    (tmp_path / "data" / "identity").write_text("{")
+    with pytest.raises(StoreDamagedError, match="remove it"):
+        DataDirectory.open(tmp_path / "data", now=NOW)
+
+
+def test_a_refused_start_gives_the_lock_back(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    note = (tmp_path / "data" / "identity").read_text()
+    (tmp_path / "data" / "identity").write_text("{")
+    with pytest.raises(StoreDamagedError):
+        DataDirectory.open(tmp_path / "data", now=NOW)
+    (tmp_path / "data" / "identity").write_text(note)
+    start(tmp_path / "data")
+
+
+def test_rows_keep_the_epoch_they_were_accepted_in(tmp_path: Path) -> None:
+    from srmp_spark.store.log import Bounds, Log
+
+    store = Store(tmp_path / "data")
+    store.put(5)
+    first = store.directory.epoch
+    store.close()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    store = Store(tmp_path / "copy")
+    second = store.directory.epoch
+    store.put(2)
+    with Log(store.directory.database, store.directory.segments) as log:
+        assert log.epochs(QUEUE) == [first, second]
+        assert log.bounds(QUEUE, first) == Bounds(first, 1, 5, second)
+        assert log.bounds(QUEUE) == Bounds(second, 6, 7, None), "sequences go on"
+        assert [(c.epoch, c.first, c.last) for c in log.chunks(QUEUE, first, 3, 5)] == [(first, 4, 4), (first, 5, 5)]
+    store.close()
+
+
+def test_every_setting_that_a_200_promises_is_asserted(tmp_path: Path) -> None:
+    with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
+        for name, value in schema.WRITER_PRAGMAS.items():
+            assert schema.pragma(opened.writer, name) == value
+        for name, other in (("synchronous", 1), ("secure_delete", 1), ("wal_autocheckpoint", 1000)):
+            opened.writer.execute(f"PRAGMA {name} = {other}")
+            with pytest.raises(StoreError, match=name):
+                schema.assert_durable(opened.writer)
+            opened.writer.execute(f"PRAGMA {name} = {schema.WRITER_PRAGMAS[name]}")
+    memory = sqlite3.connect(":memory:")
+    with pytest.raises(StoreError, match="journal_mode=memory"):
+        schema.assert_durable(memory)
+
+
+def test_identity_says_what_an_operator_wants_to_know(tmp_path: Path) -> None:
+    queue_manager = start(tmp_path / "data")[0]
+    note = json.loads((tmp_path / "data" / "identity").read_text())
+    assert note["queue_manager"] == queue_manager
+    assert note["starts"] == 1

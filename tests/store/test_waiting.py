@@ -1,0 +1,92 @@
+"""What waits in a queue: the quota's sum, counted and computed anew at a start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_kit import NOW, QUEUE, Store, srmp_record
+
+from srmp_spark.store import queues, sealing, state
+from srmp_spark.store import waiting as waiting_module
+from srmp_spark.store.log import Log
+from srmp_spark.store.waiting import Waiting
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(1, 1000), max_size=40), st.lists(st.integers(0, 40), max_size=5))
+def test_the_sum_is_exact_at_entries_of_one_row(sizes: list[int], marks: list[int]) -> None:
+    rows, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, 1
+    try:
+        waiting = Waiting()
+        for n, size in enumerate(sizes, 1):
+            waiting.add(n, size, NOW + n)
+        for received in marks:
+            waiting.receive(min(received, len(sizes)))
+        assert waiting.bytes == sum(sizes[waiting.received :])
+        oldest = NOW + waiting.received + 1 if waiting.received < len(sizes) else None
+        assert waiting.oldest_arrived_at == oldest
+    finally:
+        waiting_module.ENTRY_ROWS = rows
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 2000), st.integers(0, 2000))
+def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(rows: int, received: int) -> None:
+    waiting = Waiting()
+    for n in range(1, rows + 1):
+        waiting.add(n, 100, NOW)
+    waiting.receive(min(received, rows))
+    assert waiting.bytes == 100 * (rows - min(received, rows))
+    assert len(waiting._entries) <= rows // waiting_module.ENTRY_ROWS + 1
+
+
+def test_a_mark_never_goes_back() -> None:
+    waiting = Waiting()
+    waiting.add(1, 10, NOW)
+    waiting.receive(1)
+    waiting.receive(0)
+    assert (waiting.bytes, waiting.received, waiting.last) == (0, 1, 1)
+
+
+def test_a_start_finds_the_same_sum(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    store.put(10, together=3, make=srmp_record)
+    with Log(store.directory.database, store.directory.segments) as log:
+        plan = sealing.plan(log, QUEUE, NOW + 10**12)
+        assert plan is not None
+        sealed = sealing.write_segment(log, plan, store.directory.segments)
+    store.call(lambda t: sealing.commit_segment(t, sealed, store.directory.segments))  # its groups are not swept yet
+    store.put(6, together=2, make=srmp_record)
+    size = len(srmp_record(1).post)
+
+    def found() -> tuple[int, int, int]:
+        queue = state.load_queue(store.directory.writer, store.queue_id)
+        return queue.waiting.bytes // size, queue.waiting.last, queue.end
+
+    assert found() == (16, 16, 16)
+    consumer = state.StoredConsumer(QUEUE, "default", 12, [], None, None, None)
+    store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
+    assert found() == (4, 16, 16)
+    store.call(lambda t: queues.give_up(t, QUEUE, 14, 15, store.directory.segments))
+    assert found() == (2, 16, 16)
+    store.close()
+
+
+def test_state_survives_a_restart(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    consumer = state.StoredConsumer(QUEUE, "audit", 3, [(5, 6)], 4, '{"pid": 1}', NOW)
+    store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
+    store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 200))
+    store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 100))
+    store.call(lambda t: queues.create(t, "orders", transactional=True, options={"multicast": "234.1.1.1:8001"}))
+    store.call(lambda t: queues.set_paused(t, "orders", paused=True))
+    store.close()
+    again = Store(tmp_path / "data")
+    loaded = state.load(again.directory.writer)
+    assert loaded.consumers == [consumer]
+    assert loaded.ceilings == {"ordinal": 200}
+    found = {queue.name: (queue.transactional, queue.paused, queue.options) for queue in loaded.queues}
+    assert found == {QUEUE: (False, False, {}), "orders": (True, True, {"multicast": "234.1.1.1:8001"})}
+    again.close()
