@@ -27,9 +27,10 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.store import delta_tables
+from srmp_spark.store.delta_actions import LiveFile, digest_of
 from srmp_spark.store.delta_files import storage_of
 from srmp_spark.store.delta_source import LogRange, LogSource, Snapshot
-from srmp_spark.store.delta_table import LostFile, StateTable, digest_of
+from srmp_spark.store.delta_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``."""
@@ -153,7 +154,7 @@ class Publisher:
         self._tables = {}
         self._source = self._given_source
 
-    def _restore(self, inbox: StateTable, lost: LostFile, source: LogSource, snapshot: Snapshot) -> None:
+    def _restore(self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot) -> None:
         """Publish again, in its place, what a lost data file held."""
         present: dict[tuple[str, str], set[int]] = {}
         for table in inbox.sequences_left(lost):
@@ -166,7 +167,7 @@ class Publisher:
     def _missing(
         self,
         inbox: StateTable,
-        lost: LostFile,
+        lost: LiveFile,
         present: Mapping[tuple[str, str], set[int]],
         source: LogSource,
         snapshot: Snapshot,

@@ -9,12 +9,10 @@ handle, append through that same handle, take a refusal as "somebody else publis
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,12 +21,15 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.store.delta_files import DataFile, Storage, looks_whole, write_file
+from srmp_spark.store.delta_actions import LiveFile, add_action, application_id, overlap, remove_action
+from srmp_spark.store.delta_files import Storage, looks_whole, write_file
 from srmp_spark.store.delta_shadow import ACTIONS_KEY, Shadow
 from srmp_spark.store.delta_tables import FORMAT, FORMAT_PROPERTY, PARTITION, TIME_TRAVEL_HOURS, TableSpec
 
 COMMIT_RETRIES = 20
-"""Attempts of one commit while other queue managers append to the same table; each attempt takes the next free number."""
+"""Attempts of one commit while other queue managers commit to the same table; each attempt looks at the newest version."""
+COMMIT_RETRY_WAIT_S = 0.01
+"""Wait after the n-th attempt: n times this."""
 CHECKPOINT_COMMITS = 100
 """Commits between two checkpoints: a reader that opens the table reads at most so many commit files."""
 COMPACT_FILES_MIN = 100
@@ -52,21 +53,6 @@ _log = logging.getLogger(__name__)
 
 class PublishConflictError(StoreError):
     """Another process published for this queue manager in the meantime: positions must be read again."""
-
-
-class LostFile(NamedTuple):
-    """A data file that a commit names and the disk no longer has."""
-
-    path: str
-    size: int
-    rows: int
-    least: dict[str, Any]
-    greatest: dict[str, Any]
-
-
-def application_id(queue_manager: str, epoch: str, queue: str) -> str:
-    """The Delta application whose version is the last published sequence."""
-    return f"{queue_manager}:{epoch}:{queue}"
 
 
 class StateTable:
@@ -115,17 +101,20 @@ class StateTable:
         if file is None:
             return 0
         transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
-        self._commit([_add(file, self._queue_manager)], "append", transactions, {})
+        self._commit([add_action(file, self._queue_manager)], transactions, {})
         self._appends += 1
         return file.rows
 
     def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
         """Put these rows in place of all rows of this queue manager, in one durable commit; the number of rows."""
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
-        actions = [_add(file, self._queue_manager)] if file else []
-        if not actions and not self._own_files():
-            return 0
-        self._commit(actions, "overwrite", {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
+        actions: list[AddAction | RemoveAction] = []
+        for old in self._own_files():
+            actions.append(remove_action(old, self._queue_manager, data_change=True))
+        if file:
+            actions.append(add_action(file, self._queue_manager))
+        if actions:
+            self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
         return file.rows if file else 0
 
     def written_digest(self) -> str | None:
@@ -139,29 +128,29 @@ class StateTable:
 
     # Damage
 
-    def lost_files(self) -> list[LostFile]:
+    def lost_files(self) -> list[LiveFile]:
         """Data files of this queue manager that are gone or cut short (local tables; object stores are believed)."""
         root = self._storage.local
         return [file for file in self._own_files() if root and not looks_whole(root / file.path, file.size)]
 
-    def sequences_left(self, lost: LostFile) -> Iterator[pa.Table]:
+    def sequences_left(self, lost: LiveFile) -> Iterator[pa.Table]:
         """Epoch, queue and sequence of the rows in whole files that may lie between those of ``lost``."""
         gone = {file.path for file in self.lost_files()}
         for file in self._own_files():
-            if file.path in gone or not _overlap(file, lost, "sequence"):
+            if file.path in gone or not overlap(file, lost, "sequence"):
                 continue
             with contextlib.closing(self._storage.open_input(file.path)) as stream:
                 parquet = pq.ParquetFile(stream)
                 for group in range(parquet.num_row_groups):
                     yield parquet.read_row_group(group, columns=["epoch", "queue", "sequence"])
 
-    def restore_rows(self, lost: LostFile, tables: Iterator[pa.Table]) -> int:
+    def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
         """Put ``tables`` in the place of a lost file. For streaming readers nothing changes: ``dataChange`` is false."""
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
-        actions: list[AddAction | RemoveAction] = [_remove(lost, self._queue_manager)]
+        actions: list[AddAction | RemoveAction] = [remove_action(lost, self._queue_manager)]
         if file:
-            actions.append(_add(file, self._queue_manager, data_change=False))
-        self._commit(actions, "append", {}, {})
+            actions.append(add_action(file, self._queue_manager, data_change=False))
+        self._commit(actions, {}, {})
         return file.rows if file else 0
 
     # Housekeeping
@@ -185,7 +174,7 @@ class StateTable:
 
     def _compact(self) -> None:
         """Join small files, in commit order, into one; the rows stay what they are (``dataChange`` false)."""
-        chosen: list[LostFile] = []
+        chosen: list[LiveFile] = []
         size = 0
         for file in self._own_files():
             if file.size >= COMPACT_FILE_BYTES or len(chosen) == COMPACT_FILES_MAX or size + file.size > COMPACT_TARGET_BYTES:
@@ -198,11 +187,11 @@ class StateTable:
         joined = write_file(self._storage, self._spec, self._queue_manager, self._row_groups(chosen))
         if joined is None or joined.rows != sum(file.rows for file in chosen):
             raise StoreDamagedError(f"{self._storage.uri}: a compaction read other rows than the log counts; nothing was done")
-        removes: list[AddAction | RemoveAction] = [_remove(file, self._queue_manager) for file in chosen]
-        self._commit([*removes, _add(joined, self._queue_manager, data_change=False)], "append", {}, {})
+        removes: list[AddAction | RemoveAction] = [remove_action(file, self._queue_manager) for file in chosen]
+        self._commit([*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {})
         _log.info("delta.compacted table=%s files=%d bytes=%d", self._spec.name, len(chosen), size)
 
-    def _row_groups(self, files: Iterable[LostFile]) -> Iterator[pa.Table]:
+    def _row_groups(self, files: Iterable[LiveFile]) -> Iterator[pa.Table]:
         for file in files:
             with contextlib.closing(self._storage.open_input(file.path)) as stream:
                 parquet = pq.ParquetFile(stream)
@@ -220,27 +209,31 @@ class StateTable:
     # Commits
 
     def _commit(
-        self,
-        actions: Sequence[AddAction | RemoveAction],
-        mode: str,
-        transactions: Mapping[str, int],
-        metadata: Mapping[str, str],
+        self, actions: Sequence[AddAction | RemoveAction], transactions: Mapping[str, int], metadata: Mapping[str, str]
     ) -> None:
-        filters = [(PARTITION, "=", self._queue_manager)] if mode == "overwrite" else None
-        replaced = len(self._own_files()) if mode == "overwrite" else 0
-        try:
-            self._table.create_write_transaction(
-                list(actions),
-                mode,
-                self._spec.schema,
-                [PARTITION],
-                partition_filters=filters,
-                commit_properties=self._properties(transactions, metadata, len(actions) + replaced + len(transactions)),
-                post_commithook_properties=_NO_HOOKS,
-            )
-        except CommitFailedError as error:
-            self._table.update_incremental()
-            raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
+        """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours."""
+        properties = self._properties(transactions, metadata, len(actions) + len(transactions))
+        before = {application: self._table.transaction_version(application) for application in transactions}
+        removed = {action.path for action in actions if isinstance(action, RemoveAction)}
+        for attempt in range(COMMIT_RETRIES):
+            try:
+                self._table.create_write_transaction(
+                    list(actions),
+                    "append",
+                    self._spec.schema,
+                    [PARTITION],
+                    commit_properties=properties,
+                    post_commithook_properties=_NO_HOOKS,
+                )
+                break
+            except CommitFailedError as error:
+                self._table.update_incremental()
+                moved = any(self._table.transaction_version(name) != version for name, version in before.items())
+                if moved or not removed <= {file.path for file in self._own_files()}:
+                    raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
+                time.sleep(COMMIT_RETRY_WAIT_S * attempt)
+        else:
+            raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
         self._table.update_incremental()
         self._settle()
 
@@ -273,7 +266,12 @@ class StateTable:
                 f"the state table at {self._storage.uri} cannot be read ({error}); move the folder away: "
                 "the queue manager then writes what its own log still holds"
             ) from error
-        # "ignore": two queue managers that share the state may create it at the same time.
+        try:
+            return self._create()
+        except CommitFailedError:  # another queue manager that shares the state was first
+            return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
+
+    def _create(self) -> DeltaTable:
         return DeltaTable.create(
             self._storage.uri,
             self._spec.schema,
@@ -303,13 +301,13 @@ class StateTable:
         if names != self._spec.schema.names:
             raise StoreDamagedError(f"{self._storage.uri} has other columns than format {found}: {names}")
 
-    def _own_files(self) -> list[LostFile]:
+    def _own_files(self) -> list[LiveFile]:
         """The live files of this queue manager, in commit order."""
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         own = [action for action in actions if action[f"partition.{PARTITION}"] == self._queue_manager]
         own.sort(key=lambda action: (action["modification_time"], action["path"]))
         return [
-            LostFile(
+            LiveFile(
                 action["path"],
                 action["size_bytes"],
                 action["num_records"] or 0,
@@ -318,28 +316,3 @@ class StateTable:
             )
             for action in own
         ]
-
-
-def _overlap(one: LostFile, other: LostFile, column: str) -> bool:
-    first, last, other_first, other_last = one.least[column], one.greatest[column], other.least[column], other.greatest[column]
-    if first is None or last is None or other_first is None or other_last is None:
-        return True
-    return bool(first <= other_last and other_first <= last)
-
-
-def _add(file: DataFile, queue_manager: str, *, data_change: bool = True) -> AddAction:
-    now_ms = time.time_ns() // 1_000_000
-    return AddAction(file.path, file.size, {PARTITION: queue_manager}, now_ms, data_change, file.statistics)
-
-
-def _remove(file: LostFile, queue_manager: str) -> RemoveAction:
-    return RemoveAction(file.path, False, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager})
-
-
-def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
-    """A digest of the rows, without the columns that change at every write."""
-    digest = hashlib.sha256()
-    for table in tables:
-        for batch in table.drop_columns([*ignore]).to_batches():
-            digest.update(batch.serialize())
-    return digest.hexdigest()

@@ -283,3 +283,30 @@ def test_rows_that_retention_took_before_they_were_published_are_told(
     state.publisher(log).publish_once()
     assert sorted(row["sequence"] for row in state.read()) == [4, 5, 6, 7, 8, 9]
     assert "private$/orders: 1 to 3 left the log unpublished" in caplog.text
+
+
+def test_queue_managers_that_commit_at_the_same_time_are_no_conflict(state: State) -> None:
+    logs = [MemoryLog(), *(MemoryLog(f"{n}aaaaaaa-0000-4000-8000-000000000002") for n in range(2))]
+    failures: list[BaseException] = []
+
+    def publish(log: MemoryLog) -> None:
+        publisher = state.publisher(log)
+        publisher._data_dir = state.data_dir / log.guid
+        publisher._data_dir.mkdir()
+        try:
+            for n in range(12):
+                log.put("private$/orders", 2)
+                log.history[:] = [HistoryRow(log.guid, 1, n + 1, n)]
+                publisher.publish_once()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=publish, args=(log,)) for log in logs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert state.landed() == logs[0].expected() + logs[1].expected() + logs[2].expected()
+    history = {(row["queue_manager"], row["uniquifier_last"]) for row in state.read("message_id_history")}
+    assert history == {(log.guid, 12) for log in logs}

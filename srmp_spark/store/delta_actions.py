@@ -1,0 +1,57 @@
+"""What a Delta commit is made of: live files, and the actions that add and remove them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake.transaction import AddAction, RemoveAction
+
+from srmp_spark.store.delta_files import DataFile
+from srmp_spark.store.delta_tables import PARTITION
+
+
+class LiveFile(NamedTuple):
+    """A data file that the newest version of a table names."""
+
+    path: str
+    size: int
+    rows: int
+    least: dict[str, Any]
+    greatest: dict[str, Any]
+
+
+def application_id(queue_manager: str, epoch: str, queue: str) -> str:
+    """The Delta application whose version is the last published sequence."""
+    return f"{queue_manager}:{epoch}:{queue}"
+
+
+def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
+    """Whether both files may hold equal values of a column; yes if the log does not say."""
+    first, last, other_first, other_last = one.least[column], one.greatest[column], other.least[column], other.greatest[column]
+    if first is None or last is None or other_first is None or other_last is None:
+        return True
+    return bool(first <= other_last and other_first <= last)
+
+
+def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) -> AddAction:
+    """The action that adds a written file; without ``data_change`` streaming readers pass over it."""
+    now_ms = time.time_ns() // 1_000_000
+    return AddAction(file.path, file.size, {PARTITION: queue_manager}, now_ms, data_change, file.statistics)
+
+
+def remove_action(file: LiveFile, queue_manager: str, *, data_change: bool = False) -> RemoveAction:
+    """The action that removes a live file."""
+    return RemoveAction(file.path, data_change, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager})
+
+
+def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
+    """A digest of the rows, without the columns that change at every write."""
+    digest = hashlib.sha256()
+    for table in tables:
+        for batch in table.drop_columns([*ignore]).to_batches():
+            digest.update(batch.serialize())
+    return digest.hexdigest()
