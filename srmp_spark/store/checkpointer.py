@@ -14,14 +14,17 @@ autocheckpoint 1000 pages p99 7.8 ms, worst 22 ms; 2000 pages 3.0 and 28 ms; the
 messages. Larger steps (8 and 16 MB) cost up to 30 ms at the worst commit, because the last step syncs all of the database file.
 
 A reader's open snapshot holds the start of the WAL back; readers therefore keep theirs for one query (store/log.py).
+
+A failed sync of the database is as final as one of the WAL: the next attempt may succeed without having written, and the WAL,
+which still has the pages, would be begun anew over them. Only a full disk is waited for: then nothing was synced at all.
 """
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from srmp_spark.store.schema import PAGE_SIZE_BYTES, connect_writer
@@ -35,7 +38,9 @@ COMMIT_OVERHEAD_BYTES = 4 * PAGE_SIZE_BYTES
 class Checkpointer:
     """Step 1, in a thread of its own; step 2 is asked for by :attr:`finish_due` and done by the journal."""
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, on_error: Callable[[sqlite3.Error], object]) -> None:
+        """``on_error`` is called in the thread, which then ends."""
+        self._on_error = on_error
         self._connection = connect_writer(database)
         self._written = 0
         self._running = False
@@ -71,13 +76,20 @@ class Checkpointer:
 
     def _run(self) -> None:
         while self._jobs.get():
-            # A checkpoint that fails (disk full) loses nothing: the WAL keeps all of it, and the next one tries again.
-            with contextlib.suppress(sqlite3.OperationalError):
+            try:
                 self.wal_bytes = _checkpoint(self._connection)
+            except sqlite3.Error as error:
+                self._on_error(error)
+                return
             self.finish_due = True
             self._running = False
 
 
 def _checkpoint(connection: sqlite3.Connection) -> int:
-    _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    try:
+        _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    except sqlite3.OperationalError as error:
+        if "full" in str(error):  # SQLITE_FULL; before Python 3.11 an error has no number
+            return 0
+        raise
     return max(0, int(frames)) * PAGE_SIZE_BYTES

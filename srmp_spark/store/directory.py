@@ -106,7 +106,7 @@ class DataDirectory:
         """
         path = path.absolute()
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_directory(path)
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=0o700)
             refuse_network_file_system(path, mountinfo)
             lock = _take_lock(path)
@@ -176,6 +176,14 @@ class DataDirectory:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _make_directory(path: Path) -> None:
+    """The folder and those above it, each made durable in the one above: else a power loss takes the first messages along."""
+    if not path.exists():
+        _make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

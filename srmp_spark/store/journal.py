@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 GROUP_BYTES_MAX = 8 * 1024 * 1024
 """A turn with more becomes several groups: a group is read and decoded as a whole. Two bodies of the largest size fit."""
+DRAIN_LOOK_S = 0.002
+"""How often :meth:`Journal.drain` looks whether the checkpoint that may follow a commit is done."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """What may wait for the disk; past this :attr:`Journal.is_full` asks to stop reading. 16 bodies of the largest size."""
 
@@ -131,7 +133,9 @@ class Journal:
             for queue_id, name in self._connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL").fetchall()
         }
         self._owed_id = state.last_owed_id(self._connection)
-        self._checkpointer = Checkpointer(directory.database)
+        self._checkpointer = Checkpointer(
+            directory.database, lambda error: scheduler.call_soon_threadsafe(self._fail, "checkpoint", error, None)
+        )
         self._jobs: queue.SimpleQueue[_Written | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="store-commit", daemon=True)
         self._thread.start()
@@ -156,10 +160,15 @@ class Journal:
 
     # What the loop asks for
 
+    @property
+    def collecting(self) -> object:
+        """A token of what is being collected: the same as long as a submission would be answered together with the last one."""
+        return self._waiting
+
     def submit(
         self,
         insert: Insert | tuple[str, int, Record] | None,
-        callback: Callable[[Committed], object],
+        callback: Callable[[Committed], object] | None,
         *,
         owed: Sequence[OwedReceipt] = (),
         must_commit: bool = False,
@@ -167,7 +176,8 @@ class Journal:
         """Store ``insert`` (and what the engine says has changed), then call ``callback`` with the proof.
 
         ``insert`` is None for a message that makes no row: with ``must_commit`` its traces are committed first, without it
-        any proof that covers everything submitted so far will do. Raises :class:`StoreSyncError` after a failure.
+        any proof that covers everything submitted so far will do. ``callback`` is None when that of an earlier submission to
+        the same :attr:`collecting` answers for this one too. Raises :class:`StoreSyncError` after a failure.
         """
         batch = self._collect()
         if insert is not None:
@@ -185,7 +195,8 @@ class Journal:
             batch.owed += owed
         if must_commit:
             batch.must_commit = True
-        batch.callbacks.append(callback)
+        if callback is not None:
+            batch.callbacks.append(callback)
 
     def touch(self) -> None:
         """Commit what the engine says has changed, although no message came: a stream receipt was delivered, say."""
@@ -217,8 +228,12 @@ class Journal:
         return await future
 
     async def drain(self) -> None:
-        """Return when everything submitted so far is on stable storage."""
+        """Return when everything submitted so far is on stable storage and nothing is under way: :meth:`close` may follow."""
+        import asyncio
+
         await self.transact(lambda transaction: None)
+        while self._state not in (State.IDLE, State.FAILED):
+            await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
         """Stop after :meth:`drain`: ends the threads and notes the position in ``identity``. The directory stays open."""
@@ -338,6 +353,8 @@ class Journal:
     # Back in the loop
 
     def _committed(self, written: _Written, took: float, event: Event) -> None:
+        if self._failure is not None:
+            return  # it is stored, but what else is true nobody knows: the next start finds out
         batch, transaction = written.batch, written.transaction
         self._position = written.position
         for name, (queue_id, end) in transaction.queues_opened.items():
@@ -359,6 +376,8 @@ class Journal:
             self._go_on()
 
     def _checkpointed(self) -> None:
+        if self._failure is not None:
+            return
         self._move(Event.CHECKPOINTED)
         self._go_on()
 
@@ -381,6 +400,8 @@ class Journal:
 
     def _fail(self, doing: str, error: Exception, batch: _Batch | None) -> None:
         """The end: nobody who waits is told that it worked, nobody later is let in, and no sync is tried again."""
+        if self._failure is not None:
+            return
         self._failure = StoreSyncError(f"{doing} failed after commit {self._position}: {error}; nothing later was acknowledged")
         self._failure.__cause__ = error
         self._move(Event.FAULT)

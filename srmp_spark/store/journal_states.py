@@ -4,7 +4,7 @@
                             │                      └─synced, checkpoint follows──▶ CHECKPOINTING ──checkpointed──▶ IDLE
                             └─nothing to write──▶ IDLE
 
-A fault in any of the three busy states is FAILED, and only CLOSED follows.
+A fault, in whatever state, is FAILED, and only CLOSED follows.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.COMMITTING, Event.SYNCED): State.IDLE,
     (State.COMMITTING, Event.SYNCED_CHECKPOINT_FOLLOWS): State.CHECKPOINTING,
     (State.CHECKPOINTING, Event.CHECKPOINTED): State.IDLE,
+    (State.IDLE, Event.FAULT): State.FAILED,
     (State.SCHEDULED, Event.FAULT): State.FAILED,
     (State.COMMITTING, Event.FAULT): State.FAILED,
     (State.CHECKPOINTING, Event.FAULT): State.FAILED,

@@ -265,6 +265,39 @@ def test_a_failed_commit_answers_nobody_and_lets_nobody_in(tmp_path: Path) -> No
     assert store.journal._state is State.FAILED
 
 
+def test_a_failed_checkpoint_is_final_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sync is of the only other copy of what the WAL will be begun anew over."""
+    from srmp_spark.store import checkpointer
+
+    def fails(connection: sqlite3.Connection) -> int:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    for broken in ("bulk", "rest"):
+        fatal: list[StoreSyncError] = []
+        store = Store(tmp_path / broken, on_fatal=fatal.append)
+        with monkeypatch.context() as patched:
+            patched.setattr(checkpointer, "_checkpoint", fails)
+            if broken == "bulk":
+                store.journal._checkpointer.wrote(checkpointer.CHECKPOINT_BYTES)
+            else:
+                store.journal._checkpointer.finish_due = True
+                store.journal.touch()
+            store.loop.until(lambda fatal=fatal: fatal)
+        with pytest.raises(StoreSyncError, match="checkpoint failed"):
+            store.journal.submit(None, lambda proof: None)
+
+
+def test_a_full_disk_does_not_end_a_checkpoint_for_ever(store: Store) -> None:
+
+    class Full:
+        def execute(self, sql: str) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    store.journal._checkpointer.finished(Full())  # type: ignore[arg-type]
+    assert not store.journal._checkpointer.finish_due
+    store.put(1)
+
+
 def test_a_bug_while_writing_is_final_too(tmp_path: Path) -> None:
     fatal: list[StoreSyncError] = []
     store = Store(tmp_path / "data", on_fatal=fatal.append)
