@@ -108,9 +108,9 @@ class StateTable:
     def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
         """Put these rows in place of all rows of this queue manager, in one durable commit; the number of rows."""
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
-        actions: list[AddAction | RemoveAction] = []
-        for old in self._own_files():
-            actions.append(remove_action(old, self._queue_manager, data_change=True))
+        actions: list[AddAction | RemoveAction] = [
+            remove_action(old, self._queue_manager, data_change=True) for old in self._own_files()
+        ]
         if file:
             actions.append(add_action(file, self._queue_manager))
         if actions:
