@@ -16,6 +16,8 @@ anew, up to 10 s after the first that is not acknowledged. Where we leave the te
   then, also after a restart, the receipt is owed.
 - The text looks for "no gaps in sequence numbers". A gap that ``<previous>`` allowed is no gap, or one expired message would
   end all receipts. Positions are accepted in order, so the last committed one is the answer.
+- The text lets the message that ends the 10 s be acknowledged in the same instant. "The receiving QM waits a minimum of 500
+  milliseconds" (3.1.1.3.2): a receipt that the 10 s force names only what has been stored that long, and the rest is owed on.
 - A ``<start>`` with a lower N than the live one is a late copy. Taken literally ("not equal to IncomingId") it would throw
   the live stream away.
 """
@@ -93,8 +95,8 @@ class IncomingStream:
 
     __slots__ = (
         "committed", "deadline", "gap_accepted", "gap_at", "guid", "heap_entry", "last_access_at", "last_acknowledged",
-        "ordinal", "peer", "queue", "receipt", "reject_count", "send_receipts_to", "sender_name", "sequence_number",
-        "source_qm", "started_at", "unacked_since",
+        "ordinal", "peer", "queue", "receipt", "recent", "reject_count", "send_receipts_to", "sender_name",
+        "sequence_number", "settled", "source_qm", "started_at", "stored_at", "unacked_since",
     )  # fmt: skip
 
     def __init__(self, row: IncomingStreamRow) -> None:
@@ -118,6 +120,10 @@ class IncomingStream:
         self.receipt = ReceiptState.NOTHING_OWED
         self.unacked_since: float | None = None
         """UnackedStreamMessageArrivalTime, on the monotonic clock."""
+        self.stored_at = -STREAM_RECEIPT_DELAY_S_MAX
+        """When the last message or repeat was stored, on the monotonic clock."""
+        self.recent = self.settled = (self.stored_at, self.committed)
+        """Two samples (time, committed position) at least 500 ms apart: however fast a stream is, one of them is old enough."""
         self.deadline = 0.0
         """When the timer of ``receipt`` ends, on the monotonic clock."""
         self.heap_entry: float | None = None
@@ -161,6 +167,7 @@ class IncomingStream:
     def _start(self, position: StreamPosition, arrival: Arrival) -> None:
         self.ordinal = position.id.ordinal
         self.committed = 0
+        self.recent = self.settled = (-STREAM_RECEIPT_DELAY_S_MAX, 0)
         self.last_acknowledged = 0
         self.send_receipts_to = position.send_receipts_to or ""
         self.sender_name = arrival.sender_name
@@ -185,6 +192,9 @@ class IncomingStream:
         if ordinal != self.ordinal:
             return  # a newer stream began while this one was being committed
         self.committed = max(self.committed, position)
+        self.stored_at = now
+        if now - self.recent[0] >= STREAM_RECEIPT_COALESCING_S:
+            self.settled, self.recent = self.recent, (now, self.committed)
         self._move(ReceiptEvent.STORED)
         if self.receipt is not ReceiptState.WAITING_TO_RETRY:
             if self.unacked_since is None:
@@ -192,17 +202,22 @@ class IncomingStream:
             self.deadline = min(now + STREAM_RECEIPT_COALESCING_S, self.unacked_since + STREAM_RECEIPT_DELAY_S_MAX)
 
     def receipt_due(self) -> SendStreamReceipt:
-        """[MC-MQSRM] 3.1.6.3: the receipt for everything committed."""
+        """[MC-MQSRM] 3.1.6.3: the receipt for everything that has been committed for 500 ms."""
         self._move(ReceiptEvent.TIMER)
-        self.unacked_since = None
-        return SendStreamReceipt(
-            self.queue, self.id, self.send_receipts_to, self.acknowledgeable, self.peer, self.sender_name
-        )
+        since, last_ordinal = self.acknowledgeable()
+        if last_ordinal < self.committed:  # forced by the 10 s while messages go on coming
+            self._move(ReceiptEvent.STORED)
+            self.unacked_since = since
+            self.deadline = min(self.stored_at + STREAM_RECEIPT_COALESCING_S, since + STREAM_RECEIPT_DELAY_S_MAX)
+        else:
+            self.unacked_since = None
+        return SendStreamReceipt(self.queue, self.id, self.send_receipts_to, last_ordinal, self.peer, self.sender_name)
 
-    @property
-    def acknowledgeable(self) -> int:
-        """The highest position that a receipt may name."""
-        return self.committed
+    def acknowledgeable(self) -> tuple[float, int]:
+        """The highest position that a receipt may name now, and a time before which nothing after it was stored."""
+        if self.stored_at + STREAM_RECEIPT_COALESCING_S <= self.deadline:
+            return self.deadline, self.committed
+        return self.recent if self.recent[0] + STREAM_RECEIPT_COALESCING_S <= self.deadline else self.settled
 
     def receipt_delivered(self, stream_id: StreamId, last_ordinal: int) -> bool:
         """The peer took the receipt; whether LastAcknowledgedStreamMessage moved."""

@@ -106,9 +106,8 @@ class PreviousOffByOne(IncomingStream):
 class ReceiptBeyondCommitted(IncomingStream):
     """A receipt names what was accepted, not what is stored: the sender deletes what a crash then loses."""
 
-    @property
-    def acknowledgeable(self) -> int:
-        return self.sequence_number
+    def acknowledgeable(self) -> tuple[float, int]:
+        return self.deadline, self.sequence_number
 
 
 class ReceiptBeyondGap(IncomingStream):
@@ -122,9 +121,8 @@ class ReceiptBeyondGap(IncomingStream):
         self.highest = max(getattr(self, "highest", 0) if position.id.ordinal == self.ordinal else 0, seen)
         return kind
 
-    @property
-    def acknowledgeable(self) -> int:
-        return max(self.committed, getattr(self, "highest", 0))
+    def acknowledgeable(self) -> tuple[float, int]:
+        return self.deadline, max(self.committed, getattr(self, "highest", 0))
 
 
 class StaleStartAccepted(IncomingStream):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.playbook import (
     SENDER,
@@ -78,11 +80,25 @@ def test_delays_end_10_seconds_after_the_first_message_that_is_not_acknowledged(
     """3.1.1.3.2: "This process continues and can delay the stream receipt up to 10 seconds"."""
     playbook = Playbook()
     assert _steady(playbook, 1, 75, 0.4) == [
-        (10.0, str(stream_receipt(last_ordinal=25))),
-        # UnackedStreamMessageArrivalTime is cleared by the receipt: the next ten seconds begin with message 26, at 10.0.
-        (20.0, str(stream_receipt(last_ordinal=50))),
-        (30.0, str(stream_receipt(last_ordinal=75))),
+        # Messages 24 and 25 have not been stored for 500 ms; the samples that tell lie at 8.8 and 9.6 s.
+        (10.0, str(stream_receipt(last_ordinal=23))),
+        (18.8, str(stream_receipt(last_ordinal=45))),
+        (27.6, str(stream_receipt(last_ordinal=67))),
     ]
+
+
+@pytest.mark.parametrize("every", [0.01, 0.07, 0.4, 0.49])
+def test_a_receipt_comes_half_a_second_to_ten_and_a_half_after_every_message_it_covers(every: float) -> None:
+    """3.1.1.3.2: "a minimum of 500 milliseconds", also for the message that arrives just before the 10 s are over."""
+    count = int(25 / every)
+    covered = 0
+    for at, receipt in _steady(Playbook(), 1, count, every):
+        last = int(receipt.split("last_ordinal=")[1].split()[0])
+        step = round(every * 100) / 100
+        assert at - (last - 1) * step >= 0.49  # the clock of this test ticks in hundredths
+        assert at - covered * step <= 10.51
+        covered = last
+    assert covered > count / 2
 
 
 def test_a_stream_that_was_idle_for_an_hour_coalesces_as_ever() -> None:
