@@ -123,7 +123,8 @@ class IncomingStream:
         self.stored_at = -STREAM_RECEIPT_DELAY_S_MAX
         """When the last message or repeat was stored, on the monotonic clock."""
         self.recent = self.settled = (self.stored_at, self.committed)
-        """Two samples (time, committed position) at least 500 ms apart: however fast a stream is, one of them is old enough."""
+        """Two samples (time, committed position), 0.5 to 1 s apart while messages come without a pause: one of them is always
+        old enough. What follows the position of a sample was not stored before its time."""
         self.deadline = 0.0
         """When the timer of ``receipt`` ends, on the monotonic clock."""
         self.heap_entry: float | None = None
@@ -191,10 +192,12 @@ class IncomingStream:
         """
         if ordinal != self.ordinal:
             return  # a newer stream began while this one was being committed
-        self.committed = max(self.committed, position)
-        self.stored_at = now
-        if now - self.recent[0] >= STREAM_RECEIPT_COALESCING_S:
+        before, self.committed = self.committed, max(self.committed, position)
+        if now - self.stored_at >= STREAM_RECEIPT_COALESCING_S:  # after a pause all that came before it is old enough
+            self.settled, self.recent = (now, before), (now, self.committed)
+        elif now - self.recent[0] >= STREAM_RECEIPT_COALESCING_S:
             self.settled, self.recent = self.recent, (now, self.committed)
+        self.stored_at = now
         self._move(ReceiptEvent.STORED)
         if self.receipt is not ReceiptState.WAITING_TO_RETRY:
             if self.unacked_since is None:
