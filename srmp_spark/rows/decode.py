@@ -11,7 +11,9 @@ queue and sequence, never a row that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -49,6 +51,21 @@ _LISTS = ("destination_list", "admin_list", "response_list")
 
 _schema = arrow_schema()
 _types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's cycle collector, off for one batch: it would walk 50,000 fresh tuples again and again (a fifth of the time).
+
+    None of them is in a cycle; they go with the batch.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Decoded(NamedTuple):
@@ -96,10 +113,11 @@ def rows_of(
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
     """
-    decoded = decode(queue, pairs)
-    if not decoded.sequences:
-        return with_log_columns({}, 0, queue_manager, epoch, queue)
-    columns = columns_of(decoded)
+    with _no_collection():
+        decoded = decode(queue, pairs)
+        if not decoded.sequences:
+            return with_log_columns({}, 0, queue_manager, epoch, queue)
+        columns = columns_of(decoded)
     if envelope:
         contents = [
             record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode()

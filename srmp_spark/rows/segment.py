@@ -89,9 +89,12 @@ def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Re
         columns["sender_name"].to_pylist() if "sender_name" in columns else [None] * rows,
         strict=True,
     )
-    posts = _whole_posts(posts_file, columns["body"])
-    for sequence, arrival, (post, row) in zip(columns["sequence"].to_pylist(), arrivals, posts, strict=True):
-        yield sequence, Record(Arrival(*arrival), post, row["head_length"], Form(row["form"]))
+    posts, placing = _whole_posts(posts_file, columns["body"])
+    heads, forms = placing.column("head_length").to_pylist(), placing.column("form").to_pylist()
+    for sequence, arrival, post, head_length, form in zip(
+        columns["sequence"].to_pylist(), arrivals, posts, heads, forms, strict=True
+    ):
+        yield sequence, Record(Arrival(*arrival), post, head_length, Form(form))
 
 
 def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
@@ -166,8 +169,11 @@ def _is_constant(column: pa.Array) -> bool:
 def _dictionary(column: pa.Array) -> pa.Array:
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
+    most = min(DICTIONARY_MAX, len(column) // 4)
+    if len(column.slice(0, 2 * most).unique()) > most:  # bodies mostly: hashing them all would be the dearest step
+        return column
     encoded = column.dictionary_encode()
-    if len(encoded.dictionary) > min(DICTIONARY_MAX, len(column) // 4):
+    if len(encoded.dictionary) > most:
         return column
     return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int16()), encoded.dictionary)
 
@@ -205,24 +211,21 @@ def _encode_posts(decoded: Decoded) -> bytes:
     return _file(arrays, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
 
 
-def _whole_posts(posts_file: bytes, bodies: pa.Array) -> Iterator[tuple[bytes, dict[str, int]]]:
+def _whole_posts(posts_file: bytes, bodies: pa.Array) -> tuple[list[bytes], pa.RecordBatch]:
+    """The posts with their bodies put back, and the columns that say where their parts are."""
     try:
         batch = pa.ipc.open_file(pa.py_buffer(posts_file)).get_batch(0)
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreDamagedError(f"a segment's file of posts cannot be read: {error}") from error
-    for row, body in zip(batch.to_pylist(), bodies, strict=True):
-        post, at = row["post"], row["body_at"]
-        yield (post if at < 0 else post[:at] + body.as_py() + post[at:]), row
+    rows = zip(batch.column("post").to_pylist(), batch.column("body_at").to_pylist(), bodies.to_pylist(), strict=True)
+    return [post if at < 0 else b"".join((post[:at], body, post[at:])) for post, at, body in rows], batch
 
 
 def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
-    return pa.array(
-        [
-            post[row["envelope_at"] : row["envelope_at"] + row["envelope_length"]].decode()
-            for post, row in _whole_posts(posts_file, bodies)
-        ],
-        pa.string(),
-    )
+    posts, placing = _whole_posts(posts_file, bodies)
+    starts, lengths = placing.column("envelope_at").to_pylist(), placing.column("envelope_length").to_pylist()
+    spans = zip(posts, starts, lengths, strict=True)
+    return pa.array([post[start : start + length].decode() for post, start, length in spans], pa.string())
 
 
 def _file(columns: dict[str, pa.Array], metadata: dict[bytes, bytes], compression: str | None) -> bytes:

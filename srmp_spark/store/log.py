@@ -14,8 +14,10 @@ from __future__ import annotations
 import sqlite3
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -244,7 +246,7 @@ class Log:
             raise TrimmedError(queue, after, bounds.first)
 
     def _byte_end(self, db: sqlite3.Connection, queue_id: int, after: int, end: int, max_bytes: int) -> int:
-        left, at, rows = max_bytes, after, 0
+        left, at, begun = max_bytes, after, False
         holes = db.execute(
             "SELECT first, last FROM holes WHERE queue_id = ? AND last > ? AND first <= ? ORDER BY first",
             (queue_id, after, end),
@@ -259,22 +261,19 @@ class Log:
                     continue
                 if first > end:
                     return end
-                kept = _keep(first, last, holes)
-                if first > at and size <= left and last <= end and kept == ((first, last),):
-                    left, at, rows = left - size, last, rows + 1
+                kept = _keep(max(first, at + 1), min(last, end), holes)
+                if kept == ((first, last),) and size <= left:
+                    left, at, begun = left - size, last, True
                     continue
                 (blob,) = db.execute(f"SELECT {data} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608  # our own names
                 lengths = struct.unpack(f"<{len(blob) // 4}I", blob) if table == "segments" else post_lengths(blob)
-                for sequence, length in enumerate(lengths, first):
-                    if sequence <= at:
-                        continue
-                    if sequence > end:
-                        return end
-                    if any(low <= sequence <= high for low, high in kept):
-                        if length > left and rows:
-                            return at
-                        left, rows = left - length, rows + 1
-                    at = sequence
+                for low, high in kept:
+                    sums = list(accumulate(lengths[low - first : high - first + 1]))
+                    fitting = bisect_right(sums, left)
+                    if fitting < len(sums):
+                        return low + fitting - 1 if fitting or begun else low  # one row at least
+                    left, begun = left - sums[-1], True
+                at = min(last, end)
         return end
 
     def _next(self, queue: str, queue_id: int, epoch: str, at: int, to: int) -> tuple[list[Chunk], int]:
