@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import requests
@@ -142,7 +143,7 @@ class Demo:
     def say(self, text: str) -> None:
         say(self.begun, text)
 
-    def status(self) -> dict[str, dict[str, object]]:
+    def status(self) -> dict[str, dict[str, Any]]:
         """``GET /v1/status``, the queues by name."""
         answer = requests.get(f"{self.queue_manager.api}/v1/status", timeout=5)
         answer.raise_for_status()

@@ -89,9 +89,13 @@ async def storm(queue_manager: RunningQueueManager, ledger: Ledger, snapshots: S
     async with ReceiptsServer() as receipts:
         managers = [
             ForeignQueueManager(
-                endpoint=lambda: queue_manager.endpoint, ledger=ledger, receipts_url=receipts.url(), seed=SEED + n, reply_timeout=5.0
+                endpoint=lambda: queue_manager.endpoint,
+                ledger=ledger,
+                receipts_url=receipts.url(),
+                seed=SEED + number,
+                reply_timeout=5.0,
             )
-            for n in range(2)
+            for number in range(2)
         ]
 
         def everybody(receipt: ForeignReceipt) -> None:
@@ -134,7 +138,8 @@ def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9
         log = stderr_of(Path(queue_manager.log))
     ledger.close()
     verdict = judge(ledger, rows)
-    print(f"{kills} kills, {ledger.sent} sent, {len(rows)} landed, {ledger.stream_receipts} stream receipts, {dict(ledger.faults)}")
+    print(f"{kills} kills, {ledger.sent} sent, {len(rows)} landed, {ledger.stream_receipts} stream receipts")
+    print(dict(ledger.faults))
     assert verdict.ok, f"seed {SEED}\n{verdict.complaint()}"
     assert snapshots.changed == [], "a sequence was used twice"
     assert verdict.acknowledged == verdict.sent == verdict.landed
