@@ -9,19 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from srmp_spark.message import StreamId
-from srmp_spark.rows.decode import rows_of
-from srmp_spark.rows.group import Record, unpack_group
-from srmp_spark.rows.segment import read_segment, rows_kept
-from srmp_spark.store import state
+from srmp_spark.store import reading, state
 from srmp_spark.store.delta_source import HistoryRow, LogRange, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
-from srmp_spark.store.log import GroupChunk, Log, SegmentChunk
-
-BATCH_ROWS_MAX = 4096
-"""Rows decoded into one batch: enough that the cost of a batch does not count."""
-BATCH_BYTES_MAX = 8 << 20
-"""Bytes of the posts of one batch."""
+from srmp_spark.store.log import Log
 
 
 class StoredLog:
@@ -43,32 +35,7 @@ class StoredLog:
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """The rows in (after, to]. Raises as :meth:`srmp_spark.store.log.Log.chunks`."""
-        pairs: list[tuple[int, Record]] = []
-        size = 0
-        for chunk in self._log.chunks(queue, epoch, after, to):
-            if isinstance(chunk, GroupChunk):
-                for sequence, record in _kept(chunk):
-                    pairs.append((sequence, record))
-                    size += len(record.post)
-                    if len(pairs) >= BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
-                        yield rows_of(self._queue_manager, epoch, queue, pairs)
-                        pairs, size = [], 0
-                continue
-            if pairs:
-                yield rows_of(self._queue_manager, epoch, queue, pairs)
-                pairs, size = [], 0
-            yield from self._sealed(chunk)
-        if pairs:
-            yield rows_of(self._queue_manager, epoch, queue, pairs)
-
-    def _sealed(self, chunk: SegmentChunk) -> Iterator[pa.RecordBatch]:
-        yield from rows_kept(read_segment(chunk.read_columns(), self._queue_manager, chunk.epoch, chunk.queue), chunk.keep)
-
-
-def _kept(chunk: GroupChunk) -> Iterator[tuple[int, Record]]:
-    for sequence, record in unpack_group(chunk.blob):
-        if any(first <= sequence <= last for first, last in chunk.keep):
-            yield sequence, record
+        return reading.batches(self._log, self._queue_manager, queue, epoch, after, to)
 
 
 def _ranges(db: sqlite3.Connection) -> list[LogRange]:

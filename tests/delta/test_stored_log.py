@@ -13,10 +13,11 @@ from srmp_spark.rows.group import Record
 from srmp_spark.srmp.effects import Changes, IncomingStreamRow
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.store import queues, state
+from srmp_spark.store import queues, sealing, state
 from srmp_spark.store.delta import Publisher
 from srmp_spark.store.delta_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
+from srmp_spark.store.log import Log
 
 ORDER_URL = "http://peer/msmq/private$/order_queue$"
 SENDER = "32221eda-9376-46df-b6ed-783091123831"
@@ -135,3 +136,18 @@ def test_the_publisher_reads_only(real: RealLog) -> None:
     list(log.batches(real.store.directory.epoch, QUEUE, 0, 2))
     log.close()
     assert (real.path / DATABASE_FILE).stat().st_mtime_ns == before
+
+
+def test_sealed_rows_land_like_unsealed_ones(real: RealLog) -> None:
+    real.put(20)
+    segments = real.store.directory.segments
+    with Log(real.path / DATABASE_FILE, segments) as stored:
+        plan = sealing.plan(stored, QUEUE, NOW + 10**12)
+        assert plan is not None
+        sealed = sealing.write_segment(stored, plan, segments)
+    assert real.store.call(lambda transaction: sealing.commit_segment(transaction, sealed, segments))
+    real.put(3)
+    real.publisher().publish_once()
+    rows = real.landed()
+    assert [row["sequence"] for row in rows] == list(range(1, 24))
+    assert [row["body"] for row in rows] == [b"order %d" % n for n in range(1, 24)]
