@@ -8,6 +8,7 @@ A group or segment is found by ``row_key(queue_id, last)``, which is its rowid: 
 commit, and the rows of a queue lie side by side.
 
 SQLite knows signed 64 bit only: uniquifiers (xs:unsignedLong, and hostile) are stored as two's complement, ordinals as text.
+Nothing here needs a newer SQLite than 3.24 (2018): long-lived distributions have old ones.
 """
 
 from __future__ import annotations
@@ -40,28 +41,28 @@ DEFAULT_CONSUMER = "default"
 """The consumer that decides a message's fate (INTERFACE.md section 1)."""
 
 DDL = """
-CREATE TABLE meta(key TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- One row: the number of the last commit, and the fence of the owner that may write the next.
-CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, fence INTEGER NOT NULL) STRICT;
+CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, fence INTEGER NOT NULL);
 CREATE TABLE epochs(
     id INTEGER PRIMARY KEY, epoch TEXT NOT NULL UNIQUE, started_at INTEGER NOT NULL, reason TEXT NOT NULL
-) STRICT;
+);
 CREATE TABLE queues(
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, transactional INTEGER NOT NULL,
     paused INTEGER NOT NULL DEFAULT 0, options TEXT NOT NULL DEFAULT '{}',
     trimmed_to INTEGER NOT NULL DEFAULT 0,  -- rows up to here were deleted by retention: `first` is one more
     deleted_at INTEGER                      -- a queue that comes back goes on counting: sequences are never used again
-) STRICT;
+);
 -- The first sequence that a queue gave out, or would have, in an epoch.
 CREATE TABLE queue_epochs(
     queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY (queue_id, epoch_id)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 CREATE TABLE groups(
     id INTEGER PRIMARY KEY,  -- row_key(queue_id, last)
     queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     position INTEGER NOT NULL, bytes INTEGER NOT NULL, arrived_first INTEGER NOT NULL, arrived_last INTEGER NOT NULL,
     data BLOB NOT NULL
-) STRICT;
+);
 CREATE TABLE segments(
     id INTEGER PRIMARY KEY,  -- row_key(queue_id, last)
     queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -70,32 +71,32 @@ CREATE TABLE segments(
     file TEXT NOT NULL,      -- below segments/, without .columns.arrow and .posts.arrow
     columns_bytes INTEGER NOT NULL, columns_crc INTEGER NOT NULL, posts_bytes INTEGER NOT NULL, posts_crc INTEGER NOT NULL,
     sizes BLOB NOT NULL      -- u32 per sequence: bytes of its post, 0 for a hole
-) STRICT;
+);
 CREATE TABLE holes(
     queue_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason TEXT NOT NULL,
     PRIMARY KEY (queue_id, first)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 -- Sequences whose groups are no longer read (sealed, purged, trimmed) and are deleted in slices (store/sweeper.py).
-CREATE TABLE garbage(id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL) STRICT;
+CREATE TABLE garbage(id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL);
 CREATE TABLE streams(
     queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, sequence_number INTEGER NOT NULL,
     last_acknowledged INTEGER NOT NULL, send_receipts_to TEXT NOT NULL, peer TEXT NOT NULL, source_qm TEXT,
     reject_count INTEGER NOT NULL, started_at INTEGER NOT NULL, last_access_at INTEGER NOT NULL, sender_name TEXT,
     PRIMARY KEY (queue, guid)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 CREATE TABLE history(
     lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, last_received_at INTEGER NOT NULL,
     PRIMARY KEY (lineage, first)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 CREATE TABLE consumers(
     queue_id INTEGER NOT NULL, name TEXT NOT NULL, received INTEGER NOT NULL, ahead TEXT NOT NULL DEFAULT '[]',
     planned INTEGER, holder TEXT, lease_until INTEGER, PRIMARY KEY (queue_id, name)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 CREATE TABLE owed_receipts(
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, url TEXT NOT NULL, peer TEXT NOT NULL, payload TEXT NOT NULL,
     created_at INTEGER NOT NULL
-) STRICT;
-CREATE TABLE ids(name TEXT PRIMARY KEY, ceiling INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+);
+CREATE TABLE ids(name TEXT PRIMARY KEY, ceiling INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -190,7 +191,7 @@ def check_format(connection: sqlite3.Connection) -> int:
         raise StoreDamagedError(
             f"the data directory has format {found}, this version of srmp-spark knows {FORMAT}: start the newer version"
         )
-    if found == 0 and connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is not None:
+    if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
         raise StoreDamagedError("the data directory holds a database of another program: give --data-dir another folder")
     return found
 
