@@ -29,7 +29,8 @@ _DECLARATION = re.compile(
 )
 _BEFORE_ROOT = re.compile(rb"(?:[ \t\r\n]+|<!--(?:[^-]|-(?!-))*-->)*")
 _ROOT = re.compile(rb"<[A-Za-z_:\x80-\xff]")
-_COMMENT_OR_CDATA = re.compile(rb"<!--.*?-->|<!\[CDATA\[.*?\]\]>", re.DOTALL)
+# One that does not end goes to the end: it is malformed in any case, and looking for its end again and again is quadratic.
+_COMMENT_OR_CDATA = re.compile(rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)", re.DOTALL)
 _LONG_ATTRIBUTE = re.compile(rb"=[ \t\r\n]*(?:\"[^\"<]{%d}|'[^'<]{%d})" % (ATTRIBUTE_LENGTH_MAX + 1, ATTRIBUTE_LENGTH_MAX + 1))
 _TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
 _BOM = b"\xef\xbb\xbf"
@@ -47,6 +48,10 @@ def parse_tree(envelope: bytes) -> Element:
         raise RemoteProtocolError("the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2") from None
     if envelope.find(b"<?", start) >= 0 and b"<?" in _COMMENT_OR_CDATA.sub(b"", envelope[start:]):
         raise RemoteProtocolError("a SOAP message holds no processing instruction", section="SOAP 1.1 section 3")
+    if envelope.count(b"<") > 2 * ELEMENTS_MAX:  # an element has two tags at most: too many to be worth a parser
+        tags = _COMMENT_OR_CDATA.sub(b"", envelope).count(b"<")
+        if tags > 2 * ELEMENTS_MAX:
+            raise LimitExceededError("ELEMENTS_MAX", ELEMENTS_MAX, (tags + 1) // 2)
     parser = ElementTree.XMLParser()  # noqa: S314  # what makes it unsafe has been refused above
     try:
         parser.feed(envelope)
