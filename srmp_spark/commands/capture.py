@@ -1,3 +1,83 @@
-"""``doctor``."""
-from typing import Any
-def add_commands(commands: Any) -> None: pass
+"""``capture``: redacted fixtures from what a queue holds, for bug reports and tests (see :mod:`.redaction`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import local_queue_name
+
+if TYPE_CHECKING:
+    from srmp_spark.client.api import QueueManagerClient
+    from srmp_spark.rows.group import Record
+
+CAPTURE_MAX = 10_000
+"""Posts of one capture: files in one folder."""
+MANIFEST = "manifest.jsonl"
+
+
+def add_commands(commands: Commands[Any]) -> None:
+    """Add ``capture``."""
+    parser = commands.add_parser("capture", help="write redacted posts of a queue to files")
+    parser.add_argument("--queue", required=True, metavar="NAME")
+    parser.add_argument("--max", type=int, default=100, metavar="N", help="the newest N posts (default 100)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="an empty or new directory")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_capture)
+
+
+def _capture(args: argparse.Namespace) -> int:
+    from srmp_spark.commands.redaction import Redactor
+
+    if not 0 < args.max <= CAPTURE_MAX:
+        raise ConfigurationError(f"--max is 1 to {CAPTURE_MAX}")
+    out = Path(args.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise ConfigurationError(f"--out {out} is not empty")
+    except OSError as error:
+        raise ConfigurationError(f"--out {out}: {error.strerror}") from None
+    redactor = Redactor()
+    written: list[dict[str, Any]] = []
+    with (out / MANIFEST).open("w", encoding="utf-8") as manifest:
+        for number, (sequence, record) in enumerate(_records(connect(args), local_queue_name(args.queue), args.max), 1):
+            name = f"{number:05d}.http"
+            (out / name).write_bytes(redactor.redact(record))
+            entry = {
+                "file": name,
+                "sequence": sequence,
+                "bytes": len(record.post),
+                "head_bytes": record.head_length,
+                "transport": record.arrival.transport,
+                "peer": redactor.peer(record.arrival.peer),
+            }
+            manifest.write(json.dumps(entry) + "\n")
+            written.append(entry)
+    emit(written, table=args.table)
+    return 0
+
+
+def _records(client: QueueManagerClient, queue: str, count: int) -> Iterator[tuple[int, Record]]:
+    """The newest posts of the present epoch, as they came."""
+    from srmp_spark.rows import dense
+    from srmp_spark.rows.group import unpack_group
+    from srmp_spark.rows.segment import records_of
+
+    found = client.range(queue)
+    after = max(found.first - 1, found.end - count)
+    columns = b""
+    with client.rows(queue, epoch=found.epoch, after=after, to=found.end, envelope=True, dense=True) as stream:
+        for frame in dense.frames(stream.as_file()):
+            if frame.kind == dense.SEGMENT:
+                columns = frame.data  # its posts follow
+                continue
+            pairs = unpack_group(frame.data) if frame.kind == dense.GROUP else records_of(columns, frame.data)
+            for sequence, record in pairs:
+                if sequence > after and any(first <= sequence <= last for first, last in frame.keep):
+                    yield sequence, record

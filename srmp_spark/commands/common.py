@@ -30,7 +30,9 @@ CELL_WIDTH_MAX = 60
 
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     """``--api``, ``--token-file``, ``--table``."""
-    parser.add_argument("--api", metavar="URL", help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API})")
+    parser.add_argument(
+        "--api", metavar="URL", help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API})"
+    )
     parser.add_argument("--token-file", metavar="FILE", help="its token (also SRMP_SPARK_TOKEN)")
     parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
 
@@ -83,6 +85,12 @@ def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[st
 
 def _cell(value: Any) -> str:  # noqa: ANN401  # a cell of a row
     value = to_json(value)
-    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = (
+        ""
+        if value is None
+        else value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    )
     text = "".join(c if c.isprintable() else " " for c in text)
     return text if len(text) <= CELL_WIDTH_MAX else text[: CELL_WIDTH_MAX - 1] + "…"

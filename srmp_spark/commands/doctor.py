@@ -1,3 +1,224 @@
-"""``doctor``."""
-from typing import Any
-def add_commands(commands: Any) -> None: pass
+"""``doctor``: find out why messages do not arrive, in plain words and with the flag to set.
+
+It asks the API, knocks at the SRMP port, and, given a queue, posts a real message marked ``Srmp-Probe: 1``, which the queue
+manager judges like any other and does not store (204). A sender sees only "400" and deletes its message; here the reason
+stands beside it. ``--url`` probes through whatever lies between: NAT, a reverse proxy, a host name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import socket
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import UrlParts, local_queue_name, split_url
+
+PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
+"""Who the probe says it is; nothing of it is kept."""
+PROBE_SECONDS = 10.0
+"""For a connection, and for an answer."""
+
+EXPLANATIONS: dict[str, tuple[str, str]] = {
+    "foreign-host": (
+        "the host in <to> is not known as this queue manager: a name or address that it does not have itself (DNS alias, NAT)",
+        "serve --host-name {host}, or --public-url with the URL that senders use",
+    ),
+    "unknown-queue": (
+        "there is no queue of that name here",
+        "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders keep the message",
+    ),
+    "transactional-queue": (
+        "the queue is transactional and takes only messages of a stream",
+        "send in a transaction, or use a queue without :transactional",
+    ),
+    "not-transactional": (
+        "the queue is not transactional and takes no messages of a stream",
+        "serve --queue {queue}:transactional, or send without a transaction",
+    ),
+    "bad-destination": ("<to> is not a queue URL", "senders use DIRECT=http://HOST/msmq/private$/NAME"),
+    "target": (
+        "the request line names no queue",
+        "the path must be /msmq/NAME or /msmq/private$/NAME: does a proxy rewrite it?",
+    ),
+    "malformed": (
+        "the message cannot be read",
+        "a proxy may have changed it; srmp-spark capture makes a fixture for a bug report",
+    ),
+    "malformed-http": ("the HTTP request cannot be read", "a proxy between sender and queue manager may have changed it"),
+    "content-encoding": ("something between sender and queue manager compresses requests", "switch that off for /msmq"),
+    "paused": ("the queue is paused", "POST /v1/queues/NAME/resume"),
+    "quota": ("the queue holds more unreceived bytes than its quota", "receive from it, or raise --queue-quota-bytes"),
+    "disk-full": ("too little disk is free below the data directory", "free some; messages are accepted again at once"),
+    "too-many-connections": ("all connections are in use", "raise the limit of open files (ulimit -n)"),
+    "method": (
+        "the request did not arrive as a POST",
+        "a proxy or a redirect changed it: senders must reach the port directly",
+    ),
+}
+"""Reason (header ``Srmp-Reason``) → what it means, what to do."""
+
+
+def add_commands(commands: Commands[Any]) -> None:
+    """Add ``doctor``."""
+    parser = commands.add_parser("doctor", help="find out why messages do not arrive")
+    parser.add_argument("--queue", metavar="NAME", help="probe this queue with a message that is not stored")
+    parser.add_argument("--url", metavar="URL", help="how senders reach the SRMP port (default: where it listens)")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_doctor)
+
+
+class Check(NamedTuple):
+    """One line of the report."""
+
+    check: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    checks = list(_checks(args))
+    emit([check._asdict() for check in checks], table=args.table)
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _checks(args: argparse.Namespace) -> Iterator[Check]:
+    client = connect(args)
+    status = client.status()
+    yield Check("api", True, f"queue manager {status['queue_manager']}, version {status['version']}, at {client.url}")
+    ready = bool(status["ready"])
+    yield Check(
+        "ready", ready, "accepts messages" if ready else "does not accept messages", "" if ready else _gate_hint(status)
+    )
+    try:
+        url = split_url(args.url) if args.url else _reachable(split_url(status["listening"][0]))
+    except ValueError as error:
+        raise ConfigurationError(f"--url: {error}") from None
+    knocked = _knock(url)
+    yield knocked
+    if args.queue is not None and knocked.ok:
+        queue = local_queue_name(args.queue)
+        described = next((each for each in status["queues"] if each["name"] == queue), None)
+        yield _probe(url, queue, transactional=bool(described and described["transactional"]))
+    for blocked in status["blocked_urls"]:
+        yield Check(
+            "receipts",
+            False,
+            f"{blocked['count']} receipts to {blocked['host']} were not sent: no rule allows the URL that the messages name",
+            f"serve --allow-url http://{blocked['host']} (the log has the exact pattern)",
+        )
+    for stream in status["incoming_streams"]:
+        if stream["gap_at"] is not None:
+            yield Check(
+                "stream",
+                False,
+                f"stream {stream['stream_id']} to {stream['queue']} waits for position {stream['gap_at']} "
+                f"({stream['reject_count']} messages behind it were refused)",
+                "look into the sender's outgoing queue for it; what it deleted will never come",
+            )
+
+
+def _gate_hint(status: dict[str, Any]) -> str:
+    return f"{status['disk_free_bytes']} bytes are free on its disk; /readyz and the log say more"
+
+
+def _reachable(url: UrlParts) -> UrlParts:
+    """Where to connect to from this host if it listens everywhere."""
+    return url._replace(host="127.0.0.1") if url.host in ("0.0.0.0", "::") else url  # noqa: S104  # compared, not bound
+
+
+def _authority(url: UrlParts) -> str:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return host if url.port == (443 if url.scheme == "https" else 80) else f"{host}:{url.port}"
+
+
+def _connection(url: UrlParts) -> http.client.HTTPConnection:
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return kind(url.host, url.port, timeout=PROBE_SECONDS)
+
+
+def _knock(url: UrlParts) -> Check:
+    """Is it our port? It answers GET with 405."""
+    where = f"{url.scheme}://{_authority(url)}"
+    try:
+        connection = _connection(url)
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+    except socket.gaierror:
+        return Check("port", False, f"{url.host} has no address", "DNS: senders resolve this name as well")
+    except ConnectionRefusedError:
+        return Check(
+            "port",
+            False,
+            f"nobody listens at {where}",
+            "serve --listen 0.0.0.0:PORT lets other hosts in; is the port forwarded?",
+        )
+    except TimeoutError:
+        return Check("port", False, f"no answer from {where}", "a firewall drops the packets: open the port for the senders")
+    except (OSError, http.client.HTTPException) as error:
+        return Check("port", False, f"{where}: {error}", "is this the SRMP port?")
+    server = answer.headers.get("Server", "")
+    if not server.startswith("srmp-spark/"):
+        return Check(
+            "port",
+            False,
+            f"{where} is answered by {server or 'an unknown server'}, not by srmp-spark",
+            "IIS or a proxy has the port",
+        )
+    return Check("port", True, f"srmp-spark answers at {where}")
+
+
+def _probe(url: UrlParts, queue: str, *, transactional: bool) -> Check:
+    """A real message that is judged and not stored."""
+    from srmp_spark.message import Message, StreamId, StreamPosition
+    from srmp_spark.srmp.encoder import encode
+
+    where = f"{url.scheme}://{_authority(url)}/msmq/{queue}"
+    stream = StreamPosition(StreamId(PROBE_GUID, 1), 1, 0, True, f"{where}") if transactional else None
+    message = Message(
+        destination=where,
+        action="MSMQ:srmp-spark doctor",
+        lineage=PROBE_GUID,
+        has_msmq=True,
+        durable=True,
+        stream=stream,
+        body=b"probe",
+    )
+    content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 1")
+    try:
+        connection = _connection(url)
+        headers = {"Content-Type": content_type.decode("ascii"), "SOAPAction": '"MSMQMessage"', "Srmp-Probe": "1"}
+        connection.request("POST", f"/msmq/{queue}".replace(" ", "%20").encode("utf-8").decode("latin-1"), content, headers)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        return Check(
+            "probe", False, f"{where}: {error}", "the connection breaks while a message is sent: a proxy or a firewall"
+        )
+    return judge(answer.status, answer.headers.get("Srmp-Reason"), queue=queue, host=url.host)
+
+
+def judge(status: int, reason_header: str | None, *, queue: str, host: str) -> Check:
+    """What the answer to a probe means."""
+    if status == 204:
+        return Check("probe", True, f"a message to {queue} by host {host} would be accepted")
+    reason, _, section = (reason_header or "").partition("; ")
+    if not reason:
+        return Check(
+            "probe",
+            False,
+            f"answered {status} without a reason",
+            "the answer is not from srmp-spark: a proxy refuses the message",
+        )
+    meaning, hint = EXPLANATIONS.get(reason, (f"refused: {reason}", "the section says which rule was broken"))
+    fate = "the sender deletes the message" if status == 400 else "the sender keeps it and tries again"
+    return Check(
+        "probe", False, f"answered {status} {reason} ({section}): {meaning}; {fate}", hint.format(queue=queue, host=host)
+    )

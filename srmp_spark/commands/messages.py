@@ -31,13 +31,17 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 def add_commands(commands: Commands[Any]) -> None:
     """Add the three."""
     parser = commands.add_parser("send", help="put messages into a queue")
-    parser.add_argument("--destination", required=True, metavar="NAME", help="a queue of this queue manager, like private$/orders")
+    parser.add_argument(
+        "--destination", required=True, metavar="NAME", help="a queue of this queue manager, like private$/orders"
+    )
     parser.add_argument("--label", metavar="S", default="")
     body = parser.add_mutually_exclusive_group()
     body.add_argument("--body", metavar="S", help="the body as UTF-8 text")
     body.add_argument("--body-file", metavar="F", help="the body's bytes; - is standard input")
     body.add_argument("--lines", metavar="F", help="one message per line; - is standard input")
-    parser.add_argument("--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE, for example 8 for a COM string")
+    parser.add_argument(
+        "--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE, for example 8 for a COM string"
+    )
     parser.add_argument("--delivery", choices=("express", "recoverable", "transactional"), help="default: what the queue takes")
     parser.add_argument("--key", metavar="S", help="identity of the message, for remote destinations")
     parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait until it is acknowledged (a local queue always is)")
@@ -93,7 +97,9 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str:
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:
         if "=" in url and "\\" not in url.partition("=")[0]:
-            raise ConfigurationError(f"--destination {destination}: remote destinations come with the sending half; name a local queue")
+            raise ConfigurationError(
+                f"--destination {destination}: remote destinations come with the sending half; name a local queue"
+            )
         return local_queue_name(url)
     try:
         address = parse_queue_url(url)
@@ -101,7 +107,9 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str:
         raise ConfigurationError(f"--destination {destination}: {error}") from None
     hosts = {parse.partition("://")[2].rpartition(":")[0].strip("[]") for parse in client.status()["listening"]}
     if address.host not in hosts and address.host not in _LOCAL_HOSTS:
-        raise ConfigurationError(f"--destination {destination}: remote destinations come with the sending half; name a local queue")
+        raise ConfigurationError(
+            f"--destination {destination}: remote destinations come with the sending half; name a local queue"
+        )
     return address.queue
 
 
@@ -119,7 +127,7 @@ def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
 
 def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
     if name == "-":
-        return open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: PTH123, SIM115  # a descriptor; the caller closes it
+        return open(sys.stdin.fileno(), "rb", closefd=False)  # a descriptor; the caller closes it
     try:
         return Path(name).open("rb")
     except OSError as error:
@@ -140,7 +148,9 @@ def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None)
     for epoch in described["epochs"]:
         at = max(at, epoch["first"] - 1)
         while at < to and (left is None or left > 0):
-            found = client.range(queue, epoch=epoch["epoch"], after=at, max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left))
+            found = client.range(
+                queue, epoch=epoch["epoch"], after=at, max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left)
+            )
             last = min(found.last, to)
             if last <= at:
                 break

@@ -53,7 +53,9 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]], tuple[str, ...] | None]]:
-    facts = [{"what": name, "value": value} for name, value in status.items() if not isinstance(value, list) or name == "listening"]
+    facts = [
+        {"what": name, "value": value} for name, value in status.items() if not isinstance(value, list) or name == "listening"
+    ]
     yield "", facts, ("what", "value")
     yield "queues", status["queues"], _QUEUE_COLUMNS
     consumers = [{"queue": queue["name"], **consumer} for queue in status["queues"] for consumer in queue["consumers"]]

@@ -15,7 +15,7 @@ def add_commands(commands: Commands[Any]) -> None:
     parser = commands.add_parser(
         "serve",
         help="run a queue manager",
-        description="Run a queue manager. When it is ready it prints one JSON line; SIGTERM ends it with what it acknowledged on disk.",
+        description="Run a queue manager. When it is ready it prints one JSON line; SIGTERM ends it, with all it acknowledged on disk.",
     )
     add_flags(parser)
     parser.set_defaults(run=_serve)

@@ -4,16 +4,16 @@
                                      → Pending → Journal.submit → Committed
                                        → Receiver.committed → Ok ────────────▶ 200
 
-Everything before the commit is done in one call, in the loop. The journal calls back in the order of submission, so the
-requests that wait are one queue, first in first out. A commit that fails ends the process; nothing is answered then.
+Everything before the commit is done in one call, in the loop. What the journal collects for one transaction is one batch
+here, answered in the order of submission by one callback. A commit that fails ends the process; nothing is answered then.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from srmp_spark.clock import Clock
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
     from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection
     from srmp_spark.srmp.receiver import Receiver
+
+log = logging.getLogger(__name__)
 
 TARGETS_REMEMBERED = 1_024
 """Request targets whose check is not repeated; a sender uses one for each of its queues."""
@@ -58,6 +60,10 @@ class Gate(NamedTuple):
     message: str
 
 
+_Waiting = tuple[Pending, Answer, int, Arrival]
+"""A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
+
+
 @lru_cache(TARGETS_REMEMBERED)
 def _checked_target(target: bytes) -> str:
     return check_target(target)
@@ -74,22 +80,25 @@ class Acceptor:
         clock: Clock,
         *,
         arm_receipts: Callable[[], object],
-        stored: Callable[[str, int, int, int], object],
+        stored: Callable[[str, int, int, int, int], object],
     ) -> None:
-        """``arm_receipts`` is called when a stream receipt may have become due earlier, ``stored`` with queue, sequence,
-        bytes and arrival time of each row that is committed."""
+        """``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
+        each queue that got rows: name, first and last sequence, bytes, arrival time of the first."""
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
-        self._clock = clock
+        self._utc = clock.utc
+        self._monotonic = clock.monotonic
         self._arm_receipts = arm_receipts
         self._stored = stored
-        self._waiting: deque[tuple[Pending, Answer, int, Arrival]] = deque()
+        self._batch: list[_Waiting] = []
+        self._collecting: object = None
+        """Which of the journal's transactions ``_batch`` belongs to."""
         self.gate: Gate | None = None
         """While set, everything is answered 503."""
 
     def __repr__(self) -> str:
-        return f"<Acceptor waiting={len(self._waiting)} gate={self.gate.reason if self.gate else None}>"
+        return f"<Acceptor batch={len(self._batch)} gate={self.gate.reason if self.gate else None}>"
 
     # --- from the SRMP port -----------------------------------------------------------------------------------------------
 
@@ -108,7 +117,7 @@ class Acceptor:
         except RemoteProtocolError as error:
             connection.refuse(error.status_hint, "malformed", error.section)
             return
-        arrival = Arrival(self._clock.utc(), "http", connection.peer)
+        arrival = Arrival(self._utc(), "http", connection.peer)
         if b"srmp-probe" in headers:
             self._probe(connection, message)
         else:
@@ -126,30 +135,61 @@ class Acceptor:
 
     def take(self, message: Message, arrival: Arrival, post: bytes, head_length: int, answer: Answer) -> Refused | Pending:
         """Decide about a decoded message and see it to its answer."""
-        outcome = self._receiver.receive(message, arrival, self._clock.monotonic())
+        outcome = self._receiver.receive(message, arrival, self._monotonic())
         if isinstance(outcome, Refused):
             answer.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
             return outcome
-        self._waiting.append((outcome, answer, len(post), arrival))
+        journal = self._journal
+        collecting = journal.collecting
+        callback = None
+        if collecting is not self._collecting:
+            self._collecting = collecting
+            self._batch = []
+            callback = partial(self._committed, self._batch)
+        self._batch.append((outcome, answer, len(post), arrival))
         if isinstance(outcome, Accepted):
-            self._journal.submit(
-                (outcome.queue, outcome.sequence, Record(arrival, post, head_length)), self._committed, owed=outcome.owed
-            )
+            journal.submit((outcome.queue, outcome.sequence, Record(arrival, post, head_length)), callback, owed=outcome.owed)
         else:
-            self._journal.submit(None, self._committed, must_commit=outcome.needs_commit)
+            journal.submit(None, callback, must_commit=outcome.needs_commit)
         return outcome
 
-    def _committed(self, proof: Committed) -> None:
-        """One message's turn; called by the journal once for each, in the order of submission."""
-        pending, answer, size, arrival = self._waiting.popleft()
-        (ok,) = self._receiver.committed((pending,), proof, self._clock.monotonic())
+    def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
+        """The journal's answer to one batch."""
+        oks = self._receiver.committed([waiting[0] for waiting in batch], proof, self._monotonic())
+        self._count(batch)
+        now = time.perf_counter()
+        observe = self._metrics.accept_seconds.observe
+        for (_, answer, _, _), ok in zip(batch, oks, strict=True):
+            try:
+                answer.acknowledge(ok)
+            except Exception:  # one connection's bug must not leave the others without their answer
+                log.exception("accept.answer_failed answer=%r", answer)
+            observe(now - answer.read_at)
+
+    def _count(self, batch: list[_Waiting]) -> None:
+        """Tell catalogue, metrics and receipts what was committed."""
         metrics = self._metrics
-        if isinstance(pending, Accepted):
-            self._stored(pending.queue, pending.sequence, size, arrival.at)
-            metrics.accepted[pending.queue, arrival.transport] += 1
-        else:
-            metrics.duplicates[pending.queue, pending.kind] += 1
-        if pending.mark is not None:
+        rows: dict[str, list[int]] = {}
+        transports: dict[tuple[str, str], int] = {}
+        marked = False
+        for pending, _, size, arrival in batch:
+            if pending.mark is not None:
+                marked = True
+            queue = pending.queue
+            if not isinstance(pending, Accepted):
+                metrics.duplicates[queue, pending.kind] += 1
+                continue
+            key: tuple[str, str] = queue, arrival.transport
+            transports[key] = transports.get(key, 0) + 1
+            found = rows.get(queue)
+            if found is None:
+                rows[queue] = [pending.sequence, pending.sequence, size, arrival.at]
+            else:  # a batch holds the rows of a queue without a gap: the engine gives the sequences out in this order
+                found[1] = pending.sequence
+                found[2] += size
+        for queue, (first, last, size, at) in rows.items():
+            self._stored(queue, first, last, size, at)
+        for accepted, count in transports.items():
+            metrics.accepted[accepted] += count
+        if marked:
             self._arm_receipts()
-        answer.acknowledge(ok)
-        metrics.accept_seconds.observe(time.perf_counter() - answer.read_at)

@@ -75,7 +75,9 @@ class Queue:
         found = self.consumers.get(name)
         if found is None:
             if not 0 < len(name) <= CONSUMER_NAME_LENGTH_MAX or not name.isprintable() or "/" in name:
-                raise ApiError(400, "usage", f"not a consumer name: {name[:50]!r}", f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters")
+                raise ApiError(
+                    400, "usage", f"not a consumer name: {name[:50]!r}", f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters"
+                )
             if len(self.consumers) >= CONSUMERS_MAX:
                 raise ApiError(409, "too-many-consumers", f"queue {self.name} has {CONSUMERS_MAX} consumers", "use one of them")
             found = self.consumers[name] = Consumer(name)
@@ -100,13 +102,13 @@ class Queue:
         first = max(begin, self.trimmed_to + 1)
         return EpochSpan(name, begin, min(first, end + 1), end, following.epoch if following else None)
 
-    def stored(self, sequence: int, size: int, arrived_at: int) -> None:
-        """A row was committed."""
-        self.end = sequence
+    def stored(self, first: int, last: int, size: int, arrived_at: int) -> None:
+        """The rows ``first`` to ``last`` were committed: ``size`` bytes, the first of which arrived at ``arrived_at``."""
+        self.end = last
         self.unsealed_bytes += size
-        self.waiting.add(sequence, size, arrived_at)
+        self.waiting.add(first, size, arrived_at, last=last)
         state = self.state
-        state.count += 1
+        state.count += last - first + 1
         state.bytes_waiting = self.waiting.bytes
         if self.waiters:
             self.wake()
@@ -133,7 +135,9 @@ class Queue:
     async def changed(self, seconds: float) -> None:
         """Wait for the next commit, at most so long. Raises a 503 beyond WAITERS_MAX."""
         if len(self.waiters) >= WAITERS_MAX:
-            raise ApiError(503, "too-many-waiters", f"more than {WAITERS_MAX} calls wait for queue {self.name}", "poll less often")
+            raise ApiError(
+                503, "too-many-waiters", f"more than {WAITERS_MAX} calls wait for queue {self.name}", "poll less often"
+            )
         waiter = asyncio.get_running_loop().create_future()
         self.waiters.add(waiter)
         try:
@@ -168,7 +172,9 @@ class Catalogue:
             raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
         queue = self._queues.get(name)
         if queue is None:
-            raise ApiError(404, "unknown-queue", f"there is no queue {name}", "create it with serve --queue, or PUT /v1/queues/NAME")
+            raise ApiError(
+                404, "unknown-queue", f"there is no queue {name}", "create it with serve --queue, or PUT /v1/queues/NAME"
+            )
         return queue
 
     def add(self, stored: StoredQueue, state: QueueState, epochs: Iterable[QueueEpoch], trimmed_to: int) -> Queue:
@@ -187,7 +193,8 @@ class Catalogue:
 def load_epochs(connection: sqlite3.Connection, queue_id: int) -> list[QueueEpoch]:
     """The epochs of a queue, oldest first."""
     found = connection.execute(
-        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON epochs.id = epoch_id WHERE queue_id = ? ORDER BY epoch_id",
+        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON epochs.id = epoch_id "
+        "WHERE queue_id = ? ORDER BY epoch_id",
         (queue_id,),
     )
     return [QueueEpoch(*row) for row in found]

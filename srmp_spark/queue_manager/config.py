@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import LocalHosts, local_queue_name, split_url
+from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.url_policy import UrlPattern
 
 if sys.version_info >= (3, 11):
@@ -73,7 +74,9 @@ class Endpoint(NamedTuple):
         """Raises :class:`ConfigurationError`; port 0 picks a free one."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host.strip("[]"):
-            raise ConfigurationError(f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 picks a free one)")
+            raise ConfigurationError(
+                f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 picks a free one)"
+            )
         return cls(host.strip("[]"), int(port))
 
     @property
@@ -100,8 +103,8 @@ class ServeConfig:
     """Everything that ``serve`` was told. Built only by :func:`load`."""
 
     data_dir: Path
-    listen: Endpoint = Endpoint.parse(DEFAULT_LISTEN)
-    api: Endpoint = Endpoint.parse(DEFAULT_API)
+    listen: Endpoint = field(default_factory=lambda: Endpoint.parse(DEFAULT_LISTEN))
+    api: Endpoint = field(default_factory=lambda: Endpoint.parse(DEFAULT_API))
     queue: tuple[QueueSpec, ...] = ()
     host_name: tuple[str, ...] = ()
     public_url: str | None = None
@@ -132,19 +135,8 @@ class ServeConfig:
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
         if listening.host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound: "everywhere" means each of our addresses
-            names |= _own_addresses()
+            names |= own_names()
         return LocalHosts(frozenset(names))
-
-
-def _own_addresses() -> set[str]:
-    """The addresses and names of this host, for a wildcard listener."""
-    names = {socket.gethostname().lower(), socket.getfqdn().lower()}
-    for name in tuple(names):
-        try:
-            names |= {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)}
-        except OSError:  # a host name that the resolver does not know is still our name
-            continue
-    return names
 
 
 def _nearest(word: str, known: list[str]) -> str:
@@ -227,8 +219,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("queue", QueueSpec.parse, "NAME[:transactional]", "create this queue if it does not exist", many=True),
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
     Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
-    Option("allow_url", UrlPattern.parse, "PATTERN", "receipt URLs that may be called besides the sender's own address", many=True),
-    Option("unknown_queue", _choice("reject", "retry"), "reject|retry", "answer 400 (the sender drops it) or 503 (it tries again)"),
+    Option(
+        "allow_url", UrlPattern.parse, "PATTERN", "receipt URLs that may be called besides the sender's own address", many=True
+    ),
+    Option(
+        "unknown_queue", _choice("reject", "retry"), "reject|retry", "answer 400 (the sender drops it) or 503 (it tries again)"
+    ),
     Option("state", str, "URI|PATH", "where the Delta state tables go"),
     Option("state_interval", _positive, "SECONDS", f"how far the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"),
     Option("retention_hours", _positive, "N", f"how long rows are kept (default {RETENTION_HOURS:g})"),
@@ -265,7 +261,9 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfi
     if file_name:
         texts.update({key: (f"{key} in {file_name}", value) for key, value in _read_toml(Path(file_name)).items()})
     texts.update(_read_environment(environment))
-    texts.update({key: ("--" + key.replace("_", "-"), value) for key, value in flags.items() if value is not None and key in _BY_KEY})
+    texts.update(
+        {key: ("--" + key.replace("_", "-"), value) for key, value in flags.items() if value is not None and key in _BY_KEY}
+    )
     values: dict[str, Any] = {}
     for key, (where, value) in texts.items():
         values[_FIELD_OF.get(key, key)] = _convert(_BY_KEY[key], where, value)

@@ -171,7 +171,9 @@ class Consumer:
         added = sum(self._add(sequence, sequence) for sequence in sequences)
         if len(self.ahead) > AHEAD_RUNS_MAX:
             self.received, self.ahead = before
-            raise ApiError(409, "too-scattered", f"more than {AHEAD_RUNS_MAX} separate runs received", "receive the rows in between")
+            raise ApiError(
+                409, "too-scattered", f"more than {AHEAD_RUNS_MAX} separate runs received", "receive the rows in between"
+            )
         return added
 
     def skip_to(self, to: int) -> int:

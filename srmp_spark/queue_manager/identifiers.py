@@ -6,11 +6,18 @@ is paid once in :data:`BLOCK` numbers.
 
 from __future__ import annotations
 
+from functools import partial
+
 from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
+from srmp_spark.store.transaction import Transaction
 
 BLOCK = 1_000
 """Numbers reserved at once; a restart skips at most this many."""
+
+
+def _reserve(transaction: Transaction, name: str, ceiling: int) -> None:
+    state.raise_ceiling(transaction.connection, name, ceiling)
 
 
 class Identifiers:
@@ -27,8 +34,10 @@ class Identifiers:
         """The next number."""
         while self._next > self._ceiling:
             ceiling = self._ceiling + BLOCK
-            await self._journal.transact(lambda transaction: state.raise_ceiling(transaction.connection, self._name, ceiling))
-            self._ceiling = max(self._ceiling, ceiling)  # another call may have reserved the same block: that is the same commit
+            await self._journal.transact(partial(_reserve, name=self._name, ceiling=ceiling))
+            self._ceiling = max(
+                self._ceiling, ceiling
+            )  # another call may have reserved the same block: that is the same commit
         number = self._next
         self._next += 1
         return number

@@ -190,7 +190,13 @@ class Maintenance:
             if queue.trimmed_to >= queue.end:
                 continue
             synced = self._synced.get(queue.name, 0)
-            command = {"op": "trim", "queue": queue.name, "before": before, "synced_to": synced, "bytes_max": 0 if self._tight else None}
+            command = {
+                "op": "trim",
+                "queue": queue.name,
+                "before": before,
+                "synced_to": synced,
+                "bytes_max": 0 if self._tight else None,
+            }
             to = (await manager.reader.ask(command))["to"]
             if to is None or manager.catalogue.get(queue.name) is not queue:
                 continue
@@ -209,7 +215,10 @@ class Maintenance:
         clock = self._manager.clock
         off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
         if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
-            log.warning("clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not", (off - self._jump) / 1e6)
+            log.warning(
+                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not",
+                (off - self._jump) / 1e6,
+            )
             self._jump = off
 
     async def _note(self) -> None:

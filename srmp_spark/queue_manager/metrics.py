@@ -102,7 +102,9 @@ class Metrics(Collector):
         for kind, count in self.receipts_sent.items():
             sent.add_metric([kind], count)
         yield sent
-        yield CounterMetricFamily("srmp_receipts_blocked", "receipts whose URL --allow-url does not allow", value=self.receipts_blocked)
+        yield CounterMetricFamily(
+            "srmp_receipts_blocked", "receipts whose URL --allow-url does not allow", value=self.receipts_blocked
+        )
         yield CounterMetricFamily("srmp_receipts_dropped", "receipts beyond the limit of one host", value=self.receipts_dropped)
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
         yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")

@@ -58,7 +58,9 @@ class Answer:
     def refuse(self, error: BaseException) -> None:
         """Say why there is no answer, or no more of it."""
         status, code = _refusal_of(error)
-        self._connection.send(b"X" + json.dumps({"status": status, "code": code, "message": str(error)}).encode()[: PACKET_MAX - 1])
+        self._connection.send(
+            b"X" + json.dumps({"status": status, "code": code, "message": str(error)}).encode()[: PACKET_MAX - 1]
+        )
 
     def close(self) -> None:
         """Give the socket up."""

@@ -100,7 +100,13 @@ class ReaderLink:
         ours.setblocking(False)
         try:
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
-                [sys.executable, "-m", "srmp_spark.queue_manager.reader_process", str(theirs.fileno()), json.dumps(self._settings)],
+                [
+                    sys.executable,
+                    "-m",
+                    "srmp_spark.queue_manager.reader_process",
+                    str(theirs.fileno()),
+                    json.dumps(self._settings),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
@@ -222,5 +228,7 @@ def _head(packet: bytes) -> dict[str, Any]:
         return head
     if kind == b"X":
         refusal = json.loads(text)
-        raise ApiError(refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3")
+        raise ApiError(
+            refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3"
+        )
     raise _unavailable("the reader process went away")

@@ -250,7 +250,11 @@ class ReceiptsSender:
             self._forget([stored.id])
         else:
             busy = outcome == "busy"
-            wait = HOST_PENDING_MAX / HOST_RECEIPTS_PER_SECOND if busy else self._resend_table[min(attempts, len(self._resend_table) - 1)]
+            wait = (
+                HOST_PENDING_MAX / HOST_RECEIPTS_PER_SECOND
+                if busy
+                else self._resend_table[min(attempts, len(self._resend_table) - 1)]
+            )
             heapq.heappush(self._owed, (self._clock.monotonic() + wait, stored.id, attempts + (not busy), stored))
             self._arm_owed()
 
@@ -324,7 +328,9 @@ class ReceiptsSender:
         content_type, content = encode(message, boundary="")
         default = parts.port == (443 if parts.scheme == "https" else 80)
         name = f"[{parts.host}]" if ":" in parts.host else parts.host
-        head = http_head((parts.path or "/") + parts.query, name if default else f"{name}:{parts.port}", content_type, len(content))
+        head = http_head(
+            (parts.path or "/") + parts.query, name if default else f"{name}:{parts.port}", content_type, len(content)
+        )
         if parts.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if parts.scheme == "https" else None

@@ -59,7 +59,9 @@ class Replies:
 
     def _build(self, status: int, more: str) -> bytes:
         length = "" if status == 204 else "Content-Length: 0\r\n"  # RFC 9110 8.6: a 204 must not carry one
-        return f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{length}{more}\r\n".encode("ascii")
+        return f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{length}{more}\r\n".encode(
+            "ascii"
+        )
 
     def refusal(self, status: int, reason: str, section: str, *, retry_after: int | None = None, close: bool = False) -> bytes:
         """Any answer but 200, and the 204 of a probe."""

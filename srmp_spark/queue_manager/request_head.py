@@ -3,6 +3,10 @@
 httptools (llhttp, strict) finds what is malformed: both lengths at once, two Content-Lengths, bare LF, folded lines, a
 space before the colon. Those end the connection, as a proxy in front of us may have read them differently. One exception:
 [MC-MQSRM] prints Content-Type folded over two lines, so exactly that header is unfolded and the head read once more.
+
+Nearly every head is the one that Windows writes (chapter 4), so one anchored expression of exactly that form comes first: a
+third of the cost. What it does not match is httptools' to judge; what it matches, httptools takes to be the same
+(tests/queue_manager/test_request_head.py).
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ _READ = frozenset(
     (b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe")
 )
 _FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
+_WINDOWS = re.compile(
+    rb"POST (/[!-~]{1,2047}) HTTP/1\.1\r\nHost: [!-+\--~]{1,255}\r\nContent-Type: ([!-~][ -~]{0,1022}[!-~])\r\n"
+    rb"Content-Length: (\d{1,7})\r\n"
+    rb'SOAPAction: "MSMQMessage"\r\n(?:Proxy-Accept: NonInteractiveClient\r\n)?\r\n'
+)
 _FOLD = re.compile(rb"\r\n[ \t]+")
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32} ")
@@ -150,6 +159,24 @@ class RequestHead:
             raise HeadError(415, "content-encoding", "[MC-MQSRM] 2.2")
         if headers.get(b"expect", b"100-continue").lower() != b"100-continue":
             raise HeadError(417, "expectation", "RFC 9110 15.5.18")
+
+    @classmethod
+    def of_windows(cls, data: bytes) -> tuple[RequestHead, int] | None:
+        """The head that ``data`` begins with and its length, if it is exactly what Windows writes; else ``None``."""
+        match = _WINDOWS.match(data)
+        if match is None:
+            return None
+        target, content_type, length = match.groups()
+        size = int(length)
+        if size > CONTENT_MAX:
+            return None
+        self = cls.__new__(cls)
+        self.target = target
+        self.headers = {b"content-type": content_type}
+        self.length = size
+        self.keep_alive = True
+        self.version = "1.1"
+        return self, match.end()
 
     @property
     def expects_continue(self) -> bool:

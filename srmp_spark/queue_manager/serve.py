@@ -84,7 +84,9 @@ def serve(config: ServeConfig) -> int:
 class _Process:
     """What lives from the first commit to the last."""
 
-    def __init__(self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint) -> None:
+    def __init__(
+        self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint
+    ) -> None:
         self._config = config
         self._directory = directory
         self._clock = clock
@@ -137,7 +139,9 @@ class _Process:
         manager.journal.close()
         log.info("process.stopped position=%d", manager.journal.position)
 
-    async def _serve_api(self, manager: QueueManager, health: HealthApi, api_socket: socket.socket) -> tuple[_ApiServer, asyncio.Task[None]]:
+    async def _serve_api(
+        self, manager: QueueManager, health: HealthApi, api_socket: socket.socket
+    ) -> tuple[_ApiServer, asyncio.Task[None]]:
         config = self._config
         guard = Guard(loopback=config.api.is_loopback, own_host=config.api.host, token=config.token)
         try:

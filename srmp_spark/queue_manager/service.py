@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import ApiError, ConfigurationError, StoreError
+from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError
 from srmp_spark.names import ORDER_QUEUE, LocalHosts, canonical_queue_name
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, Queue, load_epochs, load_trimmed_to
@@ -57,8 +56,16 @@ class QueueManager:
     """One data directory, served. Built inside the running loop."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, hosts: LocalHosts, public_base: str, clock: Clock, *, on_fatal: Any
-    ) -> None:  # fmt: skip
+        self,
+        config: ServeConfig,
+        directory: DataDirectory,
+        hosts: LocalHosts,
+        public_base: str,
+        clock: Clock,
+        *,
+        on_fatal: Callable[[StoreSyncError], object],
+    ) -> None:
+        """``on_fatal`` is called when a write or sync failed, and must end the process."""
         self.config = config
         self.directory = directory
         self.public_base = public_base
@@ -103,7 +110,9 @@ class QueueManager:
             public_base=public_base,
             resend_table=config.resend_table,
         )
-        self.acceptor = Acceptor(self.receiver, self.journal, self.metrics, clock, arm_receipts=self.receipts.arm, stored=self._stored)
+        self.acceptor = Acceptor(
+            self.receiver, self.journal, self.metrics, clock, arm_receipts=self.receipts.arm, stored=self._stored
+        )
         self.reader: ReaderLink
         """Set by the process before it serves."""
         for queue in stored.queues:
@@ -143,7 +152,9 @@ class QueueManager:
             if existing is not None:
                 if transactional is not None and existing.state.transactional != transactional:
                     kind = "transactional" if existing.state.transactional else "not transactional"
-                    raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", "delete it first, or give it as it is")
+                    raise ApiError(
+                        409, "queue-kind", f"queue {name} exists and is {kind}", "delete it first, or give it as it is"
+                    )
                 return False
             if len(self.catalogue) >= QUEUES_MAX:
                 raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
@@ -190,10 +201,10 @@ class QueueManager:
             queue.state.paused = paused
             await self.journal.transact(lambda t: queues.set_paused(t, queue.name, paused=paused))
 
-    def _stored(self, name: str, sequence: int, size: int, arrived_at: int) -> None:
+    def _stored(self, name: str, first: int, last: int, size: int, arrived_at: int) -> None:
         queue = self.catalogue.get(name)
-        if queue is not None:  # it may have been deleted while the row was on its way
-            queue.stored(sequence, size, arrived_at)
+        if queue is not None:  # it may have been deleted while the rows were on their way
+            queue.stored(first, last, size, arrived_at)
 
     def _on_commit(self, rows: int, seconds: float) -> None:
         self.metrics.sync_seconds.observe(seconds)
@@ -201,7 +212,9 @@ class QueueManager:
 
     # --- consumers ------------------------------------------------------------------------------------------------------------
 
-    async def register(self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event) -> Consumer:
+    async def register(
+        self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event
+    ) -> Consumer:
         """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
 
         Raises a 409 as soon as the present holder renews.
@@ -222,7 +235,9 @@ class QueueManager:
             await self._save(queue, consumer)
         return consumer
 
-    async def received(self, queue: Queue, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None) -> Consumer:
+    async def received(
+        self, queue: Queue, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None
+    ) -> Consumer:
         """Add marks. Raises a 409 if ``holder`` does not have the lease or a mark is past the end."""
         consumer = queue.consumer(name)
         self._check_holder(consumer, holder)
@@ -249,7 +264,9 @@ class QueueManager:
             return
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
-        raise ApiError(409, "not-registered", f"consumer {consumer.name} is not registered by this receiver", "register it first")
+        raise ApiError(
+            409, "not-registered", f"consumer {consumer.name} is not registered by this receiver", "register it first"
+        )
 
     async def _save(self, queue: Queue, consumer: Consumer) -> None:
         def save(transaction: Transaction) -> None:
@@ -257,7 +274,9 @@ class QueueManager:
             state.save_consumer(
                 transaction.connection,
                 queue.id,
-                state.StoredConsumer(queue.name, consumer.name, row.received, row.ahead, row.planned, row.holder, row.lease_until),
+                state.StoredConsumer(
+                    queue.name, consumer.name, row.received, row.ahead, row.planned, row.holder, row.lease_until
+                ),
             )
 
         await self.journal.transact(save)
@@ -275,8 +294,12 @@ async def ensure_queues(manager: QueueManager) -> None:
     """Create the queues of the configuration, and our order queue. Raises :class:`ConfigurationError` for a wrong kind."""
     wanted = [(ORDER_QUEUE, False), *((spec.name, spec.transactional) for spec in manager.config.queue)]
     for name, transactional in wanted:
-        try:
-            await manager.create_queue(canonical_queue_name(name), transactional=transactional)
-        except (ApiError, StoreError) as error:
-            message = error.message if isinstance(error, ApiError) else str(error)
-            raise ConfigurationError(f"--queue {name}: {message}; delete it first, or give it as it is") from None
+        await _ensure_queue(manager, name, transactional=transactional)
+
+
+async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool) -> None:
+    try:
+        await manager.create_queue(canonical_queue_name(name), transactional=transactional)
+    except (ApiError, StoreError) as error:
+        message = error.message if isinstance(error, ApiError) else str(error)
+        raise ConfigurationError(f"--queue {name}: {message}; delete it first, or give it as it is") from None

@@ -18,7 +18,9 @@ DESCRIPTORS_RESERVED = 256
 def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
     """Bind, not listen yet; with the port that was picked. Raises :class:`ConfigurationError`."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error}") from None
@@ -28,8 +30,14 @@ def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        hint = "another process listens there; stop it or choose another port" if isinstance(error, OSError) and error.errno == 98 else ""
-        raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{'; ' + hint if hint else ''}") from None
+        hint = (
+            "another process listens there; stop it or choose another port"
+            if isinstance(error, OSError) and error.errno == 98
+            else ""
+        )
+        raise ConfigurationError(
+            f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{'; ' + hint if hint else ''}"
+        ) from None
     return bound, endpoint._replace(port=bound.getsockname()[1])
 
 

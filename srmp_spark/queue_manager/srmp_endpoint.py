@@ -195,16 +195,20 @@ class SrmpConnection(asyncio.Protocol):
             data = data.lstrip(b"\r\n")
             if not data:
                 return
-        end = data.find(b"\r\n\r\n")
-        if end < 0:
-            self._buffer += data
-            self._state = _HEAD
-            self._since = self._endpoint.now
-            self._unfinished_head(0)
-            return
-        end += 4
+        found = RequestHead.of_windows(data)
+        if found is None:
+            end = data.find(b"\r\n\r\n") + 4
+            if end < 4:
+                self._buffer += data
+                self._state = _HEAD
+                self._since = self._endpoint.now
+                self._unfinished_head(0)
+                return
         try:
-            head = RequestHead.parse(data[:end])
+            if found is not None:
+                head, end = found
+            else:
+                head = RequestHead.parse(data[:end])
             self._endpoint.inbox.check_target(head.target)
         except HeadError as error:
             self.refuse(error.status, error.reason, error.section, close=True)

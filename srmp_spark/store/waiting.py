@@ -66,9 +66,9 @@ class Waiting:
         """When the oldest waiting row, or one of its neighbours just before it, arrived; microseconds since 1970, UTC."""
         return self._entries[0][3] if self._entries else None
 
-    def add(self, sequence: int, size: int, arrived_at: int) -> None:
-        """A row was committed."""
-        self._add(sequence, sequence, size, arrived_at)
+    def add(self, sequence: int, size: int, arrived_at: int, *, last: int | None = None) -> None:
+        """A row was committed, or all from ``sequence`` to ``last`` were; ``arrived_at`` is when the first of them came."""
+        self._add(sequence, sequence if last is None else last, size, arrived_at)
 
     def receive(self, received: int) -> None:
         """The mark moved (never back)."""

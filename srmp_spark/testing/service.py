@@ -86,8 +86,13 @@ class RunningQueueManager:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                self.command(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True, env=environment | self._environment
+            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                self.command(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env=environment | self._environment,
             )
         self.ready = self._wait_ready(time.monotonic() + READY_SECONDS)
         self._listen = self.ready["listening"].partition("://")[2]

@@ -73,7 +73,11 @@ def _sequences(body: dict[str, Any]) -> list[int] | None:
     value = body.get("sequences")
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) > SEQUENCES_MAX or not all(type(each) is int and 0 < each < 2**63 for each in value):
+    if (
+        not isinstance(value, list)
+        or len(value) > SEQUENCES_MAX
+        or not all(type(each) is int and 0 < each < 2**63 for each in value)
+    ):
         raise usage(f"sequences is a list of at most {SEQUENCES_MAX} whole numbers above 0")
     return value
 

@@ -38,11 +38,18 @@ class Guard:
         """Raises a 401 or 403 :class:`ApiError`."""
         if self._loopback:
             if _host_of(headers.get("host", "")) not in self._hosts:
-                raise ApiError(403, "foreign-host", "the Host header is not this machine's loopback address", "call the API by 127.0.0.1 or localhost")
+                raise ApiError(
+                    403,
+                    "foreign-host",
+                    "the Host header is not this machine's loopback address",
+                    "call the API by 127.0.0.1 or localhost",
+                )
             origin = headers.get("origin")
             if origin is not None and _host_of(origin.partition("://")[2]) not in self._hosts:
                 raise ApiError(403, "foreign-origin", "web pages of other hosts may not call the API")
         if self._token is not None and path not in OPEN_PATHS:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token):
-                raise ApiError(401, "token", "a token is needed", "give --token-file, SRMP_SPARK_TOKEN or the Spark option token")
+                raise ApiError(
+                    401, "token", "a token is needed", "give --token-file, SRMP_SPARK_TOKEN or the Spark option token"
+                )

@@ -82,7 +82,9 @@ class Request:
             piece = event.get("body", b"")
             size += len(piece)
             if size > REQUEST_BODY_MAX:
-                raise ApiError(413, "too-large", f"the body is longer than {REQUEST_BODY_MAX} bytes", "send fewer messages at once")
+                raise ApiError(
+                    413, "too-large", f"the body is longer than {REQUEST_BODY_MAX} bytes", "send fewer messages at once"
+                )
             parts.append(piece)
             if not event.get("more_body", False):
                 return b"".join(parts)

@@ -54,7 +54,9 @@ class _Waiting:
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
         """Not stored: the engine's refusal as an API error."""
         hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
-        self.done.set_exception(ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section))
+        self.done.set_exception(
+            ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section)
+        )
 
 
 def _binary(fields: dict[str, Any], name: str) -> bytes | None:
@@ -115,7 +117,12 @@ class MessagesApi:
         if delivery not in ("express", "recoverable", "transactional"):
             raise usage(f"delivery is express, recoverable or transactional, not {delivery!r}")
         if (delivery == "transactional") is not queue.state.transactional:
-            raise ApiError(409, "queue-kind", f"queue {queue.name} takes {kind} messages, not {delivery} ones", section="[MC-MQSRM] 3.1.5.1.3")
+            raise ApiError(
+                409,
+                "queue-kind",
+                f"queue {queue.name} takes {kind} messages, not {delivery} ones",
+                section="[MC-MQSRM] 3.1.5.1.3",
+            )
         content = _binary(item, "body_base64") or b""
         extension = _binary(item, "extension_base64")
         if len(content) + len(extension or b"") > BODY_MAX:
@@ -168,7 +175,9 @@ class MessagesApi:
         host, _, path = rest.partition("/")
         head = http_head(f"/{path}", host, content_type, len(content))
         waiting = _Waiting()
-        self._manager.acceptor.take(message, Arrival(self._manager.clock.utc(), _TRANSPORT, ""), head + content, len(head), waiting)
+        self._manager.acceptor.take(
+            message, Arrival(self._manager.clock.utc(), _TRANSPORT, ""), head + content, len(head), waiting
+        )
         return waiting
 
     def _answer(self, queue: Queue, message: Message) -> dict[str, Any]:

@@ -21,7 +21,9 @@ class QueuesApi:
 
     async def list(self, request: Request) -> Response:
         """``GET queues``."""
-        return Response.json({"queues": [queue_status(queue, self._manager) for queue in self._manager.catalogue if queue.listed]})
+        return Response.json(
+            {"queues": [queue_status(queue, self._manager) for queue in self._manager.catalogue if queue.listed]}
+        )
 
     async def get(self, request: Request) -> Response:
         """``GET queues/{q}``."""

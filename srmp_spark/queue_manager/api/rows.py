@@ -45,7 +45,14 @@ class RowsApi:
             after = _after(queue, span, after)
         last = span.end if max_rows is None else min(span.end, after + max_rows)
         if max_bytes is not None and last > after:
-            command = {"op": "end", "queue": queue.name, "epoch": span.epoch, "after": after, "to": last, "max_bytes": max_bytes}
+            command = {
+                "op": "end",
+                "queue": queue.name,
+                "epoch": span.epoch,
+                "after": after,
+                "to": last,
+                "max_bytes": max_bytes,
+            }
             last = (await self._manager.reader.ask(command))["last"]
         answer: dict[str, Any] = {"epoch": span.epoch, "first": span.first, "last": last, "end": span.end}
         if span.next_epoch is not None:
@@ -53,10 +60,15 @@ class RowsApi:
         return Response.json(answer)
 
     async def holes(self, request: Request) -> Response:
-        """``GET holes?epoch&after&to``: how many sequences of (after, to] are counted holes; for readers that count their rows."""
+        """``GET holes?epoch&after&to``: how many sequences of (after, to] are counted holes; for readers that count rows."""
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
-        command = {"op": "holes", "queue": queue.name, "after": request.required_integer("after"), "to": request.required_integer("to")}
+        command = {
+            "op": "holes",
+            "queue": queue.name,
+            "after": request.required_integer("after"),
+            "to": request.required_integer("to"),
+        }
         return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
 
     async def rows(self, request: Request) -> Response:
@@ -72,7 +84,9 @@ class RowsApi:
             raise usage("to lies before after")
         after = _after(queue, span, after)
         if to > span.end:
-            raise ApiError(409, "past-the-end", f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {to}", "ask for its range")
+            raise ApiError(
+                409, "past-the-end", f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {to}", "ask for its range"
+            )
         dense = DENSE_STREAM in request.headers.get("accept", "")
         command = {
             "op": "rows",

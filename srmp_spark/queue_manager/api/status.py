@@ -70,7 +70,11 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
         "listening": listening,
         "api": api,
         "disk_free_bytes": disk_free_bytes(manager),
-        "state": {"uri": manager.state_lag.uri, "position": manager.state_lag.position, "lag_seconds": state_lag_seconds(manager)},
+        "state": {
+            "uri": manager.state_lag.uri,
+            "position": manager.state_lag.position,
+            "lag_seconds": state_lag_seconds(manager),
+        },
         "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed],
         "incoming_streams": [
             {
@@ -106,7 +110,9 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
         Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
-        Gauge("srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]),
+        Gauge(
+            "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]
+        ),
         Gauge("srmp_wal_bytes", "size of the write-ahead log", (), lambda: [((), float(manager.journal.wal_bytes))]),
     ]
 
