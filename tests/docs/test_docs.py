@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench import BENCHES
+from srmp_spark.cli import parser
 from srmp_spark.queue_manager.config import OPTIONS
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
@@ -24,14 +26,24 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 OPTION = re.compile(r"\.option\(\s*[\"'](\w+)[\"']")
 
-OTHER_COMMANDS_FLAGS = {
-    "destination", "label", "body", "body-file", "body-type", "delivery", "key", "wait", "lines",  # send
-    "after", "max", "table", "queue", "api", "token-file", "help", "version",  # the rest of srmp-spark
-    "available-now", "checkpoint", "trigger", "queue-manager", "consumer", "max-offsets-per-trigger",
-    "master",  # jobs/ingest.py
-    "only", "rounds", "quick", "seeds", "config",
-}  # fmt: skip
-"""Flags of the other commands, as INTERFACE.md has them (checked against it below)."""
+COMMAND = re.compile(r"(?:`|^)srmp-spark ([a-z]+)", re.MULTILINE)
+SCRIPT_FLAG = re.compile(r"\"--([a-z][a-z-]+)\"")
+
+
+@cache
+def commands() -> dict[str, set[str]]:
+    """Each command of ``srmp-spark`` with its flags."""
+    subparsers = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return {
+        name: {option.removeprefix("--") for action in command._actions for option in action.option_strings}
+        for name, command in subparsers.choices.items()
+    }
+
+
+def known_flags() -> set[str]:
+    scripts = [*(ROOT / "jobs").glob("*.py"), ROOT / "benchmarks" / "bench.py"]
+    found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}
+    return found.union(*commands().values())
 
 
 def relative(path: Path) -> str:
@@ -91,14 +103,12 @@ def test_each_row_of_the_promises_has_a_test_and_says_what_breaks_it() -> None:
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
 def test_each_flag_exists(path: Path) -> None:
-    known = {option.key.replace("_", "-") for option in OPTIONS} | OTHER_COMMANDS_FLAGS
-    assert set(FLAG.findall(text_of(path))) - known == set()
+    assert set(FLAG.findall(text_of(path))) - known_flags() == set()
 
 
-def test_the_flags_of_other_commands_are_those_of_the_interface() -> None:
-    interface = text_of(ROOT / "docs" / "INTERFACE.md")
-    own = {"only", "rounds", "quick", "seeds", "help", "version"}  # of the tools, not of the interface
-    assert {flag for flag in OTHER_COMMANDS_FLAGS - own if f"--{flag}" not in interface} == set()
+@pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
+def test_each_command_exists(path: Path) -> None:
+    assert set(COMMAND.findall(text_of(path))) - set(commands()) == set()
 
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
