@@ -15,7 +15,7 @@ def add_commands(commands: Commands[Any]) -> None:
     parser = commands.add_parser(
         "serve",
         help="run a queue manager",
-        description="Run a queue manager. When it is ready it prints one JSON line; SIGTERM ends it, with all it acknowledged on disk.",
+        description="Run a queue manager. It prints one JSON line when it is ready; SIGTERM ends it, nothing acknowledged is lost.",
     )
     add_flags(parser)
     parser.set_defaults(run=_serve)
