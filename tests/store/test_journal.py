@@ -127,6 +127,21 @@ def test_what_is_stored_is_what_came(store: Store) -> None:
     assert list(unpack_group(blob)) == [(1, arrived)]
 
 
+def test_one_callback_may_answer_for_a_whole_transaction(store: Store) -> None:
+    """The token changes with the transaction, and with it the callback that answers."""
+    answers: list[tuple[str, int]] = []
+    first = store.journal.collecting
+    store.journal.submit((QUEUE, 1, record(1)), lambda proof: answers.append(("first", proof.position)))
+    assert store.journal.collecting is first
+    store.journal.submit((QUEUE, 2, record(2)), None)
+    store.loop.turn()
+    assert store.journal.collecting is not first
+    store.journal.submit((QUEUE, 3, record(3)), lambda proof: answers.append(("second", proof.position)))
+    store.loop.until(lambda: len(answers) == 2)
+    assert [name for name, _ in answers] == ["first", "second"]
+    assert [group[:2] for group in groups(store)] == [(1, 2), (3, 3)]
+
+
 def test_a_repeat_alone_needs_no_commit_but_has_a_proof(store: Store) -> None:
     store.put(1)
     position, watched = store.journal.position, spy(store)

@@ -170,6 +170,20 @@ def test_orphans_are_deleted_and_missing_files_named(store: Store) -> None:
     assert [path.name for path in missing] == ["1-5.posts.arrow"]
 
 
+def test_swapped_segments_are_found(store: Store) -> None:
+    """T8: both files are whole, each is only not the one that was sealed there."""
+    for _ in range(2):
+        store.put(5, make=srmp_record)
+        seal(store)
+    one, other = (store.directory.segments / f"{store.queue_id}/{name}.columns.arrow" for name in ("1-5", "6-10"))
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    for after in (0, 5):
+        with pytest.raises(StoreDamagedError, match="not what was sealed"):
+            rows(store.directory.path, after, after + 5)
+
+
 def test_a_segment_is_entered_once(store: Store) -> None:
     store.put(5, make=srmp_record)
     sealed = seal(store)
