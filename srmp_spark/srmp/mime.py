@@ -56,7 +56,7 @@ _BLANK = rb"(?:(?:\r\n)?[ \t])*"
 _PARAMETER = re.compile(
     _BLANK + rb";" + _BLANK + rb'(?:(%b)=("(?:[^"\\\x00-\x1f\x7f]|\\[ -~])*"|[^";\x00-\x1f\x7f]*))?' % _TOKEN
 )
-_MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")")
+_MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")(?=[ \t\r;]|\Z)")
 _FOLD = re.compile(rb"\r\n[ \t]+")
 # Exactly what Windows writes, number for number: chapter 4.
 _WINDOWS_TYPE = b'multipart/related; boundary="'

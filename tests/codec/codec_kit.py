@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.message import Message
+from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of
 
 DATA = Path(__file__).parent.parent / "data" / "srmp"
@@ -58,7 +64,9 @@ def with_true_lengths(name: str) -> Post:
 
 def multipart(envelope: bytes, body: bytes | None = b"First Message", extension: bytes | None = None) -> bytes:
     """The content that Windows would send."""
-    content = b"--%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % (BOUNDARY, len(envelope)) + envelope
+    content = (
+        b"--%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % (BOUNDARY, len(envelope)) + envelope
+    )
     for name, attachment in ((b"body", body), (b"extension", extension)):
         if attachment is not None:
             content += (
@@ -80,17 +88,45 @@ STREAM = (
     "<current>2</current><previous>1</previous></Stream>"
 )
 MSMQ = (
-    '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>3</Priority><Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation>'
+    '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>3</Priority>'
+    "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation>"
     f"<App>0</App><BodyType>8</BodyType><HashAlgorithm>32772</HashAlgorithm><SourceQmGuid>{GUID}</SourceQmGuid>"
     "<TTrq>20070612T023719</TTrq></Msmq>"
 )
 
 
 def envelope(
-    path: str = PATH, properties: str = PROPERTIES, between: str = "", msmq: str = MSMQ, after: str = "", body: str = "<se:Body></se:Body>"
+    path: str = PATH,
+    properties: str = PROPERTIES,
+    between: str = "",
+    msmq: str = MSMQ,
+    after: str = "",
+    body: str = "<se:Body></se:Body>",
 ) -> bytes:
     """A good envelope in Windows' layout; give a piece to replace it."""
     return (
         '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
         f"{path}{properties}{between}{msmq}{after}</se:Header>{body}</se:Envelope>"
     ).encode()
+
+
+GOOD = envelope()
+
+
+def refused(content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400) -> RemoteProtocolError:
+    started = time.perf_counter()
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode(content_type, content)
+    assert time.perf_counter() - started < 0.5
+    assert caught.value.status_hint == status
+    assert len(str(caught.value)) < 400, "an error is one short line, never the payload"
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def refused_envelope(xml: bytes | str) -> RemoteProtocolError:
+    return refused(multipart(xml if isinstance(xml, bytes) else xml.encode()))
+
+
+def accepted(xml: bytes) -> Message:
+    return decode(CONTENT_TYPE, multipart(xml))

@@ -12,7 +12,9 @@ quick = settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.r
 """Without Hypothesis' explanation of a failure, which traces every line and takes minutes."""
 
 XML_CHARACTERS = st.characters(
-    codec="utf-8", exclude_categories=["Cs"], exclude_characters=[chr(n) for n in range(32) if n not in (9, 10, 13)] + ["\ufffe", "\uffff"]
+    codec="utf-8",
+    exclude_categories=["Cs"],
+    exclude_characters=[chr(n) for n in range(32) if n not in (9, 10, 13)] + ["\ufffe", "\uffff"],
 )
 labels = st.one_of(
     st.just(""), st.text(XML_CHARACTERS, max_size=30).map(lambda text: f"MSMQ:{text}"), st.text(XML_CHARACTERS, max_size=30)
@@ -20,14 +22,20 @@ labels = st.one_of(
 guids = st.uuids().map(str)
 numbers = st.one_of(st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
 positions = st.one_of(st.integers(1, 5), st.integers(1, 2**32 - 1))
-dates = st.integers(parse_date("00010101T000000") // SECOND, parse_date("99991231T235959") // SECOND).map(lambda second: second * SECOND)
+dates = st.integers(parse_date("00010101T000000") // SECOND, parse_date("99991231T235959") // SECOND).map(
+    lambda second: second * SECOND
+)
 urls = st.builds(
     "{}://{}/msmq/private$/{}".format,
     st.sampled_from(["http", "https", "HTTP"]),
     st.sampled_from(["machine2", "10.0.0.1:8080", "größe.example", "[::1]"]),
     st.text(XML_CHARACTERS, min_size=1, max_size=12).map(lambda name: name.strip() or "q").map(lambda name: f"a{name}b"),
 )
-names = st.text(XML_CHARACTERS, min_size=1, max_size=12).map(lambda name: "".join(name.split()) or "q").map(lambda name: f"DIRECT={name}")
+names = (
+    st.text(XML_CHARACTERS, min_size=1, max_size=12)
+    .map(lambda name: "".join(name.split()) or "q")
+    .map(lambda name: f"DIRECT={name}")
+)
 stream_ids = st.builds(StreamId, guids, numbers)
 correlations = st.one_of(st.just(bytes(20)), st.binary(min_size=20, max_size=20))
 

@@ -8,6 +8,7 @@ doubled or swapped, markup and references put into texts.
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from codec_kit import CONTENT_TYPE, MSMQ, WITH_ENVELOPE, envelope, envelope_of, multipart, sample
@@ -25,12 +26,60 @@ from srmp_spark.srmp.limits import LEARNED_LAYOUTS_MAX, LEARNED_LENGTH_MAX
 from srmp_spark.srmp.windows_layout import HOLES, LAYOUT, read_windows_envelope
 
 PIECES = [
-    b"<", b">", b"&", b"&amp;", b"&#65;", b"]]>", b"<!-- x -->", b"<![CDATA[x]]>", b"<?x?>", b" ", b"\n", b"\r\n", b"\r", b"\t", b"\x00",
-    b"\x1f", b"\x7f", b"\xc2\x85", b"\xc2\xa0", b"\xe2\x80\xa8", b"\xef\xbf\xbe", b"\xef\xbf\xbf", b"\xff", "ü".encode(), b"'", b'"', b"=",
-    b"0", b"9", b"-1", b"99999999999999999999", b"4294967296", b"18446744073709551616", b"DIRECT=", b"direct=", b"MSMQ:", b"http://",
-    b"<durable/>", b"<Journal/>", b"<a/>", b"<b>SenderStream=x</b>", b"</to>", b"<to>", b"<se:Body>", b"x</se:Body>", b' a="b"',
-    b' xmlns="urn:x"', b"<via/>", b"20070231T000000", b"A", b"\xef\xbb\xbf", b'<?xml version="1.0"?>', b"\xc2\xa43\xc2\xa4",
-]  # fmt: skip
+    b"<",
+    b">",
+    b"&",
+    b"&amp;",
+    b"&#65;",
+    b"]]>",
+    b"<!-- x -->",
+    b"<![CDATA[x]]>",
+    b"<?x?>",
+    b" ",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\t",
+    b"\x00",
+    b"\x1f",
+    b"\x7f",
+    b"\xc2\x85",
+    b"\xc2\xa0",
+    b"\xe2\x80\xa8",
+    b"\xef\xbf\xbe",
+    b"\xef\xbf\xbf",
+    b"\xff",
+    "ü".encode(),
+    b"'",
+    b'"',
+    b"=",
+    b"0",
+    b"9",
+    b"-1",
+    b"99999999999999999999",
+    b"4294967296",
+    b"18446744073709551616",
+    b"DIRECT=",
+    b"direct=",
+    b"MSMQ:",
+    b"http://",
+    b"<durable/>",
+    b"<Journal/>",
+    b"<a/>",
+    b"<b>SenderStream=x</b>",
+    b"</to>",
+    b"<to>",
+    b"<se:Body>",
+    b"x</se:Body>",
+    b' a="b"',
+    b' xmlns="urn:x"',
+    b"<via/>",
+    b"20070231T000000",
+    b"A",
+    b"\xef\xbb\xbf",
+    b'<?xml version="1.0"?>',
+    b"\xc2\xa43\xc2\xa4",
+]
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
@@ -147,8 +196,6 @@ def test_holes_of_windows_layout_filled_with_anything(data):
 
 
 def test_every_hole_of_the_layout_has_an_expression():
-    import re
-
     assert set(re.findall(r"\{(\w+)\}", LAYOUT)) == set(HOLES)
 
 
@@ -174,7 +221,7 @@ def test_layouts_are_learned_once_and_bounded():
 
 @pytest.mark.parametrize(
     "markup", ["<!-- -->", "<x><![CDATA[a]]></x>", "<x>a>b</x>", "<x a='>'>b</x>", "<x>&amp;</x>", '<x a="</x>"/>']
-)  # fmt: skip
+)
 def test_markup_that_could_mislead(markup):
     """Comments and CDATA sections can hold what looks like markup; such envelopes are read and not learned."""
     layouts = LearnedLayouts(read_fields)
@@ -187,7 +234,12 @@ def test_markup_that_could_mislead(markup):
 def test_heads_of_parts(seed, monkeypatch):
     """The expressions for Windows' part heads against the reader of any head."""
     rng = random.Random(seed)
-    corpus = [multipart(b"<e/>"), multipart(b"<e/>", b"b", b"e"), multipart(b"<e/>", None), sample("mqsrm_4.5_pgm_bytes_reconstructed.bin").content]
+    corpus = [
+        multipart(b"<e/>"),
+        multipart(b"<e/>", b"b", b"e"),
+        multipart(b"<e/>", None),
+        sample("mqsrm_4.5_pgm_bytes_reconstructed.bin").content,
+    ]
 
     def outcome(content):
         try:
