@@ -121,6 +121,7 @@ class ReceiptsSender:
         self._stream_timer_at = 0.0
         self._owed: list[tuple[float, int, int, StoredReceipt]] = []
         self._owed_timer: asyncio.TimerHandle | None = None
+        self._owed_timer_at = 0.0
         self._tls: ssl.SSLContext | None = None
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}
@@ -213,9 +214,15 @@ class ReceiptsSender:
         self._arm_owed()
 
     def _arm_owed(self) -> None:
-        if self._owed_timer is not None or not self._owed or self._closed:
+        if not self._owed or self._closed:
             return
-        self._owed_timer = self._loop.call_later(max(0.0, self._owed[0][0] - self._clock.monotonic()), self._owed_due)
+        due = self._owed[0][0]
+        if self._owed_timer is not None:
+            if due >= self._owed_timer_at:
+                return
+            self._owed_timer.cancel()
+        self._owed_timer_at = due
+        self._owed_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._owed_due)
 
     def _owed_due(self) -> None:
         self._owed_timer = None
