@@ -26,8 +26,8 @@ ANSWER_SECONDS = 60.0
 """Longest silence within an answer; the slowest normal one is a read of a cold range."""
 REGISTER_SECONDS = 90.0
 """A register call waits for the present holder's lease to end, up to 60 s after its last call."""
-RETRY_SECONDS = 60.0
-"""How long a repeatable call is tried again while nobody answers: a restart takes seconds, recovery of a big log a minute."""
+RETRY_SECONDS = 30.0
+"""How long a repeatable call is tried again while nobody answers: a restart takes seconds; a wrong URL should be told soon."""
 RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses between attempts; the last one repeats."""
 ERROR_TEXT_MAX = 500

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -69,18 +70,17 @@ class LeaseKeeper:
         if self._lost is not None:
             raise self._lost
 
-    def forget(self, client: QueueManagerClient, queue: str, consumer: str) -> None:
-        """Renew this one no more (its queue is gone)."""
-        with self._lock:
-            self._leases.pop((client.url, queue, consumer), None)
-
     def release(self) -> None:
-        """Give everything up and stop the thread; never raises, and takes at most :data:`RELEASE_SECONDS` a lease."""
+        """Give everything up and stop the thread; never raises, and takes :data:`RELEASE_SECONDS` at most."""
         self._stopped.set()
         with self._lock:
             leases, self._leases = list(self._leases.values()), {}
-        for lease in leases:
-            self._release(lease)
+        threads = [threading.Thread(target=self._release, args=(lease,), daemon=True) for lease in leases]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + RELEASE_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _release(self, lease: _Lease) -> None:
         try:

@@ -30,8 +30,8 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
     result = {key: max(1, limit * count // total) for key, count in waiting.items()}
     left = limit - sum(result.values())
     if left >= 0:
-        by_remainder = sorted(keys, key=lambda key: -(limit * waiting[key] % total))
-        for key in by_remainder[:left]:  # a share was rounded down, so it lies below its backlog
+        rounded_down = [key for key in keys if result[key] * total < limit * waiting[key]]
+        for key in sorted(rounded_down, key=lambda key: -(limit * waiting[key] % total))[:left]:
             result[key] += 1
         return result
     for key in sorted(keys, key=lambda key: -result[key]):  # the large pay for the ones that were rounded up to a row

@@ -197,8 +197,8 @@ class Logs:
         if error.code == UNKNOWN_EPOCH:
             now = self.client(key).range(key.queue)
             self.lost(
-                f"its epoch {position.epoch} is unknown there, the log now has epoch {now.epoch}: the queue manager was started from "
-                "another or an empty data directory",
+                f"its epoch {position.epoch} is unknown there, the log now has epoch {now.epoch}: the queue manager was "
+                "started from another or an empty data directory",
                 key, position, f"goes on at sequence {now.first} of epoch {now.epoch}",
             )  # fmt: skip
             return Step(Position(now.epoch, now.first - 1), now.end)

@@ -119,6 +119,7 @@ def _end_on_sigterm() -> None:
 
 
 def _exit(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Spark may send a second one, which would cut our last calls short
     raise SystemExit(0)
 
 

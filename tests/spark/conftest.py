@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_queue_manager import FakeQueueManager
 
-from srmp_spark.client import api
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "jobs"))
 
 
 @pytest.fixture(scope="package")
@@ -43,9 +42,3 @@ def fake() -> Iterator[Callable[..., FakeQueueManager]]:
     yield make
     for each in made:
         each.close()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue manager that does not answer is given up at once."""
-    monkeypatch.setattr(api.QueueManagerClient.__init__, "__kwdefaults__", {"retry_seconds": 0.2})

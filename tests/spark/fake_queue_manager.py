@@ -61,6 +61,8 @@ class FakeQueueManager:
         self.break_reads = 0
         """How many answers to ``rows`` are cut off in the middle."""
         self.lease_seconds = 2.0
+        self.answered = 0
+        """Answers that were sent to their last byte."""
         self.changed = threading.Condition()
         for name, rows in queues.items():
             self.add(f"private$/{name}", rows)
@@ -222,6 +224,7 @@ class FakeQueueManager:
                     self.close_connection = True
                     return
                 self.wfile.write(body)
+                fake.answered += 1
 
             def do_GET(self) -> None:
                 self.handle_call("GET")

@@ -1,0 +1,199 @@
+"""jobs/ingest.py's promise: the Delta table is complete and unique in (queue_manager, epoch, queue, sequence), whatever happens
+to the checkpoint. Against a real queue manager.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.spark.exactly_once import ExactlyOnce, TakenOverError
+from srmp_spark.testing.service import RunningQueueManager
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def qm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    with RunningQueueManager(tmp_path_factory.mktemp("qm") / "data") as running:
+        yield running
+
+
+class Pipeline:
+    """One queue, one table, one checkpoint."""
+
+    def __init__(self, spark: SparkSession, qm: RunningQueueManager, directory: Path) -> None:
+        self.spark = spark
+        self.client = QueueManagerClient(qm.api)
+        self.api = qm.api
+        self.queue = f"private$/q{next(_numbers)}"
+        self.client.put_queue(self.queue, transactional=False)
+        self.table = directory / "table"
+        self.checkpoint = directory / "checkpoint"
+        self.sent = 0
+
+    def send(self, rows: int) -> None:
+        labels = [{"label": str(self.sent + n + 1), "delivery": "recoverable"} for n in range(rows)]
+        self.client.send(self.queue, labels)
+        self.sent += rows
+
+    def sink(self) -> ExactlyOnce:
+        return ExactlyOnce(self.spark, str(self.table), str(self.checkpoint), writer=self.queue)
+
+    def ingest(self, limit: int = 10, **options: Any) -> int:
+        """One run of AvailableNow; how many rows it wrote."""
+        frame = self.frame(maxOffsetsPerTrigger=limit, **options)
+        sink, written = self.sink(), []
+        sink.claim()
+
+        def append(batch: DataFrame, number: int) -> None:
+            written.append(sink.append(batch, number).rows)
+
+        query = (
+            frame.writeStream.foreachBatch(append).option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        )
+        assert query.start().awaitTermination(120)
+        return sum(written)
+
+    def frame(self, **options: Any) -> DataFrame:
+        return self.spark.readStream.format("srmp").options(queueManager=self.api, queue=self.queue, **options).load()
+
+    def forget(self, kind: str, *batches: int) -> None:
+        for number in batches:
+            (self.checkpoint / kind / str(number)).unlink()
+            (self.checkpoint / kind / f".{number}.crc").unlink(missing_ok=True)
+
+    def batches(self) -> list[int]:
+        return sorted(int(file.name) for file in (self.checkpoint / "offsets").iterdir() if file.name.isdigit())
+
+    def check(self) -> None:
+        """The oracle: lost 0, doubled 0, unexpected 0, and each row is the message that was sent."""
+        rows = self.spark.read.format("delta").load(str(self.table)).select("sequence", "label", "queue").collect()
+        assert sorted(row.sequence for row in rows) == list(range(1, self.sent + 1))
+        assert all(row.label == str(row.sequence) and row.queue == self.queue for row in rows)
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, qm: RunningQueueManager, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, qm, tmp_path)
+
+
+def test_each_row_lands_once_and_the_queue_is_received(pipeline: Pipeline) -> None:
+    pipeline.send(25)
+    assert pipeline.ingest() == 25
+    assert pipeline.ingest() == 0
+    pipeline.send(5)
+    assert pipeline.ingest() == 5
+    pipeline.check()
+    [entry] = [each for each in pipeline.client.queues() if each["name"] == pipeline.queue]
+    assert (entry["received"], entry["waiting"]) == (30, 0)
+
+
+def test_without_its_last_commit(pipeline: Pipeline) -> None:
+    pipeline.send(25)
+    pipeline.ingest()
+    pipeline.forget("commits", pipeline.batches()[-1])
+    pipeline.send(7)
+    assert pipeline.ingest() == 7
+    pipeline.check()
+
+
+def test_without_offsets_and_commit_while_more_has_arrived(pipeline: Pipeline) -> None:
+    """The batch of that number now holds 5 rows that are there and 15 that are not: skipping it by number would lose them."""
+    pipeline.send(15)
+    pipeline.ingest()
+    for kind in ("offsets", "commits"):
+        pipeline.forget(kind, pipeline.batches()[-1] if kind == "offsets" else 1)
+    pipeline.send(15)
+    assert pipeline.ingest(limit=20) == 15
+    pipeline.check()
+
+
+def test_without_the_last_three_batches_while_more_has_arrived(pipeline: Pipeline) -> None:
+    pipeline.send(45)
+    pipeline.ingest()
+    lost = pipeline.batches()[-3:]
+    pipeline.forget("commits", *lost)
+    pipeline.forget("offsets", *lost)
+    pipeline.send(12)
+    assert pipeline.ingest(limit=17) == 12
+    pipeline.check()
+
+
+def test_without_offsets_but_with_its_commit_nothing_is_doubled_and_the_file_is_named(pipeline: Pipeline) -> None:
+    """Spark 4.2 runs a batch again and stops with CONCURRENT_STREAM_LOG_UPDATE."""
+    import ingest
+
+    pipeline.send(25)
+    pipeline.ingest()
+    last = pipeline.batches()[-1]
+    pipeline.forget("offsets", last)
+    pipeline.send(5)
+    with pytest.raises(Exception, match="CONCURRENT_STREAM_LOG_UPDATE") as error:
+        pipeline.ingest()
+    rows = pipeline.spark.read.format("delta").load(str(pipeline.table))
+    assert rows.count() == rows.select("sequence").distinct().count() == 25
+    assert f"remove {pipeline.checkpoint}/commits/{last} " in ingest.advice(error.value, str(pipeline.checkpoint))
+    pipeline.forget("commits", last)
+    assert pipeline.ingest() == 5
+    pipeline.check()
+
+
+def test_without_any_checkpoint(pipeline: Pipeline) -> None:
+    pipeline.send(25)
+    pipeline.ingest()
+    pipeline.checkpoint = pipeline.checkpoint.with_name("new")
+    pipeline.send(5)
+    assert pipeline.ingest(startingOffsets="earliest") == 5
+    pipeline.check()
+
+
+def test_rows_below_those_that_are_there_are_not_skipped(pipeline: Pipeline) -> None:
+    """Why the highest sequence alone is no position: the table began in the middle, and is filled up from the start."""
+    pipeline.send(20)
+    pipeline.ingest(startingOffsets=json.dumps({pipeline.queue: 11}))
+    pipeline.checkpoint = pipeline.checkpoint.with_name("new")
+    pipeline.send(5)
+    assert pipeline.ingest(startingOffsets="earliest") == 15
+    pipeline.check()
+
+
+def test_holes_do_not_matter(pipeline: Pipeline) -> None:
+    """Rows 4 to 6 of the table are deleted by its owner: what was read again is written again, nothing else."""
+    pipeline.send(12)
+    pipeline.ingest()
+    pipeline.spark.sql(f"DELETE FROM delta.`{pipeline.table}` WHERE sequence BETWEEN 4 AND 6")
+    pipeline.checkpoint = pipeline.checkpoint.with_name("new")
+    assert pipeline.ingest(startingOffsets="earliest") == 3
+    pipeline.check()
+
+
+def test_an_older_job_that_wakes_up_writes_nothing(pipeline: Pipeline) -> None:
+    """Two jobs, and no lease between them (another consumer): the one that started last wins."""
+    pipeline.send(10)
+    old = pipeline.sink()
+    old.claim()
+    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    pipeline.ingest(consumer="other")
+    with pytest.raises(TakenOverError, match="another job has taken over"):
+        old.append(rows, 0)
+    pipeline.check()
+
+
+def test_a_clock_that_was_set_back_does_not_lock_the_job_out(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.send(10)
+    pipeline.ingest()
+    monkeypatch.setattr("srmp_spark.spark.exactly_once.time.time_ns", lambda: 1_000_000)
+    pipeline.send(10)
+    assert pipeline.ingest() == 10
+    pipeline.check()
