@@ -61,9 +61,9 @@ _FOLD = re.compile(rb"\r\n[ \t]+")
 # Exactly what Windows writes, number for number: chapter 4.
 _WINDOWS_TYPE = b'multipart/related; boundary="'
 _WINDOWS_TYPE_END = b'"; type=text/xml'
-_WINDOWS_BOUNDARY = b"MSMQ - SOAP boundary, "
-_WINDOWS_DIGITS_MAX = 10
-_WINDOWS_ENVELOPE_HEAD = re.compile(rb"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: ([0-9]{1,10})\r\n\r\n")
+_ENVELOPE_HEAD = rb"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: ([0-9]{1,10})\r\n\r\n"
+_WINDOWS_BEGIN = re.compile(rb"(--MSMQ - SOAP boundary, [0-9]{1,10})" + _ENVELOPE_HEAD)
+_WINDOWS_ENVELOPE_HEAD = re.compile(_ENVELOPE_HEAD)
 _WINDOWS_ATTACHMENT_HEAD = re.compile(
     rb"\r\nContent-Type: application/octet-stream\r\nContent-Length: ([0-9]{1,10})\r\n"
     rb"Content-Id: ((?:body|extension)@[0-9a-f\-]{36})\r\n\r\n"
@@ -85,27 +85,27 @@ def split(content_type: bytes, content: bytes) -> Parts:
 
     Raises :class:`RemoteProtocolError`: 415 for another media type, 413 for a body above ``BODY_MAX``, else 400.
     """
-    if content_type.startswith(_WINDOWS_TYPE) and content_type.endswith(_WINDOWS_TYPE_END):
-        boundary = content_type[len(_WINDOWS_TYPE) : -len(_WINDOWS_TYPE_END)]
-        digits = boundary[len(_WINDOWS_BOUNDARY) :]
-        if boundary.startswith(_WINDOWS_BOUNDARY) and digits.isdigit() and len(digits) <= _WINDOWS_DIGITS_MAX:
-            return _walk_windows(b"--" + boundary, content) or _walk(b"--" + boundary, content)
-    found = None if content_type == b"text/xml" else boundary_of(content_type)
-    if found is None:
+    parts = _split_windows(content_type, content)
+    if parts is not None:
+        return parts
+    boundary = None if content_type == b"text/xml" else boundary_of(content_type)
+    if boundary is None:
         _check_envelope_length(len(content))
         return Parts((0, len(content)), None, None)
-    return _walk(b"--" + found, content)
+    return _walk(b"--" + boundary, content)
 
 
-def _walk_windows(delimiter: bytes, content: bytes) -> Parts | None:
+def _split_windows(content_type: bytes, content: bytes) -> Parts | None:
     """An envelope and a body with Windows' heads and nothing unusual; ``None`` means: :func:`_walk` decides."""
-    step = len(delimiter)
-    head = _WINDOWS_ENVELOPE_HEAD.match(content, step)
-    if head is None or not content.startswith(delimiter):
+    head = _WINDOWS_BEGIN.match(content)
+    if head is None:
+        return None
+    delimiter, length = head.groups()
+    if content_type != _WINDOWS_TYPE + delimiter[2:] + _WINDOWS_TYPE_END:
         return None
     start = head.end()
-    end = start + int(head[1])
-    head = _WINDOWS_ATTACHMENT_HEAD.match(content, end + step)
+    end = start + int(length)
+    head = _WINDOWS_ATTACHMENT_HEAD.match(content, end + len(delimiter))
     if head is None or not content.startswith(delimiter, end):
         return None
     length, content_id = head.groups()

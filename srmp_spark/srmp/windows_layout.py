@@ -112,13 +112,6 @@ def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None 
     match = _PATTERN.fullmatch(text, _HEAD_LENGTH, len(text) - _TAIL_LENGTH)
     if match is None or not (text.isascii() or ("\ufffe" not in text and "\uffff" not in text)):  # no characters of XML
         return None
-    try:
-        return _message(match, body, extension)
-    except RemoteProtocolError:
-        return None
-
-
-def _message(match: re.Match[str], body: bytes, extension: bytes | None) -> Message | None:
     # fmt: off
     (
         action, to, via, id_number, _, expires_at, sent_at,
@@ -130,78 +123,81 @@ def _message(match: re.Match[str], body: bytes, extension: bytes | None) -> Mess
         source_qm, ttrq,
     ) = match.groups()
     # fmt: on
-    class_number = int(message_class)
-    uniquifier = int(id_number)
-    if class_number > CLASS_MAX or uniquifier > UNSIGNED_LONG_MAX:
-        return None
-    stream = None
-    if stream_guid is not None:
-        stream = _stream(stream_guid, stream_ordinal, current, previous, send_receipts_to)
-        if stream is None:
+    try:
+        class_number = int(message_class)
+        uniquifier = int(id_number)
+        if class_number > CLASS_MAX or uniquifier > UNSIGNED_LONG_MAX:
             return None
-    receipt = None
-    if receipt_guid is not None or received_at is not None or decided_at is not None:
-        receipt = _receipt(
-            (receipt_guid, receipt_ordinal, last_ordinal),
-            (received_at, delivered_number, delivered_guid),
-            (decided_at, decided_number, decided_guid, decision),
+        stream = None
+        if stream_guid is not None:
+            stream = _stream(stream_guid, stream_ordinal, current, previous, send_receipts_to)
+            if stream is None:
+                return None
+        receipt = None
+        if receipt_guid is not None or received_at is not None or decided_at is not None:
+            receipt = _receipt(
+                (receipt_guid, receipt_ordinal, last_ordinal),
+                (received_at, delivered_number, delivered_guid),
+                (decided_at, decided_number, decided_guid, decision),
+            )
+            if receipt is None:
+                return None
+        if delivery_to is not None:
+            delivery_to = delivery_to.strip(XML_SPACE)
+            if not delivery_to:
+                return None
+        if commitment_to is not None:
+            commitment_to = commitment_to.strip(XML_SPACE)
+            if not commitment_to:
+                return None
+        lineage = source_qm.lower()
+        return _new(  # in the order of its fields: to name forty of them costs as much as the expression
+            Message,
+            (
+                to if to[:1] not in _UNUSUAL and to[-1:] != " " else parse_destination(to.strip(XML_SPACE)),
+                action,
+                lineage,
+                uniquifier,
+                True,
+                class_number,
+                int(priority),
+                durable not in _ABSENT,
+                stream,
+                receipt,
+                None if sent_at is None else parse_date(sent_at),
+                parse_date(expires_at),
+                parse_date(ttrq),
+                body,
+                int(body_type),
+                extension,
+                None if correlation is None else a2b_base64(correlation),
+                0 if app is None else int(app),
+                None if hash_algorithm is None else int(hash_algorithm),
+                None if via is None else parse_response_queue(via.strip(XML_SPACE)),
+                delivery_to,
+                commitment_to,
+                positive not in _ABSENT,
+                negative not in _ABSENT,
+                journal not in _ABSENT,
+                dead_letter not in _ABSENT,
+                trace not in _ABSENT,
+                first not in _ABSENT,
+                last not in _ABSENT,
+                None,
+                None,
+                None,
+                None,
+                lineage,
+                (),
+                (),
+                (),
+                False,
+                None,
+                None,
+            ),
         )
-        if receipt is None:
-            return None
-    if delivery_to is not None:
-        delivery_to = delivery_to.strip(XML_SPACE)
-        if not delivery_to:
-            return None
-    if commitment_to is not None:
-        commitment_to = commitment_to.strip(XML_SPACE)
-        if not commitment_to:
-            return None
-    lineage = source_qm.lower()
-    return _new(  # in the order of its fields: to name forty of them costs as much as the expression
-        Message,
-        (
-            to if to[:1] not in _UNUSUAL and to[-1:] != " " else parse_destination(to.strip(XML_SPACE)),
-            action,
-            lineage,
-            uniquifier,
-            True,
-            class_number,
-            int(priority),
-            durable not in _ABSENT,
-            stream,
-            receipt,
-            None if sent_at is None else parse_date(sent_at),
-            parse_date(expires_at),
-            parse_date(ttrq),
-            body,
-            int(body_type),
-            extension,
-            None if correlation is None else a2b_base64(correlation),
-            0 if app is None else int(app),
-            None if hash_algorithm is None else int(hash_algorithm),
-            None if via is None else parse_response_queue(via.strip(XML_SPACE)),
-            delivery_to,
-            commitment_to,
-            positive not in _ABSENT,
-            negative not in _ABSENT,
-            journal not in _ABSENT,
-            dead_letter not in _ABSENT,
-            trace not in _ABSENT,
-            first not in _ABSENT,
-            last not in _ABSENT,
-            None,
-            None,
-            None,
-            None,
-            lineage,
-            (),
-            (),
-            (),
-            False,
-            None,
-            None,
-        ),
-    )
+    except RemoteProtocolError:  # a date that no calendar has, for one: the reader words all errors
+        return None
 
 
 @lru_cache(maxsize=STREAM_ID_CACHE_MAX)
