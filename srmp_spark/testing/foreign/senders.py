@@ -31,7 +31,7 @@ from srmp_spark.testing.foreign.messages import (
 
 WINDOWS_RESEND_TABLE = (30.0,) * 3 + (300.0,) * 3 + (1800.0,) * 3 + (21_600.0,)
 """Seconds between two sends of an unreceipted stream message ([MC-MQSRM] appendix A <18>)."""
-FAST_RESEND_TABLE = (0.8, 0.8, 0.8, 1.5, 1.5, 1.5, 2.5)
+FAST_RESEND_TABLE = (1.2, 1.2, 1.2, 2.0, 2.0, 2.0, 3.0)
 """The same shape for tests. The first is longer than the 0.5 s a receiver waits before its receipt."""
 FAST_RETRANSMISSION_TIMEOUT = 0.25
 """Seconds before a message without an answer is sent again; Windows' timer is coarser, tests are short."""
