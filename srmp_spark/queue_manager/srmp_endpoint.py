@@ -363,10 +363,10 @@ class SrmpConnection(asyncio.Protocol):
         self._lingered = 0
         self._buffer.clear()
         self._resume()
-        if self._transport.can_write_eof():
+        try:
             self._transport.write_eof()
-        else:
-            self._transport.close()
+        except OSError:  # the sender is gone, and the transport has not noticed yet
+            self._transport.abort()
 
     def _pause(self) -> None:
         if not self._paused and not self._transport.is_closing():

@@ -1,0 +1,100 @@
+"""One real ``serve`` per test module, and posts to send to it."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream, post
+from srmp_spark.testing.service import RunningQueueManager
+
+QUEUES = ["private$/orders", "private$/payments:transactional"]
+SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
+
+
+class Reply(NamedTuple):
+    """Status and ``Srmp-Reason``."""
+
+    status: int
+    reason: str | None
+
+
+class Peer:
+    """A sender with one connection."""
+
+    def __init__(self, running: RunningQueueManager) -> None:
+        self._running = running
+        self._number = 0
+        self._connection: http.client.HTTPConnection | None = None
+
+    def message(self, queue: str = "private$/orders", **values: object) -> ForeignMessage:
+        self._number += 1
+        host, port = self._running.endpoint
+        given: dict[str, object] = {
+            "to": f"http://{host}:{port}/msmq/{queue}",
+            "lineage": SOURCE,
+            "uniquifier": self._number,
+            "sent_at": 1_790_000_000,
+            "body": b"body %d" % self._number,
+            "durable": True,
+        }
+        return ForeignMessage(**{**given, **values})
+
+    def stream(self, current: int, *, ordinal: int = 1, receipts_to: str | None = None, **values: object) -> ForeignMessage:
+        to = (receipts_to or "http://127.0.0.1:9/msmq/private$/order_queue$") if current == 1 else None
+        stream = ForeignStream(guid=SOURCE, ordinal=ordinal, current=current, previous=current - 1, receipts_to=to)
+        return self.message("private$/payments", stream=stream, priority=0, **values)
+
+    def send(self, message: ForeignMessage, headers: dict[str, str] | None = None) -> Reply:
+        written = post(message)
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(*self._running.endpoint, timeout=20)
+        self._connection.request(
+            "POST", written.target, written.content, {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"', **(headers or {})}
+        )
+        answer = self._connection.getresponse()
+        answer.read()
+        return Reply(answer.status, answer.headers.get("Srmp-Reason"))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    with RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=QUEUES, retransmission_timeout=1) as queue_manager:
+        yield queue_manager
+
+
+@pytest.fixture
+def peer(running: RunningQueueManager) -> Iterator[Peer]:
+    sender = Peer(running)
+    yield sender
+    sender.close()
+
+
+@pytest.fixture
+def client(running: RunningQueueManager) -> QueueManagerClient:
+    return QueueManagerClient(running.api, retry_seconds=5)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., RunningQueueManager]]:
+    """Start further queue managers; they are stopped at the end."""
+    started: list[RunningQueueManager] = []
+
+    def begin(name: str = "data", **options: object) -> RunningQueueManager:
+        queue_manager = RunningQueueManager(tmp_path / name, **options)
+        started.append(queue_manager)
+        return queue_manager.start()
+
+    yield begin
+    for queue_manager in started:
+        queue_manager.stop()

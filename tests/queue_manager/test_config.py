@@ -1,0 +1,100 @@
+"""Options of ``serve``: flag, environment, file, in this order; unknown keys are errors (INTERFACE.md section 2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.queue_manager.config import Endpoint, QueueSpec, load
+
+TOKEN = "0123456789abcdef0123"
+
+
+def refused(flags: dict[str, object], environment: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        load({"data_dir": "d", **flags}, environment or {})
+    return str(error.value)
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('listen = "127.0.0.1:1"\napi = "127.0.0.1:2"\nretention_hours = 3\nqueue = ["a", "private$/B:transactional"]\n')
+    config = load({"data_dir": "d", "config": str(file), "listen": "127.0.0.1:7"}, {"SRMP_SPARK_LISTEN": "127.0.0.1:6", "SRMP_SPARK_API": "127.0.0.1:5"})
+    assert (config.listen.port, config.api.port, config.retention_hours) == (7, 5, 3.0)
+    assert config.queue == (QueueSpec("a", False), QueueSpec("private$/b", True))
+    assert load({"data_dir": "d"}, {"SRMP_SPARK_CONFIG": str(file)}).listen.port == 1
+
+
+def test_unknown_keys_name_the_nearest_one(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text("retention_hour = 3\n")
+    assert "did you mean 'retention_hours'" in refused({"config": str(file)})
+    assert "did you mean 'listen'" in refused({}, {"SRMP_SPARK_LISTN": "x"})
+
+
+def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:
+    kubernetes = {"SRMP_SPARK_SERVICE_HOST": "10.0.0.1", "SRMP_SPARK_PORT": "tcp://10.0.0.1:80", "SRMP_SPARK_PORT_80_TCP_ADDR": "10.0.0.1"}
+    client = {"SRMP_SPARK_API": "http://127.0.0.1:8081", "SRMP_SPARK_TOKEN": TOKEN}
+    config = load({"data_dir": "d"}, kubernetes | client)
+    assert config.api.port == 8081
+    assert config.token == TOKEN
+    assert TOKEN not in repr(config), "secrets are in no repr"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"listen": "8080"}, "HOST:PORT"),
+        ({"listen": "h:99999"}, "HOST:PORT"),
+        ({"queue": ["a:transactionl"]}, "did you mean 'transactional'"),
+        ({"queue": ["a/b/c"]}, "queue name"),
+        ({"queue": ["a", "A"]}, "twice"),
+        ({"unknown_queue": "drop"}, "known: reject, retry"),
+        ({"retention_hours": "0"}, "above 0"),
+        ({"retention_hours": "nan"}, "above 0"),
+        ({"queue_quota_bytes": "1.5"}, "queue-quota-bytes"),
+        ({"public_url": "http://h/path"}, "without a path"),
+        ({"public_url": "h"}, "URL"),
+        ({"host_name": ["http://h"]}, "host name"),
+        ({"allow_url": ["*"]}, "--allow-url"),
+        ({"resend_table": "30,x"}, "resend-table"),
+        ({"token_file": "/nonexistent"}, "cannot be read"),
+        ({"api_cert": "c"}, "belong together"),
+        ({"config": "/nonexistent.toml"}, "--config"),
+    ],
+)
+def test_a_wrong_value_says_what_is_wrong(flags: dict[str, object], says: str) -> None:
+    assert says in refused(flags)
+
+
+def test_the_data_directory_is_needed() -> None:
+    with pytest.raises(ConfigurationError, match="--data-dir"):
+        load({}, {})
+
+
+def test_an_api_beyond_loopback_needs_a_token_and_tls(tmp_path: Path) -> None:
+    assert "--token-file" in refused({"api": "0.0.0.0:0"})
+    token = tmp_path / "token"
+    token.write_text(TOKEN + "\n")
+    assert "--api-cert" in refused({"api": "0.0.0.0:0", "token_file": str(token)})
+    config = load({"data_dir": "d", "api": "0.0.0.0:0", "token_file": str(token), "api_cert": "c", "api_key": "k"}, {})
+    assert config.token == TOKEN
+    token.write_text("short")
+    assert "16 or more" in refused({"token_file": str(token)})
+
+
+def test_what_public_url_and_host_name_do_to_receipts_and_destinations() -> None:
+    listening = Endpoint("127.0.0.1", 8080)
+    plain = load({"data_dir": "d"}, {})
+    assert plain.public_base(listening) == "http://127.0.0.1:8080"
+    named = load({"data_dir": "d", "host_name": ["Gateway", "b"]}, {})
+    assert named.public_base(listening) == "http://gateway:8080"
+    assert all(host in named.local_hosts(listening) for host in ("gateway", "b", "127.0.0.1", "localhost"))
+    assert "evil" not in named.local_hosts(listening)
+    public = load({"data_dir": "d", "public_url": "https://mq.example:8443/", "host_name": ["gateway"]}, {})
+    assert public.public_base(listening) == "https://mq.example:8443"
+    assert "mq.example" in public.local_hosts(listening)
+    everywhere = load({"data_dir": "d", "listen": "0.0.0.0:80"}, {})
+    assert "127.0.0.1" in everywhere.local_hosts(everywhere.listen)

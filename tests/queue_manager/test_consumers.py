@@ -1,0 +1,142 @@
+"""Leases and marks (INTERFACE.md section 1, consumers), with time handed in."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srmp_spark.errors import ApiError
+from srmp_spark.holder import Holder
+from srmp_spark.queue_manager import consumers
+from srmp_spark.queue_manager.consumers import (
+    LEASE_SECONDS,
+    LEASE_SECONDS_AFTER_START,
+    SHARING_VIOLATION,
+    Consumer,
+    HolderValue,
+    parse_holder,
+    try_register,
+)
+
+UTC = 1_790_000_000_000_000
+
+
+def ask(consumer: Consumer, holder: HolderValue, now: float, *, planned: int | None = None, seen: int | None = None) -> str:
+    seen = consumer.renewals if seen is None else seen
+    return try_register(consumer, holder, planned, seen, now=now, utc=UTC + int(now * 1e6))
+
+
+class TestLease:
+    def test_the_first_receiver_gets_it_and_renews_it(self) -> None:
+        consumer = Consumer("default")
+        assert ask(consumer, "A", 0.0) == "granted"
+        assert consumer.lease_until == UTC + 60_000_000
+        assert ask(consumer, "A", 10.0) == "granted"
+        assert consumer.is_held(10.0 + LEASE_SECONDS - 0.1)
+        assert not consumer.is_held(10.0 + LEASE_SECONDS)
+
+    def test_a_second_receiver_waits_and_is_refused_by_name_as_soon_as_the_holder_renews(self) -> None:
+        consumer = Consumer("default")
+        ask(consumer, "query orders", 0.0)
+        seen = consumer.renewals
+        assert ask(consumer, "B", 1.0, seen=seen) == "wait"
+        assert ask(consumer, "B", 9.0, seen=seen) == "wait"
+        ask(consumer, "query orders", 10.0)
+        with pytest.raises(ApiError) as refused:
+            ask(consumer, "B", 10.1, seen=seen)
+        assert (refused.value.status, refused.value.code) == (409, SHARING_VIOLATION) == (409, "C00E0009")
+        assert "query orders" in refused.value.message
+
+    def test_a_second_receiver_takes_over_if_the_holder_is_silent_for_60_seconds(self) -> None:
+        consumer = Consumer("default")
+        ask(consumer, "A", 0.0)
+        seen = consumer.renewals
+        assert ask(consumer, "B", 59.9, seen=seen) == "wait"
+        assert ask(consumer, "B", 60.0, seen=seen) == "granted"
+        assert consumer.holder == "B"
+
+    def test_at_once_when_the_holder_s_process_on_this_host_is_gone(self) -> None:
+        gone = dataclasses.replace(Holder.here("killed query"), started="1").as_dict()
+        consumer = Consumer("default")
+        ask(consumer, gone, 0.0)
+        assert ask(consumer, "B", 0.1) == "granted"
+
+    def test_of_two_that_wait_one_gets_it_and_the_other_is_told(self) -> None:
+        consumer = Consumer("default")
+        ask(consumer, "A", 0.0)
+        seen = consumer.renewals
+        assert ask(consumer, "B", 60.0, seen=seen) == "granted"
+        with pytest.raises(ApiError, match="held by B"):
+            ask(consumer, "C", 60.0, seen=seen)
+
+    def test_a_lease_survives_a_restart_for_long_enough_to_be_renewed(self) -> None:
+        before = Consumer("default")
+        ask(before, Holder.here("query").as_dict(), 0.0, planned=5)
+        after = Consumer.load("default", before.row(), now=1000.0)
+        assert (after.holder, after.planned) == (before.holder, 5)
+        assert after.is_held(1000.0 + LEASE_SECONDS_AFTER_START - 0.1)
+        assert not after.is_held(1000.0 + LEASE_SECONDS_AFTER_START)
+
+
+class TestMarks:
+    def test_a_mark_covers_only_what_was_planned(self) -> None:
+        """A query that began at ``latest`` says nothing about what came before."""
+        consumer = Consumer("default", received=10)
+        ask(consumer, "A", 0.0, planned=101)
+        assert consumer.mark_to(110) == 10
+        assert (consumer.received, consumer.ahead) == (10, [(101, 110)])
+        assert consumer.waiting(1, 120) == 90 + 10
+        assert consumer.mark_to(100) == 0, "below the first planned row there is nothing to mark"
+
+    def test_marks_never_go_back(self) -> None:
+        consumer = Consumer("default")
+        ask(consumer, "A", 0.0)
+        assert consumer.mark_to(10) == 10
+        assert consumer.mark_to(5) == 0
+        assert consumer.received == 10
+
+    def test_receiving_by_priority_fills_the_gaps(self) -> None:
+        consumer = Consumer("default")
+        ask(consumer, "A", 0.0)
+        assert consumer.mark_each([7, 3, 4]) == 3
+        assert (consumer.received, consumer.ahead) == (0, [(3, 4), (7, 7)])
+        assert [consumer.has(n) for n in (1, 3, 4, 5, 7)] == [False, True, True, False, True]
+        assert consumer.oldest_waiting(1, 7) == 1
+        assert consumer.mark_each([1, 2]) == 2
+        assert (consumer.received, consumer.ahead) == (4, [(7, 7)])
+        assert consumer.mark_each([5, 6, 7]) == 2
+        assert (consumer.received, consumer.ahead) == (7, [])
+
+    def test_too_scattered_marks_are_refused_and_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumers, "AHEAD_RUNS_MAX", 3)
+        consumer = Consumer("default")
+        consumer.mark_each([2, 4, 6])
+        with pytest.raises(ApiError, match="separate runs"):
+            consumer.mark_each([8])
+        assert consumer.ahead == [(2, 2), (4, 4), (6, 6)]
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 8)), max_size=25))
+    def test_marks_are_a_set_of_sequences(self, runs: list[tuple[int, int]]) -> None:
+        consumer, model = Consumer("default"), set[int]()
+        for first, more in runs:
+            new = set(range(first, first + more + 1))
+            consumer.planned = first
+            assert consumer.mark_to(first + more) == len(new - model)
+            model |= new
+        assert {n for n in range(1, 60) if consumer.has(n)} == model
+        assert consumer.waiting(1, 55) == len(set(range(1, 56)) - model)
+        assert consumer.waiting(20, 55) == len(set(range(20, 56)) - model)
+        assert consumer.oldest_waiting(1, 55) == min(set(range(1, 56)) - model)
+        assert all(later[0] > earlier[1] + 1 for earlier, later in zip(consumer.ahead, consumer.ahead[1:], strict=False))
+        assert Consumer.load("default", consumer.row(), now=0.0).ahead == consumer.ahead
+
+
+@pytest.mark.parametrize("value", [None, "", "x" * 501, 5, [], {}, {"host": "h"}])
+def test_what_is_no_holder_is_a_usage_error(value: object) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_holder(value)
+    assert refused.value.status == 400

@@ -1,0 +1,145 @@
+"""The head of a request: which faults get which status, and that the quick way for Windows' own head is the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srmp_spark.queue_manager.http_limits import HEAD_LINES_MAX, HEAD_MAX
+from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
+from srmp_spark.srmp.limits import CONTENT_MAX, TARGET_MAX
+
+GOOD = (
+    b"POST /msmq/private$/orders HTTP/1.1\r\nHost: machine2\r\n"
+    b'Content-Type: multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml\r\n'
+    b'Content-Length: 2300\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: NonInteractiveClient\r\n\r\n'
+)
+
+
+def status_of(head: bytes) -> int:
+    with pytest.raises(HeadError) as refused:
+        RequestHead.parse(head)
+    assert refused.value.reason
+    assert refused.value.section
+    return refused.value.status
+
+
+def test_the_head_of_chapter_4() -> None:
+    for read in (RequestHead.parse(GOOD), RequestHead.of_windows(GOOD)[0]):
+        assert (read.target, read.length, read.keep_alive, read.version) == (b"/msmq/private$/orders", 2300, True, "1.1")
+        assert read.headers[b"content-type"] == b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
+    assert RequestHead.of_windows(GOOD + b"body")[1] == len(GOOD)
+
+
+PIECES = [
+    (b"POST", [b"POST", b"post", b"GET"]),
+    (b"/msmq/private$/orders", [b"/msmq/q?SenderStream=x", b"/msmq/a%20b", b"/msmq/\xc3\xa4", b"/a b", b"*", b"http://h/msmq/q", b'/"<>{}|^`#', b"/"]),
+    (b"HTTP/1.1", [b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.1 "]),
+    (b"Host: machine2", [b"Host: a:80", b"Host:a", b"Host: [::1]:80", b"Host:  a", b"Host: a,b", b"host: a", b"Host: a\r\nHost: b", b"X: y"]),
+    (b"2300", [b"0", b"01", b"+1", b"1 ", b"99999999", b"", b"1, 1"]),
+    (b"type=text/xml", [b"type=text/xml\t", b"type=\x00", b"type=\xe4", b"a\r\n b", b" "]),
+    (b'SOAPAction: "MSMQMessage"', [b'SOAPAction:"MSMQMessage"', b"SOAPAction: x", b'SOAPAction : "MSMQMessage"']),
+    (b"\r\nProxy-Accept: NonInteractiveClient", [b"", b"\r\nTransfer-Encoding: chunked", b"\r\nExpect: 100-continue", b"\r\nConnection: close"]),
+    (b"\r\n", [b"\n"]),
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(PIECES) - 1), st.integers(0, 7), st.integers(0, 2)), max_size=3))
+def test_what_the_expression_for_windows_takes_httptools_takes_to_be_the_same(changes: list[tuple[int, int, int]]) -> None:
+    head = GOOD
+    for piece, choice, skip in changes:
+        old, news = PIECES[piece]
+        parts = head.split(old)
+        at = min(skip, len(parts) - 2)
+        if at >= 0:
+            head = old.join(parts[: at + 1]) + news[choice % len(news)] + old.join(parts[at + 1 :])
+    quick = RequestHead.of_windows(head)
+    if quick is None:
+        return
+    read, length = quick
+    slow = RequestHead.parse(head[:length])
+    assert (read.target, read.length, read.keep_alive, read.version) == (slow.target, slow.length, slow.keep_alive, slow.version)
+    assert read.headers[b"content-type"] == slow.headers[b"content-type"]
+    assert not slow.headers.keys() - {b"host", b"content-type", b"content-length"}
+
+
+@pytest.mark.parametrize("fold", [b"\r\n ", b"\r\n\t", b"\r\n    "])
+def test_a_folded_content_type_is_accepted_as_the_document_prints_it(fold: bytes) -> None:
+    read = RequestHead.parse(GOOD.replace(b"; boundary", b";" + fold + b"boundary"))
+    assert read.headers[b"content-type"] == b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
+
+
+def test_any_other_folded_field_is_refused() -> None:
+    assert status_of(GOOD.replace(b"Host: machine2", b"Host: machine2\r\n x")) == 400
+    both = GOOD.replace(b"; boundary", b";\r\n boundary").replace(b"Host: machine2", b"Host: machine2\r\n x")
+    assert status_of(both) == 400
+
+
+CL = b"Content-Length: 2300"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        (CL, CL + b"\r\nTransfer-Encoding: chunked", 400),
+        (CL, b"Transfer-Encoding: chunked\r\n" + CL, 400),
+        (CL, CL + b"\r\n" + CL, 400),
+        (CL, b"Content-Length: 5, 5", 400),
+        (CL, b"Content-Length: +5", 400),
+        (CL, b"Content-Length : 5", 400),
+        (CL, b"X: y", 411),
+        (CL, b"Content-Length: %d" % (CONTENT_MAX + 1), 413),
+        (CL, b"Transfer-Encoding: gzip", 501),
+        (CL, b"Transfer-Encoding: gzip, chunked", 501),
+        (CL, CL + b"\r\nContent-Encoding: gzip", 415),
+        (CL, CL + b"\r\nExpect: the-impossible", 417),
+        (CL, CL + b"\r\nHost: b", 400),
+        (CL, CL + b"\r\nContent-Type: text/xml", 400),
+        (b"Host: machine2\r\n", b"", 400),
+        (b"\r\nHost", b"\nHost", 400),
+        (b"\r\nHost", b"\rHost", 400),
+        (b"POST", b"GET", 405),
+        (b"POST", b"DELETE", 405),
+        (b"POST", b"FOO", 405),
+        (b"POST", b"CONNECT", 405),
+        (b"HTTP/1.1", b"HTTP/2.0", 505),
+        (b"HTTP/1.1", b"HTTP/3.7", 505),
+        (b"HTTP/1.1", b"SIP/2.0", 400),
+        (b"/msmq/private$/orders", b"/" + b"a" * TARGET_MAX, 414),
+        (b"Host: machine2", b"Host: machine2\r\nX: " + b"a" * HEAD_MAX, 431),
+        (b"Host: machine2", b"Host: machine2" + b"\r\nX: y" * HEAD_LINES_MAX, 431),
+    ],
+)
+def test_faults_of_the_head_have_the_status_that_http_gives_them(old: bytes, new: bytes, status: int) -> None:
+    assert status_of(GOOD.replace(old, new)) == status
+
+
+def test_chunked_and_upgrade_are_accepted() -> None:
+    read = RequestHead.parse(GOOD.replace(CL, b"Transfer-Encoding: Chunked"))
+    assert read.length is None
+    offered = RequestHead.parse(GOOD.replace(CL, CL + b"\r\nConnection: Upgrade\r\nUpgrade: h2c"))
+    assert offered.length == 2300
+
+
+@pytest.mark.parametrize(
+    ("beginning", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00", 400),
+        (b"no request at all", 200),
+        (b"POST /msmq/q HTTP/1.1\r\nHost: a\n", 400),
+        (b"POST /" + b"a" * (TARGET_MAX + 100), 414),
+        (b"POST / HTTP/1.1\r\nX: " + b"a" * HEAD_MAX, 431),
+        (b"POST / HTTP/1.1\r\n" + b"X: y\r\n" * (HEAD_LINES_MAX + 2), 431),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n", 200),
+        (b"PO", 200),
+    ],
+)
+def test_an_unfinished_head_is_refused_as_soon_as_it_cannot_become_good(beginning: bytes, status: int) -> None:
+    try:
+        check_unfinished(beginning, 0)
+    except HeadError as error:
+        assert error.status == status
+    else:
+        assert status == 200

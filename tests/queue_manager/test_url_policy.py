@@ -1,0 +1,99 @@
+"""Which URLs from messages are called (INTERFACE.md section 2, ``--allow-url``; bad input 22; reliability T19)."""
+
+from __future__ import annotations
+
+import pytest
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import split_url
+from srmp_spark.queue_manager.url_policy import Allowed, Blocked, UrlPattern, UrlPolicy, split_receipt_url
+
+SENDER = "192.0.2.7"
+NOTHING_ALLOWED = UrlPolicy([])
+
+
+def decide(url: str, resolved: list[str], *, patterns: list[str] | None = None, peer: str = SENDER, tls: str | None = None) -> Allowed | Blocked:
+    policy = UrlPolicy([UrlPattern.parse(each) for each in patterns or []])
+    return policy.decide(split_receipt_url(url), resolved, peer=peer, tls_name=tls)
+
+
+def test_the_sender_s_own_address_is_called_and_pinned() -> None:
+    assert decide("http://machine1/msmq/private$/order_queue$", [SENDER]) == Allowed(SENDER)
+    assert decide("http://machine1/q", ["198.51.100.1", SENDER]) == Allowed(SENDER), "the address that was judged, not the first"
+    assert decide(f"http://{SENDER}:8080/q", [SENDER]) == Allowed(SENDER)
+    assert decide("http://machine1/q", ["::ffff:192.0.2.7"]) == Allowed("::ffff:192.0.2.7"), "IPv6-mapped is the same address"
+
+
+def test_another_address_is_blocked_and_the_flag_is_named() -> None:
+    blocked = decide("http://victim:8080/q", ["198.51.100.1"])
+    assert isinstance(blocked, Blocked)
+    assert (blocked.host, blocked.pattern) == ("victim", "http://victim:8080")
+    assert decide("http://victim:8080/q", ["198.51.100.1"], patterns=[blocked.pattern]) == Allowed("198.51.100.1")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::ffff:127.0.0.1", "0.0.0.0", "224.0.0.1", "::ffff:169.254.169.254"])
+def test_loopback_and_link_local_need_a_pattern_even_for_the_sender_itself(address: str) -> None:
+    blocked = decide("http://inside/q", [address], peer=address)
+    assert isinstance(blocked, Blocked)
+    assert "only by pattern" in blocked.reason
+    assert decide("http://inside/q", [address], peer=address, patterns=["http://inside"]) == Allowed(address)
+
+
+def test_the_tls_name_of_the_sender_may_be_called_where_it_resolves_to() -> None:
+    assert decide("https://orders.example/q", ["198.51.100.1"], tls="Orders.Example") == Allowed("198.51.100.1")
+    assert isinstance(decide("https://orders.example/q", ["127.0.0.1"], tls="orders.example"), Blocked)
+    assert isinstance(decide("https://other.example/q", ["198.51.100.1"], tls="orders.example"), Blocked)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9@evil/q", "http://user:password@host/q", "file:///etc/passwd", "gopher://host/q", "ftp://host/q", "//host/q",
+        "http:///q", "http://host:0/q", "http://host:99999/q", "http://ho st/q", "http://host/a\r\nX: y", "http://host/\x7f",
+        "http://host/../q", "http://host/a/..", "http://host/%2e%2e/q", "http://host/a%2fb", "http://höst/q",
+        "http://host/" + "a" * 3000, "javascript:alert(1)", "", "http://[::1/q", "http://host:80:80/q",
+    ],
+)  # fmt: skip
+def test_urls_that_mislead_are_never_called(url: str) -> None:
+    with pytest.raises(ValueError, match="."):
+        split_receipt_url(url)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "matches"),
+    [
+        ("http://h", "http://h/any/path", True),
+        ("http://h", "http://h:80/", True),
+        ("http://h", "http://h:81/", False),
+        ("http://h", "https://h/", False),
+        ("https://h", "https://h:443/x", True),
+        ("http://h:*", "http://h:9999/x", True),
+        ("http://h:8080", "http://h/x", False),
+        ("http://H", "http://h/", True),
+        ("http://h", "http://h.evil/", False),
+        ("http://h", "http://xh/", False),
+        ("http://h/msmq/*", "http://h/msmq/private$/a", True),
+        ("http://h/msmq/*", "http://h/MSMQ/private$/a", True),
+        ("http://h/msmq/*", "http://h/other", False),
+        ("http://h/msmq", "http://h/msmq/a", False),
+        ("http://h/msmq/a", "http://h/msmq/a?SenderStream=x", True),
+        ("http://[::1]:*", "http://[::1]:5/q", True),
+    ],
+)
+def test_a_pattern_is_matched_on_the_parsed_parts(pattern: str, url: str, matches: bool) -> None:
+    assert UrlPattern.parse(pattern).matches(split_url(url)) is matches
+
+
+@pytest.mark.parametrize("text", ["h", "http://", "http://a*b", "http://*", "ftp://h", "http://h/a*b", "http://u@h", "http://h:0", "http://h/../x", "http://h?x"])
+def test_what_is_no_pattern_is_a_configuration_error(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        UrlPattern.parse(text)
+
+
+def test_a_backslash_ends_the_host() -> None:
+    """Some parsers read ``evil`` as the host; what was judged is what is called."""
+    assert split_receipt_url("http://host\\@evil/q").host == "host"
+
+
+def test_a_host_without_an_address_is_blocked_without_a_hint() -> None:
+    assert NOTHING_ALLOWED.decide(split_url("http://h/q"), [], peer=SENDER) == Blocked("h", "the host has no address", "")
