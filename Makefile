@@ -15,7 +15,7 @@ SIM_JOBS ?= 2
 SECONDS ?= 300
 PYTEST ?=
 
-# Spark's workers must be this Python and no other (docs/TROUBLESHOOTING.md).
+# Spark's workers must be this Python and no other (docs/troubleshooting.md).
 export PYSPARK_PYTHON := $(abspath $(PYTHON))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PYTHON))
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
