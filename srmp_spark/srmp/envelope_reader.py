@@ -21,7 +21,7 @@ from xml.etree.ElementTree import Element
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.srmp import namespaces as ns
-from srmp_spark.srmp.envelope_values import Fields, message_of, section_of
+from srmp_spark.srmp.envelope_values import BOLD, SEND_RECEIPTS_TO, Fields, message_of, section_of
 from srmp_spark.srmp.values import XML_SPACE
 from srmp_spark.srmp.xml_tree import check_depth, inner_xml_of_body, parse_tree
 
@@ -168,7 +168,7 @@ def _collect(parent: Element, vocabulary: _Vocabulary, fields: Fields) -> None:
         if field in fields:
             raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> stands there twice", section=section_of(field))
         if kind is TEXT:
-            fields[field] = _text(child, field) if len(child) else child.text or ""
+            fields[field] = _text(child, field, fields) if len(child) else child.text or ""
         elif isinstance(kind, _Vocabulary):
             fields[field] = ""
             _collect(child, kind, fields)
@@ -190,16 +190,14 @@ def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
     check_depth(child, vocabulary.depth)
 
 
-def _text(element: Element, field: str) -> str:
+def _text(element: Element, field: str, fields: Fields) -> str:
     """The text of an element that has elements in it: refused, but for ``<sendReceiptsTo>`` as 4.4 prints it.
 
-    The document has lost a question mark there and gained bold type, ``http://machine1/MSMQ/private$/receipts<b>SenderStream=
-    XRntV</b>``; the receipts that answer it go to ``http://machine1/MSMQ/private$/receipts?SenderStream=XRntV``.
+    There the document has gained bold type, ``…/receipts<b>SenderStream=XRntV</b>``; what that says, the values decide.
     """
-    if field == "stream/start/sendReceiptsTo" and len(element) == 1:
+    if field == SEND_RECEIPTS_TO and len(element) == 1:
         bold = element[0]
-        url, query = (element.text or "").strip(XML_SPACE), (bold.text or "").strip(XML_SPACE)
-        is_misprint = bold.tag.rpartition("}")[2] == "b" and not len(bold) and query.startswith("SenderStream=")
-        if url and "?" not in url and is_misprint and not (bold.tail or "").strip(XML_SPACE):
-            return f"{url}?{query}"
+        if bold.tag.rpartition("}")[2] == "b" and not len(bold) and not (bold.tail or "").strip(XML_SPACE):
+            fields[BOLD] = bold.text or ""
+            return element.text or ""
     raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> holds a text and no elements", section=section_of(field))

@@ -40,6 +40,9 @@ _SECTIONS = {
     "Msmq": "2.2.6",
     "Signature": "2.2.7",
 }
+SEND_RECEIPTS_TO = "stream/start/sendReceiptsTo"
+BOLD = f"{SEND_RECEIPTS_TO}/b"
+"""What stands in bold type there: a misprint of the document, see :func:`_send_receipts_to`."""
 _DECISIONS: Mapping[str, Literal["positive", "negative"]] = {"positive": "positive", "negative": "negative"}
 _SPACES = re.compile(f"[{XML_SPACE}]+")
 _CONTENT_ID = re.compile(r"cid:((?:body|extension)@.+)", re.IGNORECASE)
@@ -141,7 +144,22 @@ def _stream(fields: Fields) -> StreamPosition:
         previous = _position(fields, "stream/previous", 0)
     if "stream/start" not in fields:
         return StreamPosition(stream_id, current, previous)
-    return StreamPosition(stream_id, current, previous, True, _url(fields, "stream/start/sendReceiptsTo"))
+    return StreamPosition(stream_id, current, previous, True, _send_receipts_to(fields))
+
+
+def _send_receipts_to(fields: Fields) -> str:
+    """``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.5.3.4), also as 4.4 prints it.
+
+    The document has lost a question mark there and gained bold type, ``http://machine1/MSMQ/private$/receipts<b>SenderStream=
+    XRntV</b>``; the receipts that answer it go to ``http://machine1/MSMQ/private$/receipts?SenderStream=XRntV``.
+    """
+    url = _url(fields, SEND_RECEIPTS_TO)
+    if BOLD not in fields:
+        return url
+    query = fields[BOLD].strip(XML_SPACE)
+    if "?" in url or not query.startswith("SenderStream="):
+        raise RemoteProtocolError("<sendReceiptsTo> holds a text and no elements", section=section_of("stream"))
+    return f"{url}?{query}"
 
 
 def _receipt(fields: Fields) -> Receipt | None:

@@ -2,16 +2,16 @@ r"""Layouts that have been read before: the second envelope of a sender needs no
 
 Theory of operation. A program writes all its envelopes with the same markup and only other texts in it. An envelope is cut
 before each ``</``; what stands between the last ``>`` of a piece and its end is a *hole* with a text, the rest is *markup*.
-White space alone is markup, so indentation belongs to the layout. The markup of all pieces together is the key of a map;
-its value says which hole is which field.
+White space alone is markup, so indentation belongs to the layout; so does a text that is followed by a start tag. The markup
+of all pieces together is the key of a map; its value says which hole is which field.
 
 That value is not computed but *observed*: when a layout is new, its holes are filled with numbered marks, and the XML reader
 reads the result. Where it reports mark 7, hole 7 is that field; what it reports without a mark is the same in every envelope
 of this layout. So the rules of SRMP stand in one place, and this module knows nothing of them.
 
 Why it is safe: equal markup and other texts in the holes are the same tree with other texts, as long as the markup is tags
-and white space only (no comment, CDATA section or processing instruction) and the texts hold no ``<``, ``&`` or character that
-XML or a line end could change (``str.isprintable``). Everything else goes to the XML reader.
+and plain text (no comment, CDATA section, processing instruction or reference) and the texts hold no ``<``, ``&`` or character
+that XML or a line end could change (``str.isprintable``). Everything else goes to the XML reader.
 tests/codec/test_differential.py compares the two.
 """
 
@@ -28,8 +28,8 @@ from srmp_spark.srmp.values import XML_SPACE
 
 _TAG = r"<[A-Za-z_:\x80-\U0010ffff][^<>\"']*(?:\"[^<\"]*\"[^<>\"']*|'[^<']*'[^<>\"']*)*>"
 # A piece begins with the name of the element that ends there, except for the first, which may begin with a declaration.
-_MARKUP = re.compile(rf"[^<>\"'/!?\s]+\s*>(?:\s*{_TAG})*\s*")
-_FIRST_MARKUP = re.compile(rf"\ufeff?(?:<\?xml\s[^<>]*\?>)?(?:\s*{_TAG})*\s*")
+_MARKUP = re.compile(rf"[^<>\"'/!?\s]+\s*>(?:[^<>&]*{_TAG})*\s*")
+_FIRST_MARKUP = re.compile(rf"\ufeff?(?:<\?xml\s[^<>]*\?>)?(?:[^<>&]*{_TAG})*\s*")
 _MARK = "\N{CURRENCY SIGN}"
 
 
@@ -94,7 +94,7 @@ class LearnedLayouts:
         return fields
 
     def _learn(self, markup: tuple[str, ...], texts: list[str]) -> _Plan | None:
-        """Which hole is which field; ``None`` for markup that is not tags and white space only, or not understood."""
+        """Which hole is which field; ``None`` for markup that is not tags and plain text, or not understood."""
         # A piece whose hole was blank is whole, one with a hole lacks its last ">".
         probe = []
         hole = 0

@@ -220,12 +220,24 @@ def test_layouts_are_learned_once_and_bounded():
 
 
 @pytest.mark.parametrize(
-    "markup", ["<!-- -->", "<x><![CDATA[a]]></x>", "<x>a>b</x>", "<x a='>'>b</x>", "<x>&amp;</x>", '<x a="</x>"/>']
+    "markup",
+    [
+        "<!-- -->",
+        "<x><![CDATA[a]]></x>",
+        "<x>a>b</x>",
+        "<x a='>'>b</x>",
+        "<x>&amp;</x>",
+        '<x a="</x>"/>',
+        "text<x/>text",
+        "a<b>c</b>d",
+        "<x>a<y>b</y>c</x>",
+        "<x> <y> </y> </x>",
+    ],
 )
 def test_markup_that_could_mislead(markup):
     """Comments and CDATA sections can hold what looks like markup; such envelopes are read and not learned."""
     layouts = LearnedLayouts(read_fields)
-    for label in ("a", "b", "--><c/><!--", "]]>"):
+    for label in ("a", "b", "", " ", "--><c/><!--", "]]>", "c", "c<!-- -->d", "e"):
         check(envelope(after=markup).replace(b"mqsender label", label.encode()), layouts)
         check(envelope(after=markup, msmq=MSMQ.replace("<App>", f"{markup}<App>")), layouts)
 
