@@ -30,12 +30,16 @@ SAMPLES += [
 
 def survives(content_type: bytes, content: bytes) -> bool:
     refusal = None
-    started = time.thread_time()
-    try:
-        message, parts = decode_parts(content_type, content)
-    except RemoteProtocolError as error:
-        refusal = error
-    assert time.thread_time() - started < SECONDS_MAX
+    for attempt in (1, 2):  # once more if it was slow: a garbage collection of the whole test run may fall into the first
+        started = time.thread_time()
+        try:
+            message, parts = decode_parts(content_type, content)
+        except RemoteProtocolError as error:
+            refusal = error
+        seconds = time.thread_time() - started
+        if seconds < SECONDS_MAX:
+            break
+        assert attempt == 1, f"{seconds:.3f} s of CPU, twice"
     if refusal is not None:
         assert refusal.status_hint in (400, 413, 415)
         assert refusal.section
