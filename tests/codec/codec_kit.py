@@ -114,10 +114,10 @@ GOOD = envelope()
 
 
 def refused(content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400) -> RemoteProtocolError:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(RemoteProtocolError) as caught:
         decode(content_type, content)
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert caught.value.status_hint == status
     assert len(str(caught.value)) < 400, "an error is one short line, never the payload"
     assert "\n" not in str(caught.value)

@@ -57,9 +57,9 @@ def test_1_an_external_entity_in_a_label():
 def test_2_an_entity_bomb():
     entities = b"".join(b'<!ENTITY l%d "%b">' % (n + 1, b"&l%d;" % n * 10) for n in range(10))
     xml = b'<!DOCTYPE a [<!ENTITY l0 "lol">' + entities + b"]>" + GOOD.replace(b"mqsender label", b"&l10;")
-    started = time.perf_counter()
+    started = time.thread_time()
     refused_envelope(xml)
-    assert time.perf_counter() - started < 0.05
+    assert time.thread_time() - started < 0.05
 
 
 @pytest.mark.parametrize("depth", [17, 300, 4_600])
