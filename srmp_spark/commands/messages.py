@@ -94,12 +94,13 @@ def _send(args: argparse.Namespace) -> int:
 
 def _local_destination(destination: str, client: QueueManagerClient) -> str:
     """The queue that the destination names. Raises :class:`ConfigurationError` for one of another host."""
+    remote = f"--destination {destination}: remote destinations come with the sending half; name a local queue"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:
-        if "=" in url and "\\" not in url.partition("=")[0]:
-            raise ConfigurationError(
-                f"--destination {destination}: remote destinations come with the sending half; name a local queue"
-            )
+        if url[:4].upper() == "OS:.":  # MSMQ's way to say "this computer"
+            return local_queue_name(url[3:])
+        if url is not destination or "=" in url:
+            raise ConfigurationError(remote)
         return local_queue_name(url)
     try:
         address = parse_queue_url(url)
@@ -107,9 +108,7 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str:
         raise ConfigurationError(f"--destination {destination}: {error}") from None
     hosts = {parse.partition("://")[2].rpartition(":")[0].strip("[]") for parse in client.status()["listening"]}
     if address.host not in hosts and address.host not in _LOCAL_HOSTS:
-        raise ConfigurationError(
-            f"--destination {destination}: remote destinations come with the sending half; name a local queue"
-        )
+        raise ConfigurationError(remote)
     return address.queue
 
 

@@ -47,6 +47,8 @@ CLOCK_LOOK_SECONDS = 5.0
 CLOCK_JUMP_SECONDS = 300.0
 """A wall clock that moves this far against the monotonic one was set: worth an alarm, and nothing expires early by it."""
 UNUSED_LOOK_SECONDS = 0.5
+FIRST_LOOK_SECONDS = 2.0
+"""After the start: a queue manager that is restarted often must get to its retention as well."""
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +112,15 @@ class Maintenance:
 
     def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:
+            await asyncio.sleep(min(seconds, FIRST_LOOK_SECONDS))
             while True:
-                await asyncio.sleep(seconds)
                 try:
                     await step()
                 except ApiError as error:  # the reader is being restarted, or refuses: the next turn may go better
                     log.warning('maintenance.postponed step=%s reason="%s"', step.__name__, error)
                 except Exception:  # the service itself must go on
                     log.exception("maintenance.failed step=%s", step.__name__)
+                await asyncio.sleep(seconds)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 

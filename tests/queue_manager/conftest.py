@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,20 +28,22 @@ class Reply(NamedTuple):
 class Peer:
     """A sender with one connection."""
 
+    _numbers = itertools.count(1)
+    """One for all: a number that came before would be a repeat."""
+
     def __init__(self, running: RunningQueueManager) -> None:
         self._running = running
-        self._number = 0
         self._connection: http.client.HTTPConnection | None = None
 
     def message(self, queue: str = "private$/orders", **values: object) -> ForeignMessage:
-        self._number += 1
+        number = next(self._numbers)
         host, port = self._running.endpoint
         given: dict[str, object] = {
             "to": f"http://{host}:{port}/msmq/{queue}",
             "lineage": SOURCE,
-            "uniquifier": self._number,
+            "uniquifier": number,
             "sent_at": 1_790_000_000,
-            "body": b"body %d" % self._number,
+            "body": b"body %d" % number,
             "durable": True,
         }
         return ForeignMessage(**{**given, **values})
@@ -55,7 +58,10 @@ class Peer:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(*self._running.endpoint, timeout=20)
         self._connection.request(
-            "POST", written.target, written.content, {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"', **(headers or {})}
+            "POST",
+            written.target,
+            written.content,
+            {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"', **(headers or {})},
         )
         answer = self._connection.getresponse()
         answer.read()

@@ -17,7 +17,9 @@ def encoded(parts: list[bytes], trailers: bytes = b"") -> bytes:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.binary(min_size=1, max_size=50), max_size=6), st.binary(max_size=30), st.lists(st.integers(0, 400), max_size=6))
+@given(
+    st.lists(st.binary(min_size=1, max_size=50), max_size=6), st.binary(max_size=30), st.lists(st.integers(0, 400), max_size=6)
+)
 def test_any_cut_gives_the_same_content_and_the_same_rest(parts: list[bytes], rest: bytes, cuts: list[int]) -> None:
     wire = encoded(parts, b"X-Trailer: 1\r\n") + rest
     body, begin, left = ChunkedBody(), 0, None

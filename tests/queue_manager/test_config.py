@@ -20,8 +20,13 @@ def refused(flags: dict[str, object], environment: dict[str, str] | None = None)
 
 def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
-    file.write_text('listen = "127.0.0.1:1"\napi = "127.0.0.1:2"\nretention_hours = 3\nqueue = ["a", "private$/B:transactional"]\n')
-    config = load({"data_dir": "d", "config": str(file), "listen": "127.0.0.1:7"}, {"SRMP_SPARK_LISTEN": "127.0.0.1:6", "SRMP_SPARK_API": "127.0.0.1:5"})
+    file.write_text(
+        'listen = "127.0.0.1:1"\napi = "127.0.0.1:2"\nretention_hours = 3\nqueue = ["a", "private$/B:transactional"]\n'
+    )
+    config = load(
+        {"data_dir": "d", "config": str(file), "listen": "127.0.0.1:7"},
+        {"SRMP_SPARK_LISTEN": "127.0.0.1:6", "SRMP_SPARK_API": "127.0.0.1:5"},
+    )
     assert (config.listen.port, config.api.port, config.retention_hours) == (7, 5, 3.0)
     assert config.queue == (QueueSpec("a", False), QueueSpec("private$/b", True))
     assert load({"data_dir": "d"}, {"SRMP_SPARK_CONFIG": str(file)}).listen.port == 1
@@ -35,7 +40,11 @@ def test_unknown_keys_name_the_nearest_one(tmp_path: Path) -> None:
 
 
 def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:
-    kubernetes = {"SRMP_SPARK_SERVICE_HOST": "10.0.0.1", "SRMP_SPARK_PORT": "tcp://10.0.0.1:80", "SRMP_SPARK_PORT_80_TCP_ADDR": "10.0.0.1"}
+    kubernetes = {
+        "SRMP_SPARK_SERVICE_HOST": "10.0.0.1",
+        "SRMP_SPARK_PORT": "tcp://10.0.0.1:80",
+        "SRMP_SPARK_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
     client = {"SRMP_SPARK_API": "http://127.0.0.1:8081", "SRMP_SPARK_TOKEN": TOKEN}
     config = load({"data_dir": "d"}, kubernetes | client)
     assert config.api.port == 8081
@@ -98,3 +107,10 @@ def test_what_public_url_and_host_name_do_to_receipts_and_destinations() -> None
     assert "mq.example" in public.local_hosts(listening)
     everywhere = load({"data_dir": "d", "listen": "0.0.0.0:80"}, {})
     assert "127.0.0.1" in everywhere.local_hosts(everywhere.listen)
+
+
+def test_the_example_file_is_accepted() -> None:
+    example = Path(__file__).resolve().parents[2] / "conf" / "serve.toml"
+    config = load({"config": str(example)}, {})
+    assert config.queue[1] == QueueSpec("private$/payments", True)
+    assert config.listen.port == 80

@@ -45,7 +45,9 @@ def test_of_others_only_time_tells(change: dict[str, object]) -> None:
     assert not dataclasses.replace(Holder.here("x"), **{"pid": 999_999_999, **change}).is_gone()
 
 
-@pytest.mark.parametrize("value", [{}, {"host": "h"}, {**Holder.here("x").as_dict(), "pid": "1"}, {**Holder.here("x").as_dict(), "host": "h" * 501}])
+@pytest.mark.parametrize(
+    "value", [{}, {"host": "h"}, {**Holder.here("x").as_dict(), "pid": "1"}, {**Holder.here("x").as_dict(), "host": "h" * 501}]
+)
 def test_what_is_no_holder_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="holder"):
         Holder.from_dict(value)

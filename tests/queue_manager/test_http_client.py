@@ -65,7 +65,10 @@ def test_a_complete_answer_counts_whatever_it_says(pieces: tuple[bytes, ...], st
 
 
 def test_the_reason_of_another_queue_manager_is_kept_for_the_log() -> None:
-    assert exchange(says(b"HTTP/1.1 400 Bad\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: 0\r\n\r\n")).reason == "unknown-queue; x"
+    assert (
+        exchange(says(b"HTTP/1.1 400 Bad\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: 0\r\n\r\n")).reason
+        == "unknown-queue; x"
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,22 @@ def test_the_head_of_chapter_4() -> None:
 
 PIECES = [
     (b"POST", [b"POST", b"post", b"GET"]),
-    (b"/msmq/private$/orders", [b"/msmq/q?SenderStream=x", b"/msmq/a%20b", b"/msmq/\xc3\xa4", b"/a b", b"*", b"http://h/msmq/q", b'/"<>{}|^`#', b"/"]),
+    (
+        b"/msmq/private$/orders",
+        [b"/msmq/q?SenderStream=x", b"/msmq/a%20b", b"/msmq/\xc3\xa4", b"/a b", b"*", b"http://h/msmq/q", b'/"<>{}|^`#', b"/"],
+    ),
     (b"HTTP/1.1", [b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.1 "]),
-    (b"Host: machine2", [b"Host: a:80", b"Host:a", b"Host: [::1]:80", b"Host:  a", b"Host: a,b", b"host: a", b"Host: a\r\nHost: b", b"X: y"]),
+    (
+        b"Host: machine2",
+        [b"Host: a:80", b"Host:a", b"Host: [::1]:80", b"Host:  a", b"Host: a,b", b"host: a", b"Host: a\r\nHost: b", b"X: y"],
+    ),
     (b"2300", [b"0", b"01", b"+1", b"1 ", b"99999999", b"", b"1, 1"]),
     (b"type=text/xml", [b"type=text/xml\t", b"type=\x00", b"type=\xe4", b"a\r\n b", b" "]),
     (b'SOAPAction: "MSMQMessage"', [b'SOAPAction:"MSMQMessage"', b"SOAPAction: x", b'SOAPAction : "MSMQMessage"']),
-    (b"\r\nProxy-Accept: NonInteractiveClient", [b"", b"\r\nTransfer-Encoding: chunked", b"\r\nExpect: 100-continue", b"\r\nConnection: close"]),
+    (
+        b"\r\nProxy-Accept: NonInteractiveClient",
+        [b"", b"\r\nTransfer-Encoding: chunked", b"\r\nExpect: 100-continue", b"\r\nConnection: close"],
+    ),
     (b"\r\n", [b"\n"]),
 ]
 
@@ -60,7 +69,12 @@ def test_what_the_expression_for_windows_takes_httptools_takes_to_be_the_same(ch
         return
     read, length = quick
     slow = RequestHead.parse(head[:length])
-    assert (read.target, read.length, read.keep_alive, read.version) == (slow.target, slow.length, slow.keep_alive, slow.version)
+    assert (read.target, read.length, read.keep_alive, read.version) == (
+        slow.target,
+        slow.length,
+        slow.keep_alive,
+        slow.version,
+    )
     assert read.headers[b"content-type"] == slow.headers[b"content-type"]
     assert not slow.headers.keys() - {b"host", b"content-type", b"content-length"}
 

@@ -79,7 +79,9 @@ async def read_all(reader: asyncio.StreamReader, silence: float = 0.3) -> bytes:
 def run(test: Callable[[World], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
         inbox, refusals = Inbox(), []
-        endpoint = SrmpEndpoint(inbox, count_refusal=lambda status, reason: refusals.append((status, reason)), utc_seconds=lambda: 0.0, **options)
+        endpoint = SrmpEndpoint(
+            inbox, count_refusal=lambda status, reason: refusals.append((status, reason)), utc_seconds=lambda: 0.0, **options
+        )
         server = await asyncio.get_running_loop().create_server(endpoint.connection, "127.0.0.1", 0)
         try:
             await asyncio.wait_for(test(World(endpoint, inbox, server.sockets[0].getsockname()[1], refusals)), 20)
@@ -135,7 +137,9 @@ def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
         writer.write(b"".join(request(b"%d" % n) for n in range(5)))
         for n in range(5):
             await asyncio.sleep(0.05)
-            assert [post[-1:] for post in world.inbox.posts] == [b"%d" % k for k in range(n + 1)], "the next waits for the answer"
+            assert [post[-1:] for post in world.inbox.posts] == [b"%d" % k for k in range(n + 1)], (
+                "the next waits for the answer"
+            )
             world.inbox.waiting[n].acknowledge(OK)
         assert statuses(await read_all(reader)) == [200] * 5
         writer.close()
@@ -213,7 +217,9 @@ def test_expect_100_continue_is_answered_when_the_head_is_good_and_the_body_not_
 
 def test_too_large_is_413_before_the_body_and_the_answer_survives_what_is_still_sent() -> None:
     async def test(world: World) -> None:
-        answer = await world.say(b"POST /msmq/q HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n", *[b"x" * 100_000] * 20)
+        answer = await world.say(
+            b"POST /msmq/q HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n", *[b"x" * 100_000] * 20
+        )
         assert statuses(answer) == [413]
         assert b"<reset>" not in answer
 
@@ -241,7 +247,13 @@ def test_half_of_a_request_is_408_and_nothing_is_queued() -> None:
 class TestDeadlines:
     @pytest.fixture(autouse=True)
     def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in {"SWEEP_SECONDS": 0.05, "HEAD_SECONDS": 0.2, "BODY_SECONDS": 0.2, "IDLE_SECONDS": 0.3, "LINGER_SECONDS": 0.2}.items():
+        for name, value in {
+            "SWEEP_SECONDS": 0.05,
+            "HEAD_SECONDS": 0.2,
+            "BODY_SECONDS": 0.2,
+            "IDLE_SECONDS": 0.3,
+            "LINGER_SECONDS": 0.2,
+        }.items():
             monkeypatch.setattr(http_limits, name, value)
 
     def test_a_slow_head_and_a_slow_body_are_408(self) -> None:

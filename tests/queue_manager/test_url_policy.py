@@ -12,14 +12,18 @@ SENDER = "192.0.2.7"
 NOTHING_ALLOWED = UrlPolicy([])
 
 
-def decide(url: str, resolved: list[str], *, patterns: list[str] | None = None, peer: str = SENDER, tls: str | None = None) -> Allowed | Blocked:
+def decide(
+    url: str, resolved: list[str], *, patterns: list[str] | None = None, peer: str = SENDER, tls: str | None = None
+) -> Allowed | Blocked:
     policy = UrlPolicy([UrlPattern.parse(each) for each in patterns or []])
     return policy.decide(split_receipt_url(url), resolved, peer=peer, tls_name=tls)
 
 
 def test_the_sender_s_own_address_is_called_and_pinned() -> None:
     assert decide("http://machine1/msmq/private$/order_queue$", [SENDER]) == Allowed(SENDER)
-    assert decide("http://machine1/q", ["198.51.100.1", SENDER]) == Allowed(SENDER), "the address that was judged, not the first"
+    assert decide("http://machine1/q", ["198.51.100.1", SENDER]) == Allowed(SENDER), (
+        "the address that was judged, not the first"
+    )
     assert decide(f"http://{SENDER}:8080/q", [SENDER]) == Allowed(SENDER)
     assert decide("http://machine1/q", ["::ffff:192.0.2.7"]) == Allowed("::ffff:192.0.2.7"), "IPv6-mapped is the same address"
 
@@ -31,7 +35,10 @@ def test_another_address_is_blocked_and_the_flag_is_named() -> None:
     assert decide("http://victim:8080/q", ["198.51.100.1"], patterns=[blocked.pattern]) == Allowed("198.51.100.1")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::ffff:127.0.0.1", "0.0.0.0", "224.0.0.1", "::ffff:169.254.169.254"])
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::ffff:127.0.0.1", "0.0.0.0", "224.0.0.1", "::ffff:169.254.169.254"],
+)
 def test_loopback_and_link_local_need_a_pattern_even_for_the_sender_itself(address: str) -> None:
     blocked = decide("http://inside/q", [address], peer=address)
     assert isinstance(blocked, Blocked)
@@ -84,7 +91,21 @@ def test_a_pattern_is_matched_on_the_parsed_parts(pattern: str, url: str, matche
     assert UrlPattern.parse(pattern).matches(split_url(url)) is matches
 
 
-@pytest.mark.parametrize("text", ["h", "http://", "http://a*b", "http://*", "ftp://h", "http://h/a*b", "http://u@h", "http://h:0", "http://h/../x", "http://h?x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h",
+        "http://",
+        "http://a*b",
+        "http://*",
+        "ftp://h",
+        "http://h/a*b",
+        "http://u@h",
+        "http://h:0",
+        "http://h/../x",
+        "http://h?x",
+    ],
+)
 def test_what_is_no_pattern_is_a_configuration_error(text: str) -> None:
     with pytest.raises(ConfigurationError):
         UrlPattern.parse(text)

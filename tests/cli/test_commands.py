@@ -1,0 +1,244 @@
+"""The commands as a user runs them: JSON lines on stdout, exit codes, tables (INTERFACE.md section 2)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.testing.foreign.messages import ForeignMessage, post
+from srmp_spark.testing.service import RunningQueueManager
+
+QUEUES = ["private$/orders", "private$/payments:transactional"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    with RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=QUEUES) as queue_manager:
+        yield queue_manager
+
+
+def command(
+    running: RunningQueueManager | None, *arguments: str, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    api = [] if running is None else ["--api", running.api]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
+    return subprocess.run(
+        [sys.executable, "-m", "srmp_spark.cli", *arguments, *api], input=stdin, capture_output=True, text=True, timeout=60, env=clean | environment
+    )  # fmt: skip
+
+
+def lines(running: RunningQueueManager, *arguments: str, stdin: str = "") -> list[dict[str, Any]]:
+    done = command(running, *arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def make(running: RunningQueueManager, name: str) -> str:
+    from srmp_spark.client.api import QueueManagerClient
+
+    QueueManagerClient(running.api).put_queue(name)
+    return name
+
+
+def test_help_answers_at_once() -> None:
+    best = 9.0
+    for _ in range(3):
+        begun = time.monotonic()
+        assert command(None, "--help").returncode == 0
+        best = min(best, time.monotonic() - begun)
+    assert best < 1.0, "0.15 s on a quiet machine"
+    code = "import sys, srmp_spark.cli; print([m for m in ('requests', 'pyarrow', 'uvloop', 'sqlite3', 'lxml') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_send_peek_receive(running: RunningQueueManager) -> None:
+    queue = make(running, "private$/round")
+    (sent,) = lines(running, "send", "--destination", queue, "--label", "Größe", "--body", "Straße 1")
+    assert set(sent) == {"message_id", "destination", "stream_id", "stream_sequence", "state"}
+    assert (sent["destination"], sent["state"], sent["stream_id"]) == (queue, "acknowledged", None)
+    (row,) = lines(running, "peek", "--queue", "PRIVATE$\\Round")
+    assert (base64.b64decode(row["body"]).decode(), row["body_text"], row["label"]) == ("Straße 1", "Straße 1", "Größe")
+    assert row["message_id"] == sent["message_id"]
+    assert row["arrived_at"].endswith("Z")
+    assert lines(running, "peek", "--queue", queue, "--body", "text")[0]["body"] == "Straße 1"
+    assert lines(running, "peek", "--queue", queue, "--body", "none")[0]["body"] is None
+    (received,) = lines(running, "receive", "--queue", queue)
+    assert received == row
+    assert lines(running, "receive", "--queue", queue) == []
+    assert len(lines(running, "peek", "--queue", queue)) == 1, "a mark is not a deletion"
+
+
+def test_lines_files_and_standard_input(running: RunningQueueManager, tmp_path: Path) -> None:
+    queue = make(running, "lines")
+    assert len(lines(running, "send", "--destination", queue, "--lines", "-", stdin="one\ntwo\r\n\nfour")) == 4
+    (tmp_path / "body").write_bytes(b"\x00\xff")
+    lines(running, "send", "--destination", queue, "--body-file", str(tmp_path / "body"), "--body-type", "17")
+    rows = lines(running, "peek", "--queue", queue, "--after", "1", "--max", "4")
+    assert [base64.b64decode(row["body"]) for row in rows] == [b"two", b"", b"four", b"\x00\xff"]
+    assert (rows[-1]["body_type"], rows[-1]["body_text"]) == (17, None)
+
+
+def test_receive_goes_by_priority_then_sequence_and_each_row_once(running: RunningQueueManager) -> None:
+    from srmp_spark.client.api import QueueManagerClient
+
+    queue = make(running, "by_priority")
+    QueueManagerClient(running.api).send(queue, [{"priority": priority} for priority in (1, 7, 3, 7, 0)])
+    taken = [lines(running, "receive", "--queue", queue, "--max", "2") for _ in range(3)]
+    assert [[row["sequence"] for row in rows] for rows in taken] == [[2, 4], [3, 1], [5]]
+    (described,) = [each for each in lines(running, "queues") if each["name"] == queue]
+    assert (described["received"], described["waiting"]) == (5, 0)
+
+
+def test_receive_marks_nothing_if_its_output_is_lost(running: RunningQueueManager) -> None:
+    queue = make(running, "lost_output")
+    lines(running, "send", "--destination", queue, "--lines", "-", stdin="x" * 200_000)
+    shell = f"{sys.executable} -m srmp_spark.cli receive --queue {queue} --api {running.api} | true"
+    subprocess.run(["bash", "-c", shell], check=True, capture_output=True)
+    assert len(lines(running, "receive", "--queue", queue)) == 1
+
+
+def test_transactional_messages_continue_one_stream(running: RunningQueueManager) -> None:
+    first, second = (lines(running, "send", "--destination", "private$/payments", "--body", str(n))[0] for n in range(2))
+    assert first["stream_id"] == second["stream_id"]
+    assert (first["stream_sequence"], second["stream_sequence"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "DIRECT=http://elsewhere/msmq/private$/q",
+        "http://elsewhere/msmq/q",
+        "DIRECT=OS:machine\\private$\\q",
+        "MULTICAST=234.1.1.1:8001",
+    ],
+)
+def test_remote_destinations_say_that_they_come_later(running: RunningQueueManager, destination: str) -> None:
+    done = command(running, "send", "--destination", destination, "--body", "x")
+    assert done.returncode == 2
+    assert "sending half" in done.stderr
+    assert done.stdout == ""
+
+
+def test_our_own_url_is_no_remote_destination(running: RunningQueueManager) -> None:
+    queue = make(running, "private$/by_url")
+    assert (
+        lines(running, "send", "--destination", f"DIRECT={running.listening}/msmq/{queue}", "--body", "x")[0]["destination"]
+        == queue
+    )
+
+
+def test_purge_queues_and_status(running: RunningQueueManager) -> None:
+    queue = make(running, "purge_me")
+    lines(running, "send", "--destination", queue, "--lines", "-", stdin="a\nb\nc\n")
+    assert lines(running, "purge", "--queue", queue) == [{"queue": queue, "purged": 3}]
+    assert lines(running, "peek", "--queue", queue) == []
+    (status,) = lines(running, "status")
+    assert status["queue_manager"] == running.guid
+    assert [each["name"] for each in lines(running, "queues")] == [each["name"] for each in status["queues"]]
+    table = command(running, "queues", "--table")
+    assert table.stdout.splitlines()[0].split()[:3] == ["name", "transactional", "first"]
+    assert command(running, "status", "--table").returncode == 0
+
+
+def test_exit_codes(running: RunningQueueManager, tmp_path: Path) -> None:
+    assert command(running, "peek").returncode == 2
+    assert command(running, "nonsense").returncode == 2
+    assert command(running, "peek", "--queue", "a/b/c").returncode == 2
+    assert command(running, "peek", "--queue", "nobody").returncode == 4
+    nobody = command(None, "queues", "--api", "http://127.0.0.1:1")
+    assert nobody.returncode == 3
+    assert "srmp-spark serve" in nobody.stderr
+    assert command(None, "queues", SRMP_SPARK_API=running.api).returncode == 0
+    assert command(running, "send", "--destination", "private$/payments", "--delivery", "express").returncode == 4
+    assert command(running, "queues", "--token-file", str(tmp_path / "none")).returncode == 2
+    for done in (nobody, command(running, "peek", "--queue", "nobody")):
+        assert done.stderr.count("\n") == 1, "one line"
+
+
+class TestDoctor:
+    def test_all_is_well(self, running: RunningQueueManager) -> None:
+        for queue in ("private$/orders", "private$/payments"):
+            before = [each["last"] for each in lines(running, "queues") if each["name"] == queue]
+            checks = lines(running, "doctor", "--queue", queue)
+            assert all(check["ok"] for check in checks), checks
+            assert [each["last"] for each in lines(running, "queues") if each["name"] == queue] == before, (
+                "a probe is not stored"
+            )
+
+    def test_each_fault_is_explained_with_the_flag_to_set(self, running: RunningQueueManager) -> None:
+        done = command(running, "doctor", "--queue", "nobody")
+        assert done.returncode == 1
+        (probe,) = [check for check in map(json.loads, done.stdout.splitlines()) if check["check"] == "probe"]
+        assert "deletes the message" in probe["detail"]
+        assert "--queue nobody" in probe["hint"]
+
+    def test_a_host_name_that_is_not_ours(self, running: RunningQueueManager) -> None:
+        from srmp_spark.commands.doctor import judge
+
+        check = judge(400, "foreign-host; [MC-MQSRM] 3.1.5.1.3", queue="q", host="gateway")
+        assert not check.ok
+        assert "--host-name gateway" in check.hint
+        assert judge(404, None, queue="q", host="h").hint.startswith("the answer is not from srmp-spark")
+
+    def test_nobody_listens(self, running: RunningQueueManager) -> None:
+        done = command(running, "doctor", "--url", "http://127.0.0.1:1")
+        assert done.returncode == 1
+        assert "nobody listens" in done.stdout
+
+    def test_something_else_listens(self, running: RunningQueueManager) -> None:
+        assert "not by srmp-spark" in command(running, "doctor", "--url", running.api).stdout
+
+
+class TestCapture:
+    SECRET = "5ec2e700-1111-4222-8333-444455556666"
+
+    def send(self, running: RunningQueueManager, number: int) -> None:
+        import http.client
+
+        host, port = running.endpoint
+        message = ForeignMessage(
+            to=f"http://{host}:{port}/msmq/private$/captured", lineage=self.SECRET, uniquifier=number, sent_at=1_790_000_000, label="secret label",
+            body=b"secret body", extension=b"secret extension", delivery_receipt_to="http://secrethost.example:81/msmq/private$/admin",
+            correlation=bytes.fromhex("00e7c25e111122428333444455556666") + b"\x07\0\0\0",
+        )  # fmt: skip
+        written = post(message)
+        connection = http.client.HTTPConnection(host, port)
+        connection.request(
+            "POST", written.target, written.content, {"Content-Type": written.content_type, "Authorization": "Basic c2VjcmV0"}
+        )
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def test_nothing_secret_is_left_and_everything_still_decodes(self, running: RunningQueueManager, tmp_path: Path) -> None:
+        make(running, "private$/captured")
+        for number in (1, 2, 3):
+            self.send(running, number)
+        written = lines(running, "capture", "--queue", "private$/captured", "--max", "2", "--out", str(tmp_path / "out"))
+        assert [each["sequence"] for each in written] == [2, 3]
+        originals = []
+        for each in written:
+            raw = (tmp_path / "out" / each["file"]).read_bytes()
+            assert len(raw) == each["bytes"]
+            for secret in (b"secret", b"5ec2e700", b"c2VjcmV0", base64.b64encode(bytes.fromhex("00e7c25e"))[:4]):
+                assert secret not in raw
+            originals.append(decode(content_type_of(raw[: each["head_bytes"]]), raw[each["head_bytes"] :]))
+        assert originals[0].lineage == originals[1].lineage != self.SECRET, "the same thing has the same replacement"
+        assert originals[0].correlation == originals[1].correlation
+        assert originals[0].correlation[16:] == b"\x07\0\0\0"
+        assert [message.uniquifier for message in originals] == [2, 3]
+        assert originals[0].body == b"x" * 11
+
+    def test_it_writes_only_into_an_empty_folder(self, running: RunningQueueManager, tmp_path: Path) -> None:
+        (tmp_path / "something").touch()
+        assert command(running, "capture", "--queue", "private$/orders", "--out", str(tmp_path)).returncode == 2

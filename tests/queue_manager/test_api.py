@@ -1,0 +1,383 @@
+"""The API of a running queue manager (INTERFACE.md section 3)."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import io
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conftest import Peer
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.errors import ApiError
+from srmp_spark.holder import Holder
+from srmp_spark.rows import dense
+from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.testing.service import RunningQueueManager
+
+
+def call(running: RunningQueueManager, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    """One call without a client's help: status, and JSON if it is that."""
+    connection = http.client.HTTPConnection(*_address(running), timeout=20)
+    connection.request(
+        method,
+        path,
+        None if body is None else json.dumps(body),
+        {name.replace("_", "-"): value for name, value in headers.items()},
+    )
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, json.loads(text) if answer.headers.get("content-type") == "application/json" else text.decode()
+
+
+def _address(running: RunningQueueManager) -> tuple[str, int]:
+    host, _, port = running.api.partition("://")[2].rpartition(":")
+    return host, int(port)
+
+
+def queue(client: QueueManagerClient, name: str) -> dict[str, Any]:
+    return next(each for each in client.queues() if each["name"] == name)
+
+
+def fresh(client: QueueManagerClient, running: RunningQueueManager, name: str, rows: int) -> None:
+    """A queue of its own with so many rows."""
+    client.put_queue(name)
+    sender = Peer(running)
+    for _ in range(rows):
+        assert sender.send(sender.message(name)).status == 200
+    sender.close()
+
+
+class TestQueues:
+    def test_put_is_idempotent_and_the_kind_is_fixed(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        path = "/v1/queues/private%24%2Fmade"
+        assert call(running, "PUT", path, {"transactional": True})[0] == 201
+        status, described = call(running, "PUT", path)
+        assert (status, described["name"], described["transactional"]) == (200, "private$/made", True)
+        status, error = call(running, "PUT", path, {"transactional": False})
+        assert (status, error["error"]["code"]) == (409, "queue-kind")
+        assert set(error["error"]) == {"code", "message", "hint", "section"}
+        assert call(running, "DELETE", path)[0] == 200
+        assert call(running, "GET", path)[0] == 404
+
+    def test_a_deleted_queue_that_comes_back_goes_on_counting(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
+        fresh(client, running, "again", 3)
+        client.delete_queue("again")
+        assert peer.send(peer.message("again")).status == 400
+        client.put_queue("again")
+        assert client.range("again").first == 4
+        fresh(client, running, "again", 0)
+        assert queue(client, "again")["last"] == 3
+
+    @pytest.mark.parametrize("spelling", ["private%24%2Forders", "PRIVATE$%5CORDERS", "private$/orders"])
+    def test_any_spelling_of_a_name_is_the_queue(self, running: RunningQueueManager, spelling: str) -> None:
+        status, found = call(running, "GET", f"/v1/queues/{spelling}")
+        assert (status, found["name"]) == (200, "private$/orders")
+
+    def test_pause_answers_503_and_resume_takes_it_back(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
+        client.put_queue("paused")
+        client.pause("paused")
+        assert queue(client, "paused")["paused"] is True
+        refused = peer.send(peer.message("paused"))
+        assert (refused.status, refused.reason[:6]) == (503, "paused")
+        client.resume("paused")
+        assert peer.send(peer.message("paused")).status == 200
+
+    def test_purge_leaves_counted_holes(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
+        fresh(client, running, "purged", 5)
+        assert client.purge("purged") == {"queue": "purged", "purged": 5}
+        described = queue(client, "purged")
+        assert (described["last"], described["received"], described["waiting"], described["bytes"]) == (5, 5, 0, 0)
+        assert peer.send(peer.message("purged")).status == 200
+        found = client.range("purged", after=0)
+        with client.rows("purged", epoch=found.epoch, after=0, to=6) as stream, pa.ipc.open_stream(stream.as_file()) as reader:
+            assert reader.read_all().column("sequence").to_pylist() == [6]
+
+    def test_our_order_queue_shows_up_with_its_first_receipt(self, client: QueueManagerClient) -> None:
+        assert all(each["name"] != "private$/order_queue$" for each in client.queues())
+        assert client.range("private$/order_queue$").end == 0
+
+
+class TestRange:
+    def test_limits_of_rows_and_bytes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        fresh(client, running, "ranged", 10)
+        found = client.range("ranged", after=0)
+        assert (found.first, found.last, found.end, found.next_epoch) == (1, 10, 10, None)
+        assert client.range("ranged", after=3, max_rows=4).last == 7
+        assert client.range("ranged", after=10).last == 10
+        assert client.range("ranged", after=0, max_bytes=1).last == 1, "at least one row, however large"
+        assert 2 <= client.range("ranged", after=0, max_bytes=4000).last < 10
+
+    def test_errors_have_codes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        for arguments, status, code in (
+            ({"after": 99_999}, 409, "past-the-end"),
+            ({"epoch": "0123456789abcdef"}, 409, "unknown-epoch"),
+        ):
+            with pytest.raises(ApiError) as refused:
+                client.range("private$/orders", **arguments)
+            assert (refused.value.status, refused.value.code) == (status, code)
+        for query in ("after=-1", "after=x", "after=1&after=2", "max_rows=0", "wait=nan", "after=99999999999999999999"):
+            assert call(running, "GET", f"/v1/queues/private%24%2Forders/range?{query}")[0] == 400
+
+    def test_a_long_poll_returns_with_the_next_row(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
+        client.put_queue("polled")
+        answers: list[tuple[float, int]] = []
+
+        def poll() -> None:
+            begun = time.monotonic()
+            last = client.range("polled", after=0, wait=8).last
+            answers.append((time.monotonic() - begun, last))
+
+        waiting = threading.Thread(target=poll)
+        waiting.start()
+        time.sleep(0.5)
+        assert answers == []
+        assert peer.send(peer.message("polled")).status == 200
+        waiting.join(5)
+        assert answers[0][1] == 1
+        assert answers[0][0] < 4
+        begun = time.monotonic()
+        assert client.range("polled", after=1, wait=0.3).last == 1
+        assert 0.25 < time.monotonic() - begun < 3
+
+
+class TestRows:
+    def test_as_arrow_and_dense_they_are_the_same(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        fresh(client, running, "rows", 7)
+        epoch = client.range("rows").epoch
+        with client.rows("rows", epoch=epoch, after=2, to=6, envelope=True) as stream:
+            assert stream.content_type == "application/vnd.apache.arrow.stream"
+            plain = pa.ipc.open_stream(stream.as_file()).read_all()
+        assert plain.schema == arrow_schema()
+        assert plain.column("sequence").to_pylist() == [3, 4, 5, 6]
+        assert plain.column("envelope")[0].as_py().startswith("<se:Envelope")
+        with client.rows("rows", epoch=epoch, after=2, to=6, envelope=True, dense=True) as stream:
+            assert stream.content_type == "application/vnd.srmp-spark.log"
+            batches = list(dense.batches(stream.as_file(), running.guid, "rows", 2, 6, envelope=True))
+        assert pa.Table.from_batches(batches) == plain
+
+    def test_no_rows_are_an_empty_stream(self, client: QueueManagerClient) -> None:
+        client.put_queue("empty")
+        with client.rows("empty", epoch=client.range("empty").epoch, after=0, to=0) as stream:
+            assert pa.ipc.open_stream(io.BytesIO(stream.read())).read_all().num_rows == 0
+
+    def test_what_cannot_be_read_is_refused_before_the_stream(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        epoch = client.range("private$/orders").epoch
+        path = "/v1/queues/private%24%2Forders/rows"
+        for query, status in (
+            (f"epoch={epoch}&after=0&to=999999", 409),
+            (f"epoch={epoch}&after=5&to=3", 400),
+            (f"epoch={epoch}&after=0", 400),
+            ("epoch=nope&after=0&to=0", 409),
+        ):
+            assert call(running, "GET", f"{path}?{query}")[0] == status
+
+    def test_a_reader_that_hangs_up_hurts_nobody(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        fresh(client, running, "left", 3)
+        epoch = client.range("left").epoch
+        for _ in range(50):
+            connection = http.client.HTTPConnection(*_address(running), timeout=5)
+            connection.request("GET", f"/v1/queues/left/rows?epoch={epoch}&after=0&to=3")
+            connection.close()
+        with client.rows("left", epoch=epoch, after=0, to=3) as stream:
+            assert pa.ipc.open_stream(stream.as_file()).read_all().num_rows == 3
+
+
+class TestConsumers:
+    def test_register_mark_and_release(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        fresh(client, running, "consumed", 10)
+        given = client.register("consumed", "default", holder="A", first=1)
+        assert (given.received, given.ahead, given.queue_manager) == (0, (), running.guid)
+        assert client.received("consumed", "default", epoch=given.epoch, to=4, holder="A") == 4
+        assert client.received("consumed", "default", epoch=given.epoch, to=2, holder="A") == 4, "marks never go back"
+        described = queue(client, "consumed")
+        assert (described["received"], described["waiting"]) == (4, 6)
+        assert described["consumers"][0]["holder"] == "A"
+        assert described["consumers"][0]["lease_until"].endswith("Z")
+        with pytest.raises(ApiError) as refused:
+            client.received("consumed", "default", epoch=given.epoch, to=11, holder="A")
+        assert (refused.value.status, refused.value.code) == (409, "past-the-end")
+        client.release("consumed", "default", holder="A")
+        assert queue(client, "consumed")["consumers"][0]["holder"] is None
+        assert client.register("consumed", "default", holder="B").received == 4, "at once: nobody holds it"
+
+    def test_a_second_receiver_hears_the_name_of_the_first_as_soon_as_it_renews(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        client.put_queue("shared")
+        first = Holder.here("query one").as_dict()
+        client.register("shared", "default", holder=first)
+        refused: list[ApiError] = []
+
+        def second() -> None:
+            try:
+                client.register("shared", "default", holder="query two")
+            except ApiError as error:
+                refused.append(error)
+
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        time.sleep(0.7)
+        assert refused == [], "it waits"
+        client.register("shared", "default", holder=first)
+        waiting.join(5)
+        assert (refused[0].status, refused[0].code) == (409, "C00E0009")
+        assert "query one" in refused[0].message
+        with pytest.raises(ApiError, match="C00E0009"):
+            client.received("shared", "default", epoch=client.range("shared").epoch, to=0, holder="query two")
+
+    def test_a_killed_receiver_on_this_host_is_replaced_at_once(self, client: QueueManagerClient) -> None:
+        client.put_queue("taken")
+        killed = dataclasses.replace(Holder.here("killed"), started="1").as_dict()
+        client.register("taken", "default", holder=killed)
+        begun = time.monotonic()
+        client.register("taken", "default", holder="next")
+        assert time.monotonic() - begun < 2
+
+    def test_other_consumers_have_marks_of_their_own_and_decide_nothing(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        fresh(client, running, "twice", 3)
+        epoch = client.range("twice").epoch
+        client.register("twice", "default", holder="A")
+        client.register("twice", "audit", holder="B")
+        client.received("twice", "audit", epoch=epoch, to=3, holder="B")
+        described = queue(client, "twice")
+        assert (described["received"], described["waiting"]) == (0, 3)
+        assert {each["name"]: each["received"] for each in described["consumers"]} == {"audit": 3, "default": 0}
+
+    def test_sequences_are_received_ahead(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        fresh(client, running, "ahead", 5)
+        given = client.register("ahead", "default", holder="A")
+        assert client.received("ahead", "default", epoch=given.epoch, to=4, holder="A", sequences=[4, 2]) == 0
+        assert client.register("ahead", "default", holder="A").ahead == ((2, 2), (4, 4))
+        assert client.received("ahead", "default", epoch=given.epoch, to=1, holder="A", sequences=[1]) == 2
+
+    def test_a_caller_that_hangs_up_while_it_waits_is_granted_nothing(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        client.put_queue("hung")
+        client.register("hung", "default", holder="A")
+        connection = http.client.HTTPConnection(*_address(running), timeout=20)
+        connection.request("POST", "/v1/queues/hung/consumers/default/register", json.dumps({"holder": "ghost"}))
+        time.sleep(0.3)
+        connection.close()
+        time.sleep(0.8)
+        client.release("hung", "default", holder="A")
+        time.sleep(0.8)
+        assert queue(client, "hung")["consumers"][0]["holder"] is None
+
+
+class TestMessages:
+    def test_a_local_message_is_a_row_like_any_other(self, client: QueueManagerClient) -> None:
+        client.put_queue("sent")
+        (answer,) = client.send("sent", [{"label": "Größe <&>", "body_base64": "aGVsbG8=", "priority": 7}])
+        assert answer["state"] == "acknowledged"
+        assert answer["destination"] == "sent"
+        with client.rows("sent", epoch=client.range("sent").epoch, after=0, to=1) as stream:
+            (row,) = pa.ipc.open_stream(stream.as_file()).read_all().to_pylist()
+        assert (row["label"], row["body"], row["priority"], row["transport"]) == ("Größe <&>", b"hello", 7, "api")
+        assert row["message_id"] == answer["message_id"]
+
+    def test_transactional_ones_continue_our_stream(self, client: QueueManagerClient) -> None:
+        client.put_queue("stream", transactional=True)
+        answers = client.send("stream", [{"body_base64": ""}] * 3) + client.send("stream", [{}])
+        assert [each["stream_sequence"] for each in answers] == [1, 2, 3, 4]
+        assert len({each["stream_id"] for each in answers}) == 1
+        with pytest.raises(ApiError) as refused:
+            client.send("stream", [{"delivery": "express"}])
+        assert refused.value.code == "queue-kind"
+
+    @pytest.mark.parametrize(
+        "body",
+        [[], [1], {"priority": 8}, {"body_base64": "?"}, {"nonsense": 1}, {"key": "k"}, {"correlation_id_base64": "AA=="}],
+    )
+    def test_what_is_no_message_is_a_usage_error(self, running: RunningQueueManager, body: Any) -> None:
+        assert call(running, "POST", "/v1/queues/private%24%2Forders/messages", body)[0] == 400
+
+
+class TestGuard:
+    def test_foreign_host_and_origin_are_refused_on_loopback(self, running: RunningQueueManager) -> None:
+        assert call(running, "GET", "/v1/status", Host="evil.example")[0] == 403
+        assert call(running, "GET", "/v1/status", Host="127.0.0.1.evil.example")[0] == 403
+        assert call(running, "GET", "/v1/status", Origin="http://evil.example")[0] == 403
+        assert call(running, "GET", "/v1/status", Origin="null")[0] == 403
+        assert call(running, "GET", "/v1/status", Host="localhost")[0] == 200
+
+    def test_paths_and_methods_that_do_not_exist(self, running: RunningQueueManager) -> None:
+        assert call(running, "GET", "/v1/nothing")[0] == 404
+        assert call(running, "POST", "/v1/outgoing/x/pause")[0] == 404, "comes with the sending half"
+        assert call(running, "DELETE", "/v1/status")[0] == 405
+        assert call(running, "GET", "/v1/queues/" + "a/" * 50)[0] == 400
+        assert call(running, "GET", "/v1/queues/%ff")[0] == 400
+        assert call(running, "GET", "/v1/queues/a%00b")[0] == 400
+        assert call(running, "POST", "/v1/queues/private%24%2Forders/consumers/c/register", [1])[0] == 400
+
+    def test_a_token_is_compared_where_one_is_set(self, start: Callable[..., RunningQueueManager]) -> None:
+        running = start(environment={"SRMP_SPARK_TOKEN": "0123456789abcdef-secret"})
+        assert call(running, "GET", "/v1/status")[0] == 401
+        assert call(running, "GET", "/metrics")[0] == 401
+        assert call(running, "GET", "/v1/status", Authorization="Bearer wrong")[0] == 401
+        assert call(running, "GET", "/v1/status", Authorization="Bearer 0123456789abcdef-secret")[0] == 200
+        assert call(running, "GET", "/healthz")[0] == 200, "an orchestrator's probes carry none"
+        assert "secret" not in running.stderr()
+
+
+class TestStatus:
+    def test_every_key_of_the_interface_is_there(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
+        assert peer.send(peer.stream(1, ordinal=77)).status == 200
+        status = client.status()
+        assert set(status) >= {
+            "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues", "incoming_streams",
+            "outgoing", "blocked_urls", "subscriptions",
+        }  # fmt: skip
+        assert set(status["state"]) == {"uri", "position", "lag_seconds"}
+        assert set(queue(client, "private$/orders")) >= {
+            "name", "transactional", "multicast", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused", "consumers",
+        }  # fmt: skip
+        (stream,) = [each for each in status["incoming_streams"] if each["stream_id"].endswith("\\77")]
+        assert set(stream) == {
+            "queue",
+            "stream_id",
+            "source_qm",
+            "sequence_number",
+            "last_acknowledged",
+            "gap_at",
+            "reject_count",
+        }
+        assert (status["queue_manager"], status["epoch"], status["listening"]) == (
+            running.guid,
+            running.epoch,
+            [running.listening],
+        )
+
+    def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
+        assert peer.send(peer.message("nobody")).status == 400
+        assert call(running, "GET", "/healthz") == (200, "ok\n")
+        assert call(running, "GET", "/readyz") == (200, "ok\n")
+        status, text = call(running, "GET", "/metrics")
+        assert status == 200
+        for name in (
+            'srmp_messages_accepted_total{queue="private$/', 'srmp_messages_refused_total{reason="unknown-queue",status="400"}', "srmp_queue_waiting{",
+            "srmp_queue_oldest_waiting_seconds{", "srmp_receipts_blocked_total", "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count",
+            "srmp_state_lag_seconds", "srmp_disk_free_bytes",
+        ):  # fmt: skip
+            assert name in text, name

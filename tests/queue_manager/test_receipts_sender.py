@@ -1,0 +1,222 @@
+"""Receipts go where the rule allows, once, at a limited rate, and until they are delivered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
+from srmp_spark.queue_manager import receipts_sender
+from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.srmp.effects import Ok
+from srmp_spark.store.directory import DataDirectory
+from srmp_spark.testing.foreign.http import ReceiptsServer
+
+SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
+
+
+class Recorder:
+    """Stands where a sender waits for its 200."""
+
+    read_at = 0.0
+
+    def __init__(self) -> None:
+        self.stored = asyncio.Event()
+        self.refused: list[int] = []
+
+    def acknowledge(self, ok: Ok) -> None:
+        self.stored.set()
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        self.refused.append(status)
+
+
+class Rig:
+    """A queue manager without ports."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self.manager = manager
+        self.numbers = iter(range(1, 10_000))
+
+    async def take(self, *, queue: str = "private$/orders", peer: str = "127.0.0.1:5000", **values: Any) -> None:
+        message = Message(
+            destination=f"http://localhost/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers), has_msmq=True, durable=True,
+            **values,
+        )  # fmt: skip
+        waiting = Recorder()
+        self.manager.acceptor.take(message, Arrival(self.manager.clock.utc(), "http", peer), b"POST", 4, waiting)
+        assert waiting.refused == []
+        await asyncio.wait_for(waiting.stored.wait(), 5)
+
+
+def rig(directory: Path, test: Callable[[Rig], Awaitable[None]], *allow: str, **options: object) -> None:
+    async def main() -> None:
+        flags = {
+            "data_dir": str(directory),
+            "queue": ["private$/orders", "private$/payments:transactional"],
+            "allow_url": list(allow),
+            **options,
+        }
+        config = load(flags, {})
+        clock = SystemClock()
+        with DataDirectory.open(directory, now=clock.utc()) as data:
+            manager = QueueManager(
+                config, data, config.local_hosts(config.listen), "http://gateway:8080", clock, on_fatal=pytest.fail
+            )
+            await ensure_queues(manager)
+            manager.start_sending()
+            try:
+                await asyncio.wait_for(test(Rig(manager)), 20)
+            finally:
+                await manager.receipts.close()
+                await manager.journal.drain()
+                manager.journal.close()
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("it did not happen in time")
+
+
+def owed(manager: QueueManager) -> int:
+    return int(manager.directory.writer.execute("SELECT count(*) FROM owed_receipts").fetchone()[0])
+
+
+def test_a_delivery_receipt_is_sent_once_and_forgotten_when_it_is_delivered(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        async with ReceiptsServer() as server:
+            await rig.take(delivery_receipt_to=server.url("private$/receipts"))
+            await until(lambda: server.receipts and owed(rig.manager) == 0)
+            await asyncio.sleep(0.2)
+            (receipt,) = server.receipts
+            assert receipt.delivery_of == f"uuid:1@{SOURCE}"
+            assert "<via>http://gateway:8080/msmq/private$/orders</via>" in receipt.envelope
+            assert rig.manager.metrics.receipts_sent == {"delivery": 1}
+
+    rig(tmp_path / "d", test, "http://127.0.0.1:*")
+
+
+def test_what_is_owed_survives_a_restart(tmp_path: Path) -> None:
+    async def before(rig: Rig) -> None:
+        await rig.take(delivery_receipt_to="http://127.0.0.1:1/msmq/private$/r")
+        await asyncio.sleep(0.3)
+        assert owed(rig.manager) == 1
+
+    async def after(rig: Rig) -> None:
+        await until(lambda: not rig.manager.receipts._owed[:1] or rig.manager.receipts._owed[0][2] >= 1)
+        assert owed(rig.manager) == 1, "not delivered, so still owed"
+
+    rig(tmp_path / "d", before, "http://127.0.0.1:*")
+    rig(tmp_path / "d", after, "http://127.0.0.1:*")
+
+
+def test_a_receipt_that_fails_is_tried_again_by_the_resend_table(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        async with ReceiptsServer() as server:
+            server.refuse_next = 2
+            await rig.take(delivery_receipt_to=server.url("private$/r"))
+            await until(lambda: owed(rig.manager) == 0)
+
+    rig(tmp_path / "d", test, "http://127.0.0.1:*", resend_table="0.1")
+
+
+def test_a_blocked_receipt_is_one_warning_with_the_flag_a_metric_and_a_line_in_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(rig: Rig) -> None:
+        for _ in range(3):
+            await rig.take(delivery_receipt_to="http://169.254.169.254/latest")
+        await rig.take(delivery_receipt_to="http://127.0.0.1:9@evil/q")
+        await until(lambda: rig.manager.metrics.receipts_blocked == 4)
+        assert rig.manager.receipts.blocked == {"169.254.169.254": 3, "(malformed)": 1}
+
+    rig(tmp_path / "d", test)
+    warnings = [record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()]
+    assert len(warnings) == 2
+    assert "--allow-url http://169.254.169.254" in warnings[0]
+
+
+def test_the_host_is_resolved_once_and_the_judged_address_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS rebinding: the second answer of the resolver would be another host."""
+    asked: list[str] = []
+
+    async def test(rig: Rig) -> None:
+        async with ReceiptsServer() as server:
+            port = server.port
+
+            async def resolve(host: str, port: int) -> Sequence[str]:
+                asked.append(host)
+                return ["127.0.0.1"] if len(asked) == 1 else ["198.51.100.1"]
+
+            rig.manager.receipts._resolve = resolve
+            await rig.take(delivery_receipt_to=f"http://rebinding.example:{port}/msmq/private$/r")
+            await until(lambda: server.receipts)
+            assert asked == ["rebinding.example"]
+            assert server.receipts[0].headers["host"] == f"rebinding.example:{port}"
+
+    rig(tmp_path / "d", test, "http://rebinding.example:*")
+
+
+def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts_sender, "HOST_RECEIPTS_PER_SECOND", 20.0)
+    monkeypatch.setattr(receipts_sender, "HOST_PENDING_MAX", 5)
+
+    async def test(rig: Rig) -> None:
+        async with ReceiptsServer() as server:
+            for _ in range(30):
+                await rig.take(delivery_receipt_to=server.url("private$/r"))
+            await asyncio.sleep(1.0)
+            assert 3 <= len(server.receipts) <= 30
+            assert len(server.receipts) + owed(rig.manager) >= 30, "what was not sent is still owed"
+
+    rig(tmp_path / "d", test, "http://127.0.0.1:*")
+
+
+def test_a_flood_beyond_the_limit_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts_sender, "OWED_MAX", 10)
+
+    async def test(rig: Rig) -> None:
+        for _ in range(25):
+            await rig.take(delivery_receipt_to="http://192.0.2.99/q")
+        await until(lambda: rig.manager.metrics.receipts_dropped == 15 and owed(rig.manager) == 10)
+
+    rig(tmp_path / "d", test)
+
+
+def test_a_stream_receipt_comes_half_a_second_after_the_last_message(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        async with ReceiptsServer() as server:
+            for current in (1, 2, 3):
+                to = server.url("private$/order_queue$") if current == 1 else None
+                position = StreamPosition(StreamId(SOURCE, 1), current, current - 1, current == 1, to)
+                await rig.take(queue="private$/payments", stream=position, priority=0)
+            await asyncio.sleep(0.3)
+            assert server.receipts == []
+            await until(lambda: server.receipts)
+            assert [(each.stream_id, each.last_ordinal) for each in server.receipts] == [(f"uid:{SOURCE}\\1", 3)]
+            await until(lambda: next(iter(rig.manager.receiver.streams)).last_acknowledged == 3)
+
+    rig(tmp_path / "d", test, "http://127.0.0.1:*")
+
+
+def test_numbers_of_receipts_are_never_used_twice(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    async def test(rig: Rig) -> None:
+        seen.extend([await rig.manager.identifiers.take() for _ in range(3)])
+
+    rig(tmp_path / "d", test)
+    rig(tmp_path / "d", test)
+    assert len(set(seen)) == 6
+    assert seen == sorted(seen)
