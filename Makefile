@@ -20,6 +20,9 @@ export PYSPARK_PYTHON := $(abspath $(PYTHON))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PYTHON))
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
+# A JVM that lives for a minute spends half its time compiling what it will not run again: only the first compiler, then.
+SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
+
 .DEFAULT_GOAL := help
 .PHONY: help setup java demo test check bench sim kill clean
 
@@ -37,7 +40,7 @@ $(STAMP): pyproject.toml | java
 	@echo "setup: installing into $(VENV)"
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@echo "setup: fetching Delta's jars"
-	@$(PYTHON) jobs/jars.py
+	@$(SHORT_JVM) $(PYTHON) jobs/jars.py
 	@touch $@
 	@echo "setup: done"
 
@@ -45,7 +48,7 @@ demo: setup java ## 2,000 messages over HTTP into a Delta table while things are
 	@$(PYTHON) jobs/demo.py
 
 test: setup java ## every test, Spark and the acceptance tests with them
-	@$(PYTHON) -m pytest $(PYTEST)
+	@$(SHORT_JVM) $(PYTHON) -m pytest $(PYTEST)
 
 check: setup ## ruff, mypy, the import rules, the links of the documentation
 	@$(VENV)/bin/ruff check .
