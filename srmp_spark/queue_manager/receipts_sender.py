@@ -20,6 +20,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 from urllib.parse import quote
 
@@ -158,7 +159,7 @@ class ReceiptsSender:
     def _streams_due(self) -> None:
         self._stream_timer = None
         for effect in self._receiver.due(self._clock.monotonic()):
-            self._start(self._send_stream_receipt(effect))
+            self._start(partial(self._send_stream_receipt, effect))
         self.arm()
 
     async def _send_stream_receipt(self, effect: SendStreamReceipt) -> None:
@@ -229,7 +230,7 @@ class ReceiptsSender:
         now = self._clock.monotonic()
         while self._owed and self._owed[0][0] <= now:
             _, _, attempts, stored = heapq.heappop(self._owed)
-            self._start(self._send_delivery_receipt(stored, attempts))
+            self._start(partial(self._send_delivery_receipt, stored, attempts))
         self._arm_owed()
 
     async def _send_delivery_receipt(self, stored: StoredReceipt, attempts: int) -> None:
@@ -275,14 +276,14 @@ class ReceiptsSender:
 
     # --- one receipt ---------------------------------------------------------------------------------------------------------
 
-    def _start(self, work: Awaitable[None]) -> None:
+    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.ensure_future(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except Exception:  # one receipt's bug must not end the others
             log.exception("receipt.failed")
 

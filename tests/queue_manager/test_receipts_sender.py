@@ -46,7 +46,8 @@ class Rig:
 
     async def take(self, *, queue: str = "private$/orders", peer: str = "127.0.0.1:5000", **values: Any) -> None:
         message = Message(
-            destination=f"http://localhost/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers), has_msmq=True, durable=True,
+            destination=f"http://localhost/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers),
+            has_msmq=True, durable=True,
             **values,
         )  # fmt: skip
         waiting = Recorder()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -234,6 +236,7 @@ def test_a_copied_directory_is_another_epoch_and_its_old_rows_are_still_there(st
     peer.close()
 
 
+@pytest.mark.filterwarnings("ignore:ssl.OP_NO")  # to ask for an old version is deprecated, to refuse it is the point
 def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     token = tmp_path / "token"
@@ -248,7 +251,8 @@ def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -
     ):
         assert secure.version() in ("TLSv1.2", "TLSv1.3")
         secure.sendall(
-            b"GET /v1/status HTTP/1.1\r\nHost: anything\r\nAuthorization: Bearer 0123456789abcdef0123\r\nConnection: close\r\n\r\n"
+            b"GET /v1/status HTTP/1.1\r\nHost: anything\r\nAuthorization: Bearer 0123456789abcdef0123\r\n"
+            b"Connection: close\r\n\r\n"
         )
         assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -304,15 +308,16 @@ def test_a_failed_sync_ends_it_with_1_and_one_clear_line(tmp_path: Path) -> None
         "sys.exit(run(sys.argv[1:]))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0",
+        [sys.executable, "-c", code, "serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0",
+         "--api", "127.0.0.1:0",
          "--queue", "private$/orders"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     running = RunningQueueManager(tmp_path / "d")
     running.ready = json.loads(process.stdout.readline())
     peer = Peer(running)
     answered = 0
-    with pytest.raises((OSError, Exception)):  # noqa: B017, PT012  # the connection ends in the middle
-        for _ in range(100):
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the connection ends in the middle
+        while True:
             assert peer.send(peer.message()).status == 200
             answered += 1
     assert process.wait(20) == 1
