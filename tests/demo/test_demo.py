@@ -71,8 +71,9 @@ def test_every_wrong_figure_fails_it(job: ModuleType, tmp_path: Path, capsys: py
         assert not job.closing_table(demo, judge(demo.ledger, rows))
         return capsys.readouterr().out
 
-    changes = ("lost", "doubled", "never sent, or altered", "receipts", "acknowledged", "refused", "out of order", "killed with -9")
-    for change in changes:
+    for change in (
+        "lost", "doubled", "out of order", "never sent, or altered", "receipts", "acknowledged", "refused", "killed with -9",
+    ):  # fmt: skip
         wrong = [line for line in table(change).splitlines() if "WRONG" in line]
         assert any(line.startswith(f"  {change} ") for line in wrong), (change, wrong)
 
