@@ -328,3 +328,15 @@ def test_a_failed_sync_ends_it_with_1_and_one_clear_line(tmp_path: Path) -> None
     with sqlite3.connect(tmp_path / "d" / "store.db") as database:
         (stored,) = database.execute("SELECT coalesce(max(last), 0) FROM groups").fetchone()
     assert stored == answered
+
+
+def test_the_delta_state_is_written_and_its_lag_is_told(start: Start, tmp_path: Path) -> None:
+    running = start(queues=QUEUES, state=tmp_path / "state", state_interval=0.3)
+    client, peer = QueueManagerClient(running.api), Peer(running)
+    assert peer.send(peer.message()).status == 200
+    peer.close()
+    until(lambda: client.status()["state"]["position"] > 0 and client.status()["state"]["lag_seconds"] < 5, 40)
+    assert client.status()["state"]["uri"] == str(tmp_path / "state")
+    from deltalake import DeltaTable
+
+    until(lambda: DeltaTable(str(tmp_path / "state" / "inbox")).to_pyarrow_table().num_rows == 1, 20)

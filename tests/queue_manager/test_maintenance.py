@@ -1,0 +1,107 @@
+"""What goes on beside the messages: the disk gate, clocks that jump, and when sealing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from srmp_spark.queue_manager import maintenance
+from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.store.directory import DataDirectory
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds, self.wall = 1000.0, 1_790_000_000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def utc(self) -> int:
+        return int(self.wall * 1e6)
+
+    def pass_by(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.wall += seconds
+
+
+def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]) -> None:
+    async def main() -> None:
+        clock = Clock()
+        config = load({"data_dir": str(directory), "queue": ["q"]}, {})
+        with DataDirectory.open(directory, now=clock.utc()) as data:
+            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=pytest.fail)
+            await ensure_queues(manager)
+            try:
+                result = test(manager, Maintenance(manager, on_unused=lambda: None), clock)
+                if result is not None:
+                    await result
+            finally:
+                await manager.receipts.close()
+                await manager.journal.drain()
+                manager.journal.close()
+
+    asyncio.run(main())
+
+
+def disk(monkeypatch: pytest.MonkeyPatch, free: int, total: int) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=total))
+
+
+def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        least = maintenance.DISK_FREE_MIN
+        disk(monkeypatch, least, 100 * least)
+        maintenance_.look_at_disk()
+        assert manager.acceptor.gate is None
+        disk(monkeypatch, least - 1, 100 * least)
+        maintenance_.look_at_disk()
+        assert manager.acceptor.gate.reason == "disk-full"
+        refused: list[tuple[int, str, int | None]] = []
+        connection = SimpleNamespace(
+            refuse=lambda status, reason, section, retry_after: refused.append((status, reason, retry_after))
+        )
+        manager.acceptor.accept(connection, SimpleNamespace(headers={}), b"", 0)
+        assert refused == [(503, "disk-full", 30)]
+        disk(monkeypatch, least, 100 * least)
+        maintenance_.look_at_disk()
+        assert manager.acceptor.gate is None
+
+    rig(tmp_path / "d", test)
+
+
+def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        disk(monkeypatch, 10 << 20, 64 << 20)
+        maintenance_.look_at_disk()
+        assert manager.acceptor.gate is None
+        disk(monkeypatch, 3 << 20, 64 << 20)
+        maintenance_.look_at_disk()
+        assert manager.acceptor.gate is not None
+
+    rig(tmp_path / "d", test)
+
+
+def test_a_clock_set_forward_is_told_and_lets_nothing_expire_early(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        clock.pass_by(100)
+        begun = clock.utc()
+        clock.wall += 10 * 365 * 86_400
+        for _ in range(3):
+            await maintenance_._clock()
+        assert caplog.text.count("clock.jumped") == 1
+        assert maintenance_._trusted_utc() == begun
+        clock.wall -= 20 * 365 * 86_400
+        await maintenance_._clock()
+        assert caplog.text.count("clock.jumped") == 2
+        assert maintenance_._trusted_utc() == clock.utc(), "set back: nothing is older than the wall clock says"
+
+    rig(tmp_path / "d", test)
