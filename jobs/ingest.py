@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 """How soon a signal is noticed."""
+STOP_SECONDS = 60.0
+"""How long a batch under way may go on after a signal; one that is cut off is left out or finished by the next start."""
 
 log = logging.getLogger("ingest")
 
@@ -62,6 +65,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return found
 
 
+class StoppingError(Exception):
+    """No new batch is begun after a signal."""
+
+
 class Ingest:
     """One run of the job."""
 
@@ -74,6 +81,8 @@ class Ingest:
         self.rows = 0
         self.batches = 0
         self.told_to_stop = False
+        self.between_batches = threading.Event()
+        self.between_batches.set()
 
     def source(self) -> DataFrame:
         options: dict[str, Any] = {
@@ -87,10 +96,16 @@ class Ingest:
         return self.spark.readStream.format("srmp").options(**options).load()
 
     def batch(self, rows: DataFrame, batch_id: int) -> None:
+        if self.told_to_stop:
+            raise StoppingError
         started = time.monotonic()
-        done = self.sink.append(rows, batch_id)
-        self.rows += done.rows
-        self.batches += 1
+        self.between_batches.clear()
+        try:
+            done = self.sink.append(rows, batch_id)
+            self.rows += done.rows
+            self.batches += 1
+        finally:
+            self.between_batches.set()
         note = " (rows that the table held already were left out)" if done.filtered else ""
         log.info("batch %s: %s rows in %.2f s, %s in all%s", batch_id, done.rows, time.monotonic() - started, self.rows, note)
 
@@ -111,10 +126,16 @@ class Ingest:
         self.told_to_stop = True
 
     def wait(self, query: StreamingQuery) -> str:
-        while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # seconds, a fraction is allowed
-            if self.told_to_stop:
-                query.stop()
+        try:
+            while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # seconds, a fraction is allowed
+                if self.told_to_stop:
+                    self.between_batches.wait(STOP_SECONDS)
+                    query.stop()
+                    return "stopped"
+        except Exception:
+            if self.told_to_stop:  # the batch that we did not begin
                 return "stopped"
+            raise
         return "done"
 
 
@@ -138,7 +159,7 @@ def _numbers(folder: str) -> set[int]:
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
     try:
         spark = session.delta_session("srmp ingest", args.master)
     except SrmpSparkError as error:

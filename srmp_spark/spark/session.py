@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,22 +102,36 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
     use_this_python()
     with_delta()
     from delta import configure_spark_with_delta_pip
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    conf = SparkConf() if "PYSPARK_GATEWAY_PORT" in os.environ else SparkConf(loadDefaults=False)
-    submitted = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    given = {part.partition("=")[0] for part in submitted} | {setting for setting, _ in conf.getAll()}
+    given = _submitted()
     builder = SparkSession.builder.appName(name)
-    if master is None and "spark.master" not in given and "--master" not in submitted and "MASTER" not in os.environ:
-        master = "local[*]"
+    if master is None and "spark.master" not in given:
+        master = os.environ.get("MASTER", "local[*]")
     if master is not None:
         builder = builder.master(master)
-    defaults = {**(ONE_MACHINE if master is not None and master.startswith("local") else {}), **DELTA}
-    for setting, value in defaults.items():
+    defaults = ONE_MACHINE if (master or given["spark.master"]).startswith("local") else {}
+    for setting, value in {**defaults, **DELTA}.items():
         if setting not in given or setting in DELTA:
             builder = builder.config(setting, value)
     return configure_spark_with_delta_pip(builder).getOrCreate()
+
+
+def _submitted() -> dict[str, str]:
+    """The settings that spark-submit, or ``PYSPARK_SUBMIT_ARGS``, has given."""
+    from pyspark import SparkConf
+
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return dict(SparkConf().getAll())
+    given: dict[str, str] = {}
+    parts = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for flag, value in pairwise(parts):
+        if flag == "--conf":
+            setting, _, text = value.partition("=")
+            given[setting] = text
+        elif flag == "--master":
+            given["spark.master"] = value
+    return given
 
 
 def explain(error: BaseException) -> tuple[int, str]:

@@ -1,0 +1,130 @@
+"""jobs/ingest.py as a command: python, spark-submit, signals, exit codes, the last line of stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pyspark
+import pytest
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.testing.service import RunningQueueManager
+
+pytestmark = pytest.mark.spark
+JOB = Path(__file__).resolve().parents[2] / "jobs" / "ingest.py"
+QUEUE = "private$/orders"
+
+
+@pytest.fixture(scope="module")
+def qm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    with RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=[QUEUE]) as running:
+        yield running
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A user's shell: nothing of ours is set."""
+    ours = ("PYSPARK_", "SRMP_SPARK_", "PYTHONPATH", "SPARK_")
+    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | more
+
+
+def command(qm_url: str, directory: Path, *more: str) -> list[str]:
+    places = ["--table", str(directory / "table"), "--checkpoint", str(directory / "checkpoint")]
+    return [str(JOB), "--queue-manager", qm_url, "--queue", "private$/*", *places, *more]
+
+
+def landed(directory: Path) -> list[int]:
+    table = deltalake.DeltaTable(directory / "table").to_pyarrow_table(columns=["sequence"])
+    return sorted(table.column("sequence").to_pylist())
+
+
+def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -> None:
+    """From another folder, without PYSPARK_PYTHON; then spark-submit, without Delta, goes on until SIGTERM."""
+    client = QueueManagerClient(qm.api)
+    client.send(QUEUE, [{"label": str(n)} for n in range(50)])
+    python = [
+        sys.executable,
+        *command(qm.api, tmp_path, "--available-now", "--max-offsets-per-trigger", "20", "--master", "local[2]"),
+    ]
+    done = subprocess.run(python, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 50, "batches": 3, "status": "done"}
+    assert "batch 2: 10 rows" in done.stderr
+    assert landed(tmp_path) == list(range(1, 51))
+
+    client.send(QUEUE, [{"label": str(n)} for n in range(5)])
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    with_python = environment(PYSPARK_PYTHON=sys.executable)
+    output = tmp_path / "output"
+    arguments = [
+        "--master",
+        "local[2]",
+        "--conf",
+        "spark.ui.enabled=false",
+        *command(qm.api, tmp_path, "--trigger", "1 second"),
+    ]
+    with output.open("w") as file:
+        job = subprocess.Popen(
+            [submit, *arguments], env=with_python, cwd=tmp_path, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + 200
+        while landed(tmp_path) != list(range(1, 56)):
+            assert job.poll() is None, output.read_text()[-3000:]
+            assert time.monotonic() < deadline, output.read_text()[-3000:]
+            time.sleep(0.5)
+        for pid in children(job.pid):
+            line = Path(f"/proc/{pid}/cmdline").read_text()
+            if "ingest.py" in line and "java" not in line:
+                os.kill(pid, signal.SIGTERM)
+        assert job.wait(timeout=60) == 0
+    finally:
+        job.kill()
+    last = output.read_text().splitlines()[-1]
+    assert json.loads(last) == {"job": "ingest", "rows": 5, "batches": 1, "status": "stopped"}
+    assert landed(tmp_path) == list(range(1, 56))
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one."""
+    found = [int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()]
+    return found + [below for child in found for below in children(child)]
+
+
+def test_a_wrong_queue_is_usage_and_makes_no_table(qm: RunningQueueManager, tmp_path: Path) -> None:
+    job = command(qm.api, tmp_path, "--available-now", "--master", "local[1]", "--option", "maxOffsetPerTrigger=5")
+    done = subprocess.run([sys.executable, *job], env=environment(), capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert "did you mean 'maxOffsetsPerTrigger'?" in done.stderr.splitlines()[-1]
+    assert json.loads(done.stdout.splitlines()[-1])["status"] == "failed"
+    assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize("home", ["/nowhere", ""])
+def test_a_missing_java_is_one_clear_line(tmp_path: Path, home: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    job = [sys.executable, *command("http://127.0.0.1:9", tmp_path, "--available-now")]
+    where = environment(PATH=str(tmp_path / "bin")) | ({"JAVA_HOME": home} if home else {})
+    if not home:
+        where.pop("JAVA_HOME", None)
+    done = subprocess.run(job, env=where, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "Java is missing" in done.stderr
+    assert json.loads(done.stdout) == {"job": "ingest", "rows": 0, "batches": 0, "status": "failed"}
+
+
+def test_usage(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(JOB), "--queue", "x"], env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "--queue-manager" in done.stderr
