@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml | java
 	@echo "setup: installing into $(VENV)"
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@echo "setup: fetching Delta's jars"
-	@$(SHORT_JVM) $(PYTHON) jobs/jars.py
+	@$(SHORT_JVM) $(PYTHON) jobs/jars.py 2>$(VENV)/jars.log || { cat $(VENV)/jars.log >&2; exit 1; }
 	@touch $@
 	@echo "setup: done"
 
