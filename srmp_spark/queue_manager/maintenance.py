@@ -236,6 +236,7 @@ class Maintenance:
     async def _unused(self) -> None:
         manager = self._manager
         now = manager.clock.monotonic()
+        self._used_at = max(self._used_at, manager.read_at)
         if next(manager.held_leases(), None) is not None:
             self._used_at = now
         elif manager.config.exit_when_unused is not None and now - self._used_at > manager.config.exit_when_unused:

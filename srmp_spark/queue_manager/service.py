@@ -78,6 +78,8 @@ class QueueManager:
         """Since the start; sealing looks whether we are busy."""
         self.garbage = asyncio.Event()
         """Set when there are rows to sweep away (store/sweeper.py)."""
+        self.read_at = clock.monotonic()
+        """When somebody last asked for rows: a peeking reader has no lease, and must not lose its embedded queue manager."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
         self.receiver = Receiver(

@@ -79,6 +79,15 @@ def test_it_ends_when_nobody_has_used_it(directory: Path, monkeypatch: pytest.Mo
         time.sleep(0.1)
 
 
+def test_it_does_not_end_under_a_reader_that_only_peeks(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a reader has no lease."""
+    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 1)
+    client = QueueManagerClient(locate(parse(options(directory))).urls[0])
+    begun = time.monotonic()
+    while time.monotonic() - begun < 3.5:
+        assert client.range("private$/in", wait=0.2).end == 0
+
+
 def test_a_wrong_flag_is_said(directory: Path) -> None:
     with pytest.raises(ConfigurationError, match="allow-url"):
         locate(parse(options(directory, allowUrl="nonsense")))

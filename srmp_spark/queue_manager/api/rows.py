@@ -27,6 +27,7 @@ class RowsApi:
 
     async def range(self, request: Request) -> Response:
         """``GET range?epoch&after&max_rows&max_bytes&wait``: what there is, and where a batch after ``after`` ends."""
+        self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         epoch = request.text("epoch")
         after = request.integer("after")
@@ -73,6 +74,7 @@ class RowsApi:
 
     async def rows(self, request: Request) -> Response:
         """``GET rows?epoch&after&to[&envelope=1]``: the rows of (after, to]."""
+        self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
         after = request.required_integer("after")
