@@ -72,7 +72,7 @@ def make(archive: Path) -> None:
                 tar.add(directory / part, arcname=part)
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:  # noqa: ANN401  # any callable
+def wait_for(condition: Any, seconds: float = 60.0) -> None:  # any callable
     """Until ``condition()`` is true."""
     end = time.monotonic() + seconds
     while not condition():

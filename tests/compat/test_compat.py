@@ -11,11 +11,10 @@ from typing import Any
 
 import deltalake
 import pytest
+from compat_fixture import LEDGER, ORDERS, QUEUES, ingest, wait_for
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
-
-from compat_fixture import LEDGER, ORDERS, QUEUES, ingest, wait_for
 
 VERSIONS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/state.tar.gz"))
 
