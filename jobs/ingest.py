@@ -27,6 +27,7 @@ if (ROOT / "srmp_spark").is_dir():  # from a clone: Spark's workers must find th
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 from srmp_spark.errors import SrmpSparkError  # noqa: E402  # behind the path
+from srmp_spark.names import local_queue_name  # noqa: E402
 from srmp_spark.spark import session  # noqa: E402
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Ingest:
 
         self.args = args
         self.spark = spark
-        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, writer=",".join(sorted(args.queue.split(","))))
+        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues={local_queue_name(name) for name in args.queue.split(",")})
         self.rows = 0
         self.batches = 0
         self.told_to_stop = False

@@ -24,7 +24,8 @@ QUEUE_NAME_LENGTH_MAX = 124
 """MSMQ's own limit, MQ_MAX_Q_NAME_LEN."""
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_URL = re.compile(r"(https?)://([^/\\?#\s]*)([^?#\s]*)(\?[^#]*)?", re.IGNORECASE)
+# A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.
+_URL = re.compile(r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE)
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
 
@@ -91,6 +92,11 @@ class UrlParts(NamedTuple):
     port: int
     path: str
     query: str
+
+    @property
+    def request_target(self) -> str:
+        """Path and query as an HTTP request line carries them: blanks and letters outside ASCII percent-encoded."""
+        return quote((self.path or "/") + self.query, safe="/\\?%:@!$&'()*+,;=~-._[]{}|^`\"<>")
 
 
 def split_url(url: str) -> UrlParts:

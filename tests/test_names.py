@@ -95,6 +95,14 @@ def test_urls_are_taken_apart_by_their_grammar(url: str) -> None:
         split_url(url)
 
 
+def test_a_queue_name_with_a_blank_may_stand_in_a_url_as_it_is() -> None:
+    """A wrong 400 makes the sender delete the message; what we send is encoded."""
+    url = "http://machine2/msmq/private$/my queue ü?SenderStream=a b"
+    assert parse_queue_url(url).queue == "private$/my queue ü"
+    assert split_url(url).request_target == "/msmq/private$/my%20queue%20%C3%BC?SenderStream=a%20b"
+    assert split_url("http://machine2").request_target == "/"
+
+
 def test_ports_follow_the_scheme() -> None:
     assert split_url("HTTPS://Host/x").port == 443
     assert split_url("http://[::1]:81/x")[:3] == ("http", "::1", 81)

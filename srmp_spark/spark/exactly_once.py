@@ -13,7 +13,9 @@ Theory of operation. ``foreachBatch`` may run a batch again, and with a damaged 
 2. *Who may write*: each job that starts claims the table for its queues with an empty commit under a Delta transaction
    identifier (``txnAppId``) and a number higher than any before; each batch takes the next number. An older job that wakes
    up, on whatever host, finds its numbers used: Delta passes its append over or refuses it, the job sees that its commit is
-   not in the history, and ends. So the answer of (1) cannot grow stale behind the back of the job that acts on it.
+   not in the history, and ends. A job with other queue names that may mean the same queues (``private$/orders`` and
+   ``private$/*``) is ended the same way: the claim takes its numbers too. So the answer of (1) cannot grow stale behind the
+   back of the job that acts on it, and jobs whose names cannot meet share a table in peace.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from pyspark.sql.window import Window
 
 from srmp_spark.errors import DataLossError, SrmpSparkError
 from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.spark.logs import is_glob, matches
 from srmp_spark.spark.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ RUN = "queue_manager string, epoch string, queue string, first long, last long"
 HISTORY_LOOK_BACK = 20
 """Commits in which we look for our own: others (OPTIMIZE, another job's queues) may have come since."""
 CLAIM_ATTEMPTS = 3
+WRITER_PREFIX = "srmp-ingest:"
 RUNS_SHOWN = 10
 """Lines in the log about rows that are there already: one a queue, more only where rows are missing in between."""
 
@@ -63,14 +67,15 @@ class TakenOverError(SrmpSparkError):
 class ExactlyOnce:
     """Appends the batches of one streaming query to one Delta table; give it to ``foreachBatch`` (:meth:`append`).
 
-    ``writer`` names what may have one living writer at a time: the same queues give the same name.
+    ``queues`` are the names and globs that the query reads: of jobs whose queues may meet, the table has one living writer.
     """
 
-    def __init__(self, spark: SparkSession, table: str, checkpoint: str, writer: str) -> None:
+    def __init__(self, spark: SparkSession, table: str, checkpoint: str, queues: Iterable[str]) -> None:
         self._spark = spark
         self._table = table
         self._checkpoint = checkpoint.rstrip("/")
-        self._writer = f"srmp-ingest:{writer}"
+        self._queues = sorted(queues)
+        self._writer = WRITER_PREFIX + ",".join(self._queues)
         self._version = 0
         self._asked: set[tuple[str, str, str]] | None = set()
         """Logs about which the table was asked; ``None``: it was asked about everything."""
@@ -83,13 +88,19 @@ class ExactlyOnce:
         """
         empty = self._spark.createDataFrame([], spark_ddl())
         self._version = time.time_ns() // 1000
+        self._take(empty, self._writer)  # first: it creates the table
+        for other in self._writers():
+            if other != self._writer and may_meet(self._queues, other.removeprefix(WRITER_PREFIX).split(",")):
+                _log.info("writer.ended table=%s writer=%s", self._table, other)
+                self._take(empty, other)
+
+    def _take(self, empty: DataFrame, writer: str) -> None:
+        """Commit nothing under the next number of ``writer``: who held that name until now writes no more."""
         for _ in range(CLAIM_ATTEMPTS):
-            if self._commit(empty) is not None:
+            if self._commit(empty, writer) is not None:
                 return
-            self._version = self._highest_version()  # the clock was set back since the last job
-        raise SrmpSparkError(
-            f"the table {self._table} does not accept commits of {self._writer}: is another job being started?"
-        )
+            self._version = max(self._version, self._writers()[writer])  # the clock was set back since the last job
+        raise SrmpSparkError(f"the table {self._table} does not accept commits of {writer}: is another job being started?")
 
     def append(self, batch: DataFrame, batch_id: int) -> Appended:
         """Append what is new in ``batch``. Raises :class:`TakenOverError`."""
@@ -171,34 +182,44 @@ class ExactlyOnce:
 
     # --- commits ---------------------------------------------------------------------------------------------------------
 
-    def _commit(self, rows: DataFrame) -> int | None:
+    def _commit(self, rows: DataFrame, writer: str | None = None) -> int | None:
         """Append under the next number; the rows written, or ``None`` if Delta passed the append over."""
         self._version += 1
-        mark = json.dumps({"writer": self._writer, "version": self._version, "commit": str(uuid.uuid4())})
-        writer = rows.write.format("delta").mode("append").option("userMetadata", mark)
-        writer.option("txnAppId", self._writer).option("txnVersion", self._version).save(self._table)
-        for commit in self._history():
+        writer = writer or self._writer
+        mark = json.dumps({"writer": writer, "version": self._version, "commit": str(uuid.uuid4())})
+        append = rows.write.format("delta").mode("append").option("userMetadata", mark)
+        append.option("txnAppId", writer).option("txnVersion", self._version).save(self._table)
+        for commit in self._history(HISTORY_LOOK_BACK):
             if commit["userMetadata"] == mark:
                 return int((commit["operationMetrics"] or {}).get("numOutputRows", 0))
         return None
 
-    def _highest_version(self) -> int:
-        """The highest number that a job of this name has used, as far as the history tells."""
-        highest = self._version
-        for commit in self._history():
+    def _writers(self) -> dict[str, int]:
+        """The jobs that ever wrote this table, as far as its history goes back, each with its highest number."""
+        found: dict[str, int] = {}
+        for commit in self._history(None):
             try:
                 mark = json.loads(commit["userMetadata"] or "{}")
             except ValueError:  # somebody else's words
                 continue
-            if isinstance(mark, dict) and mark.get("writer") == self._writer:
-                highest = max(highest, int(mark["version"]))
-        return highest
+            if isinstance(mark, dict) and str(mark.get("writer")).startswith(WRITER_PREFIX):
+                found[mark["writer"]] = max(found.get(mark["writer"], 0), int(mark["version"]))
+        return found
 
-    def _history(self) -> Iterable[Any]:
+    def _history(self, commits: int | None) -> Iterable[Any]:
         from delta.tables import DeltaTable
 
         table = DeltaTable.forPath(self._spark, self._table)
-        return table.history(HISTORY_LOOK_BACK).select("userMetadata", "operationMetrics").collect()
+        history = table.history() if commits is None else table.history(commits)
+        return history.select("userMetadata", "operationMetrics").collect()
+
+
+def may_meet(ours: Iterable[str], theirs: Iterable[str]) -> bool:
+    """Whether two lists of queue names and globs may name one queue; of two globs we cannot tell, so they may."""
+    theirs = list(theirs)
+    return any(
+        (is_glob(our) and is_glob(their)) or matches(our, [their]) or matches(their, [our]) for our in ours for their in theirs
+    )
 
 
 def _any(conditions: list[Any]) -> Any:  # noqa: ANN401  # a Column, of either kind of session

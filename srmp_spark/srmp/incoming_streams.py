@@ -51,7 +51,7 @@ class ReceiptState(Enum):
     SENDING_AND_OWED = auto()
     """One is on its way, and a message has been stored since."""
     WAITING_TO_RETRY = auto()
-    """The last one failed; the timer is RetransmissionTimeout."""
+    """The last one failed; the timer is RetransmissionTimeout, unless a message shows earlier that the peer lives."""
 
 
 class ReceiptEvent(Enum):
@@ -81,7 +81,7 @@ TRANSITIONS: Mapping[tuple[ReceiptState, ReceiptEvent], ReceiptState] = {
     (_S.SENDING_AND_OWED, _E.DELIVERED): _S.COALESCING,
     (_S.SENDING_AND_OWED, _E.FAILED): _S.WAITING_TO_RETRY,
     (_S.SENDING_AND_OWED, _E.REFUSED): _S.COALESCING,
-    (_S.WAITING_TO_RETRY, _E.STORED): _S.WAITING_TO_RETRY,
+    (_S.WAITING_TO_RETRY, _E.STORED): _S.COALESCING,
     (_S.WAITING_TO_RETRY, _E.TIMER): _S.SENDING,
 }
 """An absent pair is our own bug: :class:`~srmp_spark.errors.LocalProtocolError`."""
@@ -199,10 +199,9 @@ class IncomingStream:
             self.settled, self.recent = self.recent, (now, self.committed)
         self.stored_at = now
         self._move(ReceiptEvent.STORED)
-        if self.receipt is not ReceiptState.WAITING_TO_RETRY:
-            if self.unacked_since is None:
-                self.unacked_since = now
-            self.deadline = min(now + STREAM_RECEIPT_COALESCING_S, self.unacked_since + STREAM_RECEIPT_DELAY_S_MAX)
+        if self.unacked_since is None:
+            self.unacked_since = now
+        self.deadline = min(now + STREAM_RECEIPT_COALESCING_S, self.unacked_since + STREAM_RECEIPT_DELAY_S_MAX)
 
     def receipt_due(self) -> SendStreamReceipt:
         """[MC-MQSRM] 3.1.6.3: the receipt for everything that has been committed for 500 ms."""

@@ -246,7 +246,7 @@ def test_a_receipt_that_failed_goes_out_again_after_the_retransmission_timeout()
     )
 
 
-def test_the_retransmission_timeout_is_a_setting_and_new_messages_do_not_shorten_it() -> None:
+def test_the_retransmission_timeout_is_a_setting() -> None:
     assert (
         Playbook(ReceiverSettings(retransmission_timeout=5))
         >> post(stream_message(1))
@@ -256,12 +256,37 @@ def test_the_retransmission_timeout_is_a_setting_and_new_messages_do_not_shorten
         >> tick(0.5)
         << stream_receipt(last_ordinal=1)
         >> failed()
+        >> tick(4.999)
+        >> tick(0.001)
+        << stream_receipt(last_ordinal=1)
+    )
+
+
+def test_a_message_of_the_stream_shows_that_the_peer_lives_and_ends_the_wait_for_the_retry() -> None:
+    """Else one lost receipt would hold up the next ones beyond the ten seconds of 3.1.1.3.2."""
+    assert (
+        Playbook()
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> synced()
+        << ok()
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=1)
+        >> failed()
+        >> tick(3)
         >> post(stream_message(2))
         << row(LEDGER, 2)
         >> synced()
         << ok()
-        >> tick(4.999)
+        >> tick(0.499)
         >> tick(0.001)
+        << stream_receipt(last_ordinal=2)
+        >> failed()
+        >> post(stream_message(2))
+        << repeated("position")
+        >> synced()
+        << ok()
+        >> tick(0.5)
         << stream_receipt(last_ordinal=2)
     )
 

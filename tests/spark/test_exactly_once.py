@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.spark.exactly_once import ExactlyOnce, TakenOverError
+from srmp_spark.spark.exactly_once import ExactlyOnce, TakenOverError, may_meet
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Pipeline:
         self.client.send(self.queue, labels)
         self.sent += rows
 
-    def sink(self) -> ExactlyOnce:
-        return ExactlyOnce(self.spark, str(self.table), str(self.checkpoint), writer=self.queue)
+    def sink(self, *queues: str) -> ExactlyOnce:
+        return ExactlyOnce(self.spark, str(self.table), str(self.checkpoint), queues=queues or [self.queue])
 
     def ingest(self, limit: int = 10, **options: Any) -> int:
         """One run of AvailableNow; how many rows it wrote."""
@@ -188,6 +188,34 @@ def test_an_older_job_that_wakes_up_writes_nothing(pipeline: Pipeline) -> None:
     with pytest.raises(TakenOverError, match="another job has taken over"):
         old.append(rows, 0)
     pipeline.check()
+
+
+def test_a_job_whose_glob_means_the_same_queue_ends_the_older_one(pipeline: Pipeline) -> None:
+    """Other words for one queue, another consumer: without a common fence every row would come twice."""
+    pipeline.send(10)
+    old = pipeline.sink("private$/*")
+    old.claim()
+    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    pipeline.ingest(consumer="other")
+    with pytest.raises(TakenOverError):
+        old.append(rows, 0)
+    pipeline.check()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "meet"),
+    [
+        (["private$/a"], ["private$/a"], True),
+        (["private$/a", "b"], ["c", "b"], True),
+        (["private$/a"], ["private$/b"], False),
+        (["private$/*"], ["private$/b"], True),
+        (["private$/b"], ["private$/*"], True),
+        (["b"], ["private$/*"], False),
+        (["private$/a*"], ["private$/b*"], True),
+    ],
+)
+def test_which_jobs_may_not_share_a_table(ours: list[str], theirs: list[str], meet: bool) -> None:
+    assert may_meet(ours, theirs) is meet
 
 
 def test_a_clock_that_was_set_back_does_not_lock_the_job_out(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
