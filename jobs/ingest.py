@@ -78,7 +78,8 @@ class Ingest:
 
         self.args = args
         self.spark = spark
-        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues={local_queue_name(name) for name in args.queue.split(",")})
+        queues = {local_queue_name(name) for name in args.queue.split(",")}
+        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues)
         self.rows = 0
         self.batches = 0
         self.told_to_stop = False
