@@ -351,7 +351,7 @@ def _pauses() -> Iterator[float]:
 
 def _unreachable(url: str, error: Exception) -> str:
     wrapped = error.args[0] if error.args else error
-    reason = getattr(wrapped, "reason", None) or wrapped  # urllib3 hides the OSError in an attribute
+    reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[2]  # urllib3 puts an object's repr in front
     return f"no queue manager answers at {url} ({reason}); is `srmp-spark serve` running, and is this its --api address?"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fake_queue_manager import FakeQueueManager
+from reading import stop_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,5 +41,6 @@ def fake() -> Iterator[Callable[..., FakeQueueManager]]:
         return made[-1]
 
     yield make
+    stop_all()
     for each in made:
         each.close()

@@ -15,10 +15,20 @@ from srmp_spark.spark.stream_reader import SrmpStreamReader
 EVERYTHING = ReadAllAvailable()
 
 
+_made: list[SrmpStreamReader] = []
+
+
 def reader_of(*managers: FakeQueueManager, **options: str) -> SrmpStreamReader:
     """A reader of ``private$/orders``, unless ``queue`` says otherwise."""
     urls = ",".join(each.url for each in managers)
-    return SrmpStreamReader(parse({"queueManager": urls, "queue": "private$/orders", **options}))
+    _made.append(SrmpStreamReader(parse({"queueManager": urls, "queue": "private$/orders", **options})))
+    return _made[-1]
+
+
+def stop_all() -> None:
+    """Stop every reader that was made: Spark would end its process."""
+    while _made:
+        _made.pop().stop()
 
 
 def at(*places: tuple[FakeQueueManager, str, int], epoch: str | None = None) -> dict[str, Any]:
