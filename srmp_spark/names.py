@@ -22,6 +22,8 @@ VIRTUAL_DIRECTORY = "msmq"
 
 QUEUE_NAME_LENGTH_MAX = 124
 """MSMQ's own limit, MQ_MAX_Q_NAME_LEN."""
+CONSUMER_NAME_LENGTH_MAX = 100
+"""Characters of a consumer's name: people read it in ``status`` beside the queue's."""
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 # A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.

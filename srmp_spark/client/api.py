@@ -196,19 +196,28 @@ class QueueManagerClient:
     # --- consumers ---------------------------------------------------------------------------------------------------
 
     def register(
-        self, queue: str, consumer: str, *, holder: Mapping[str, Any] | str, epoch: str | None = None, first: int | None = None
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        holder: Mapping[str, Any] | str,
+        epoch: str | None = None,
+        first: int | None = None,
+        timeout: float | None = None,
     ) -> Registration:
         """Take the lease of a consumer, or renew it.
 
         Waits while another receiver holds it: :class:`ApiError` ``C00E0009`` naming the holder as soon as that one
         renews. ``first``: the first sequence this receiver plans; its marks cover nothing below.
+        With ``timeout``: one attempt of at most that many seconds.
         """
         body: dict[str, Any] = {"holder": holder}
         if epoch is not None:
             body["epoch"] = epoch
         if first is not None:
             body["from"] = first
-        answer = self._json("POST", _consumer_path(queue, consumer, "register"), body=body, timeout=REGISTER_SECONDS)
+        path = _consumer_path(queue, consumer, "register")
+        answer = self._json("POST", path, body=body, timeout=timeout or REGISTER_SECONDS, retry=timeout is None)
         ahead = tuple((int(low), int(high)) for low, high in answer.get("ahead", ()))
         return Registration(answer["epoch"], answer["received"], ahead, answer["queue_manager"])
 
@@ -237,7 +246,7 @@ class QueueManagerClient:
     # --- queues and messages -----------------------------------------------------------------------------------------
 
     def put_queue(self, queue: str, **settings: Any) -> dict[str, Any]:  # noqa: ANN401  # settings of a queue are JSON
-        """``PUT queues/{q}``: create it, or change its settings."""
+        """``PUT queues/{q}``: create it, or look that it is there; one of the other kind is a 409."""
         return cast("dict[str, Any]", self._json("PUT", _queue_path(queue), body=settings))
 
     def delete_queue(self, queue: str) -> None:

@@ -1,6 +1,7 @@
-"""Leases of a receiver: taken once, renewed by a thread, given up at the end (INTERFACE.md section 1, consumers).
+"""Leases of a receiver: taken once, renewed by threads, given up at the end (INTERFACE.md section 1, consumers).
 
-A consumer of a queue is held by one receiver at a time. The keeper renews each lease every :data:`RENEW_SECONDS`; when
+A consumer of a queue is held by one receiver at a time. The keeper renews each lease every :data:`RENEW_SECONDS`, in one
+thread for each queue manager: one that is dead must not keep the leases at the others from being renewed. When
 the queue manager says that somebody else holds it now (this process was frozen for longer than a lease lasts), the
 lease is lost for good and :meth:`LeaseKeeper.check` raises: the receiver must not go on. A queue manager that is away
 for a while loses nobody's lease: it counts from its own last answer.
@@ -19,6 +20,9 @@ from srmp_spark.errors import ApiError, SrmpSparkError
 
 RENEW_SECONDS = 10.0
 """A lease lasts 60 s after the last call: five renewals may get lost."""
+RENEW_ANSWER_SECONDS = 20.0
+"""A renewal is tried once for this long and then again at its next turn. Two turns of another holder's: if somebody else has
+taken the lease, the queue manager answers when that one renews."""
 RELEASE_SECONDS = 1.0
 """At the end each release is tried once for this long: a process that must end does not wait for a queue manager."""
 SHARING_VIOLATION = "C00E0009"
@@ -43,7 +47,8 @@ class LeaseKeeper:
         self._leases: dict[tuple[str, str, str], _Lease] = {}
         self._lost: ApiError | None = None
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._renewing: set[str] = set()
+        """URLs of the queue managers that have a thread."""
 
     def __repr__(self) -> str:
         return f"<LeaseKeeper leases={len(self._leases)} lost={self._lost is not None}>"
@@ -55,9 +60,9 @@ class LeaseKeeper:
         answer = client.register(queue, consumer, holder=self.holder, epoch=epoch, first=first)
         with self._lock:
             self._leases[client.url, queue, consumer] = _Lease(client, queue, consumer)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._renew_for_ever, name="srmp-lease", daemon=True)
-                self._thread.start()
+            if client.url not in self._renewing:
+                self._renewing.add(client.url)
+                threading.Thread(target=self._renew_for_ever, args=(client.url,), name="srmp-lease", daemon=True).start()
         return answer
 
     @property
@@ -71,7 +76,7 @@ class LeaseKeeper:
             raise self._lost
 
     def release(self) -> None:
-        """Give everything up and stop the thread; never raises, and takes :data:`RELEASE_SECONDS` at most."""
+        """Give everything up and stop the threads; never raises, and takes :data:`RELEASE_SECONDS` at most."""
         self._stopped.set()
         with self._lock:
             leases, self._leases = list(self._leases.values()), {}
@@ -88,17 +93,17 @@ class LeaseKeeper:
         except SrmpSparkError as error:  # the lease then ends by itself
             _log.warning("lease.not_released queue=%s reason=%s", lease.queue, error)
 
-    def _renew_for_ever(self) -> None:
+    def _renew_for_ever(self, url: str) -> None:
         while not self._stopped.wait(self._renew_seconds):
             with self._lock:
-                leases = list(self._leases.values())
+                leases = [lease for key, lease in self._leases.items() if key[0] == url]
             for lease in leases:
                 if not self._stopped.is_set():
                     self._renew(lease)
 
     def _renew(self, lease: _Lease) -> None:
         try:
-            lease.client.register(lease.queue, lease.consumer, holder=self.holder)
+            lease.client.register(lease.queue, lease.consumer, holder=self.holder, timeout=RENEW_ANSWER_SECONDS)
         except ApiError as error:
             if error.code == SHARING_VIOLATION:
                 _log.error("lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error)

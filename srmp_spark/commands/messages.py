@@ -193,7 +193,13 @@ def _peek(args: argparse.Namespace) -> int:
 def _receive(args: argparse.Namespace) -> int:
     from srmp_spark.client.lease import LeaseKeeper
     from srmp_spark.holder import Holder
+    from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, Consumer
 
+    limit = RECEIVE_MAX if args.max is None else args.max
+    if limit > SEQUENCES_MAX:
+        raise ConfigurationError(
+            f"--max {limit}: at most {SEQUENCES_MAX} rows are received at once; call receive again for more"
+        )
     client, queue = connect(args), local_queue_name(args.queue)
     keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())
     registration = keeper.acquire(client, queue, args.consumer)
@@ -202,10 +208,11 @@ def _receive(args: argparse.Namespace) -> int:
         waiting = (
             row
             for row in _rows(client, queue, max(args.after or 0, registration.received), None)
-            if not any(low <= row["sequence"] <= high for low, high in taken)
+            if not any(low <= row["sequence"] <= high for low, high in registration.ahead)
         )
-        limit = RECEIVE_MAX if args.max is None else args.max
         rows = heapq.nsmallest(limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"]))
+        marks = Consumer(args.consumer, registration.received, taken)
+        marks.mark_each([row["sequence"] for row in rows])  # what would be refused afterwards is refused before it is printed
         emit((shape(row, args.body) for row in rows), table=args.table, columns=_TABLE_COLUMNS)
         # Only what has left this process is marked: a reader that closed our output has raised by now.
         if rows:

@@ -20,7 +20,9 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_queues)
 
-    parser = commands.add_parser("purge", help="delete all rows of a queue; their sequences stay counted")
+    parser = commands.add_parser(
+        "purge", help="give up the rows of a queue that are not received; their sequences stay counted"
+    )
     parser.add_argument("--queue", required=True, metavar="NAME")
     add_connection_flags(parser)
     parser.set_defaults(run=_purge)

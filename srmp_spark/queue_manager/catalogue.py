@@ -7,15 +7,15 @@ that a reader may see. Kept up to date by the commits themselves.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
-from srmp_spark.names import ORDER_QUEUE, canonical_queue_name
-from srmp_spark.queue_manager.consumers import CONSUMER_NAME_LENGTH_MAX, CONSUMERS_MAX, DEFAULT, Consumer
+from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, ORDER_QUEUE, canonical_queue_name
+from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, DEFAULT, Consumer
 from srmp_spark.srmp.destinations import QueueState
+from srmp_spark.store.retention import SYSTEM_QUEUES
 from srmp_spark.store.state import StoredQueue
 from srmp_spark.store.waiting import Waiting
 
@@ -70,6 +70,11 @@ class Queue:
         """Whether people see it: our order queue only once something is in it."""
         return self.name != ORDER_QUEUE or self.end > 0
 
+    @property
+    def quota_bytes(self) -> int:
+        """What the quota counts: nothing in a system queue, which nobody receives from and retention alone empties."""
+        return 0 if self.name in SYSTEM_QUEUES else self.waiting.bytes
+
     def consumer(self, name: str) -> Consumer:
         """A consumer, made when it is asked for. Raises a 400."""
         found = self.consumers.get(name)
@@ -109,7 +114,7 @@ class Queue:
         self.waiting.add(first, size, arrived_at, last=last)
         state = self.state
         state.count += last - first + 1
-        state.bytes_waiting = self.waiting.bytes
+        state.bytes_waiting = self.quota_bytes
         if self.waiters:
             self.wake()
 
@@ -121,9 +126,9 @@ class Queue:
     def marks_moved(self) -> None:
         """The default consumer's marks, or the retained range, changed."""
         default = self.default
-        self.waiting.receive(default.received)
+        self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
         self.state.count = default.waiting(self.trimmed_to + 1, self.end)
-        self.state.bytes_waiting = self.waiting.bytes
+        self.state.bytes_waiting = self.quota_bytes
 
     def wake(self) -> None:
         """Something was committed: long polls look again."""
@@ -177,10 +182,11 @@ class Catalogue:
             )
         return queue
 
-    def add(self, stored: StoredQueue, state: QueueState, epochs: Iterable[QueueEpoch], trimmed_to: int) -> Queue:
+    def add(self, stored: StoredQueue, state: QueueState) -> Queue:
         """A queue that exists in store and engine."""
-        queue = Queue(stored.id, stored.name, state, list(epochs), trimmed_to, stored.end, stored.waiting)
-        state.bytes_waiting = stored.waiting.bytes
+        epochs = [QueueEpoch(*each) for each in stored.epochs]
+        queue = Queue(stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting)
+        state.bytes_waiting = queue.quota_bytes
         self._queues[stored.name] = queue
         return queue
 
@@ -188,19 +194,3 @@ class Catalogue:
         """A queue that is gone; calls that wait for it wake up."""
         queue = self._queues.pop(name)
         queue.wake()
-
-
-def load_epochs(connection: sqlite3.Connection, queue_id: int) -> list[QueueEpoch]:
-    """The epochs of a queue, oldest first."""
-    found = connection.execute(
-        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON epochs.id = epoch_id "
-        "WHERE queue_id = ? ORDER BY epoch_id",
-        (queue_id,),
-    )
-    return [QueueEpoch(*row) for row in found]
-
-
-def load_trimmed_to(connection: sqlite3.Connection, queue_id: int) -> int:
-    """The last sequence that retention has deleted."""
-    (trimmed_to,) = connection.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
-    return int(trimmed_to)

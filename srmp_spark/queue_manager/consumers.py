@@ -26,12 +26,14 @@ LEASE_SECONDS = 60.0
 LEASE_SECONDS_AFTER_START = 30.0
 """What a lease found at start lasts at least: its holder could not renew while we were away."""
 
-CONSUMER_NAME_LENGTH_MAX = 100
 CONSUMERS_MAX = 100
 """Named consumers of one queue."""
 
 AHEAD_RUNS_MAX = 10_000
 """Runs beyond ``received``: more means that somebody receives every second row for ever; the store rewrites them each time."""
+
+SEQUENCES_MAX = 100_000
+"""Sequences in one ``received`` call: a second of work, and a request of less than 2 MB."""
 
 SHARING_VIOLATION = "C00E0009"
 """MQ_ERROR_SHARING_VIOLATION."""
@@ -180,27 +182,12 @@ class Consumer:
         """Rows up to ``to`` are no more (purged, trimmed): they count as received. How many rows that added."""
         return self._add(self.received + 1, to) if to > self.received else 0
 
-    def has(self, sequence: int) -> bool:
-        """Whether a row is received."""
-        if sequence <= self.received:
-            return True
-        at = bisect_left(self.ahead, (sequence + 1,)) - 1
-        return at >= 0 and sequence <= self.ahead[at][1]
-
     def waiting(self, first: int, end: int) -> int:
         """How many of the rows ``first`` to ``end`` are not received."""
         low = max(first, self.received + 1)
         if low > end:
             return 0
         return end - low + 1 - sum(min(b, end) - max(a, low) + 1 for a, b in self.ahead if b >= low and a <= end)
-
-    def oldest_waiting(self, first: int, end: int) -> int | None:
-        """The first row from ``first`` on that is not received."""
-        sequence = max(first, self.received + 1)
-        for a, b in self.ahead:
-            if a <= sequence <= b:
-                sequence = b + 1
-        return sequence if sequence <= end else None
 
     def _add(self, first: int, last: int) -> int:
         """Add a run; the number of sequences that were new."""

@@ -213,9 +213,14 @@ class Maintenance:
             manager.garbage.set()
 
     def _trusted_utc(self) -> int:
-        """A time that no operator's ``date`` can push forward: the start's, moved on by the monotonic clock, or earlier."""
-        clock = self._manager.clock
-        return min(clock.utc(), self._begin_utc + int((clock.monotonic() - self._begin) * 1_000_000))
+        """A time that no operator's ``date`` can push forward, nor a start under a wrong clock: the earliest of three.
+
+        They are the wall clock; the start's, moved on by the monotonic clock; and the clock that began at the newest message.
+        """
+        clock, now = self._manager.clock, self._manager.clock.monotonic()
+        wall = clock.utc()
+        begun = self._begin_utc + int((now - self._begin) * 1_000_000)
+        return min(wall, begun, self._manager.retention_clock.read(wall, now))
 
     async def _clock(self) -> None:
         clock = self._manager.clock

@@ -16,7 +16,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError
 from srmp_spark.names import ORDER_QUEUE, LocalHosts, canonical_queue_name
 from srmp_spark.queue_manager.acceptor import Acceptor
-from srmp_spark.queue_manager.catalogue import Catalogue, Queue, load_epochs, load_trimmed_to
+from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
 from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, try_register
 from srmp_spark.queue_manager.identifiers import Identifiers
@@ -25,9 +25,10 @@ from srmp_spark.queue_manager.reader_link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.srmp.history import MessageIdHistory
+from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.store import queues, state
+from srmp_spark.store import queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
@@ -82,10 +83,15 @@ class QueueManager:
         """When somebody last asked for rows: a peeking reader has no lease, and must not lose its embedded queue manager."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
+        history = MessageIdHistory.load(stored.history)
+        newest = history.newest if history.newest is not None else retention.newest_arrival(directory.writer)
+        self.retention_clock = HistoryClock(newest)
+        """What retention goes by: a restart under a wall clock that is years ahead must not delete everything at once."""
+        self.retention_clock.read(clock.utc(), clock.monotonic())
         self.receiver = Receiver(
             directory.queue_manager,
             hosts,
-            MessageIdHistory.load(stored.history),
+            history,
             IncomingStreams.load(stored.streams),
             ReceiverSettings(
                 unknown_queue=config.unknown_queue,
@@ -141,11 +147,8 @@ class QueueManager:
     # --- queues ---------------------------------------------------------------------------------------------------------------
 
     def _open_queue(self, stored: state.StoredQueue) -> Queue:
-        engine = self.receiver.add_queue(
-            stored.name, stored.transactional, stored.end, paused=stored.paused, bytes_waiting=stored.waiting.bytes
-        )
-        connection = self.directory.writer
-        return self.catalogue.add(stored, engine, load_epochs(connection, stored.id), load_trimmed_to(connection, stored.id))
+        engine = self.receiver.add_queue(stored.name, stored.transactional, stored.end, paused=stored.paused)
+        return self.catalogue.add(stored, engine)
 
     async def create_queue(self, name: str, *, transactional: bool | None) -> bool:
         """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind."""
@@ -175,8 +178,12 @@ class QueueManager:
                 self.receiver.remove_queue(name)  # first: nothing new may be accepted for it
             except ConfigurationError as error:
                 raise ApiError(400, "usage", str(error)) from None
-            await self.journal.transact(lambda t: queues.delete(t, name, self.directory.segments, self.clock.utc()))
-            self.catalogue.remove(name)
+
+            def delete(transaction: Transaction) -> None:
+                queues.delete(transaction, name, self.directory.segments, self.clock.utc())
+                self.catalogue.remove(name)  # here: a mark that is saved after this must find its queue gone
+
+            await self.journal.transact(delete)
             self.garbage.set()
             log.info("queue.deleted name=%s", name)
 
@@ -185,13 +192,15 @@ class QueueManager:
         async with self._admin:
             queue = self.catalogue.find(name)
 
-            def purge(transaction: Transaction) -> tuple[int, int]:
+            def purge(transaction: Transaction) -> int:
                 purged = queues.purge(transaction, queue.name, self.directory.segments)
-                return purged, end_of(transaction.connection, queue.id)
+                # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
+                queue.default.skip_to(end_of(transaction.connection, queue.id))
+                queue.marks_moved()
+                transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
+                return purged
 
-            purged, end = await self.journal.transact(purge)
-            queue.default.skip_to(end)
-            queue.marks_moved()
+            purged = await self.journal.transact(purge)
             self.garbage.set()
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
@@ -219,11 +228,14 @@ class QueueManager:
     ) -> Consumer:
         """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
 
-        Raises a 409 as soon as the present holder renews.
+        Raises a 409 as soon as the present holder renews, a 404 when the queue is deleted meanwhile.
         """
-        consumer = queue.consumer(name)
-        seen = consumer.renewals
+        known, seen = None, 0
         while True:
+            queue = self.catalogue.find(queue.name)  # anew: one that was deleted and made again has other consumers
+            consumer = queue.consumer(name)
+            if consumer is not known:
+                known, seen = consumer, consumer.renewals
             before = consumer.row()
             if try_register(consumer, holder, planned, seen, now=self.clock.monotonic(), utc=self.clock.utc()) == "granted":
                 break
@@ -238,14 +250,19 @@ class QueueManager:
         return consumer
 
     async def received(
-        self, queue: Queue, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None
+        self, queue: Queue, span: EpochSpan, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None
     ) -> Consumer:
-        """Add marks. Raises a 409 if ``holder`` does not have the lease or a mark is past the end."""
+        """Add marks. Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of."""
         consumer = queue.consumer(name)
         self._check_holder(consumer, holder)
         highest = max([to or 0, *(sequences or [])])
-        if highest > queue.end:
-            raise ApiError(409, "past-the-end", f"the last row of {queue.name} is {queue.end}, not {highest}")
+        if highest > span.end:
+            raise ApiError(
+                409,
+                "past-the-end",
+                f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {highest}",
+                "nobody has read these rows: was the data directory put back from a copy?",
+            )
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         added = consumer.mark_each(sequences) if sequences is not None else consumer.mark_to(to or 0)
         if added:
@@ -272,6 +289,8 @@ class QueueManager:
 
     async def _save(self, queue: Queue, consumer: Consumer) -> None:
         def save(transaction: Transaction) -> None:
+            if self.catalogue.get(queue.name) is not queue:
+                return  # deleted meanwhile, and its consumers with it
             row = consumer.row()
             state.save_consumer(
                 transaction.connection,

@@ -5,6 +5,9 @@ disk, also while the stream is idle and after the last batch of AvailableNow; Sp
 n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark
 covers only what this query planned: its first sequence is registered with the lease before the first row is read, and a
 restarted query registers without one, which keeps what stands. Marks never go back: sending one twice does no harm.
+
+A mark that is refused because the log is not what the query knew (its queue or epoch is gone, or ends before the mark) is lost
+rows, as it would be for a read at that place: ``failOnDataLoss`` decides, and the mark does not count as sent.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from srmp_spark.client.lease import LeaseKeeper
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.spark.logs import PAST_THE_END, UNKNOWN_EPOCH, Logs
-from srmp_spark.spark.offsets import LogKey, Offsets
+from srmp_spark.spark.offsets import LogKey, Offsets, Position
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +31,8 @@ class Marks:
         self._logs = logs
         self._consumer = consumer
         self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}").as_dict())
-        self._sent: dict[LogKey, int] = {}
-        """Highest sequence that needs no mark (any more), for each log whose lease we hold."""
+        self._sent: dict[LogKey, Position] = {}
+        """Highest sequence that needs no mark (any more), and its epoch, for each log whose lease we hold."""
 
     def begin(self, key: LogKey, first: int | None = None) -> int:
         """Take the lease of a log for a new query that starts at ``first``; answers how far the consumer has received.
@@ -37,7 +40,7 @@ class Marks:
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
         answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first)
-        self._sent[key] = answer.received if first is None else max(answer.received, first - 1)
+        self._sent[key] = Position(answer.epoch, answer.received if first is None else max(answer.received, first - 1))
         return answer.received
 
     def resume(self, keys: Iterable[LogKey]) -> None:
@@ -45,16 +48,22 @@ class Marks:
         for key in keys:
             if key not in self._sent and key in self._logs:
                 try:
-                    self._sent[key] = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer).received
+                    answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer)
+                    self._sent[key] = Position(answer.epoch, answer.received)
                 except ApiError as error:
                     if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss
                         raise
 
     def send(self, offsets: Offsets) -> None:
-        """Everything up to ``offsets`` is processed. Raises :class:`ApiError` when the lease was lost to another receiver."""
+        """Everything up to ``offsets`` is processed.
+
+        Raises :class:`ApiError` when the lease was lost to another receiver, :class:`DataLossError` when the log is not what
+        it was.
+        """
         self._keeper.check()
         for key, position in offsets.items():
-            if key not in self._sent or position.sequence <= self._sent[key]:
+            sent = self._sent.get(key)
+            if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
                 continue
             try:
                 self._logs.client(key).received(
@@ -63,10 +72,12 @@ class Marks:
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
                     raise
-                _log.warning(
-                    "mark.refused log=%s to=%s reason=%s", key, position.sequence, error
-                )  # the read decides by failOnDataLoss
-            self._sent[key] = position.sequence
+                _log.warning("mark.refused log=%s to=%s reason=%s", key, position.sequence, error)
+                if error.status == 404:
+                    del self._sent[key]  # its lease is gone with it; a queue that comes back is registered anew
+                self._logs.advance(key, position, max_rows=1)  # refused for the same reason: failOnDataLoss decides
+            else:
+                self._sent[key] = position
 
     def release(self) -> None:
         """Give all leases up; never raises."""

@@ -19,13 +19,10 @@ from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import local_queue_name, split_url
+from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_url
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
-
-CONSUMER_NAME_LENGTH_MAX = 124
-"""As long as a queue's name."""
 
 _CONSUMER = re.compile(r"[^\s/\\,]+")
 

@@ -11,6 +11,7 @@ Whole segments and groups are deleted, oldest first, so a row may stay for as lo
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,16 @@ SYSTEM_QUEUES = frozenset({ORDER_QUEUE})
 """Queues that no application receives from: time alone decides."""
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups looked at in one go; the rest waits for the next look."""
+
+
+def newest_arrival(connection: sqlite3.Connection) -> int | None:
+    """When the newest row that is held arrived; microseconds since 1970, UTC. ``None`` if none is held."""
+    found: list[int] = []
+    for (queue_id,) in connection.execute("SELECT id FROM queues").fetchall():
+        span = (row_key(queue_id, 1), row_key(queue_id, SEQUENCE_MAX))
+        for what in ("SELECT arrived_last FROM segments", "SELECT arrived_last FROM groups"):
+            found += [at for (at,) in connection.execute(f"{what} WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", span)]
+    return max(found, default=None)
 
 
 class Limits(NamedTuple):

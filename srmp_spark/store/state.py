@@ -33,6 +33,10 @@ class StoredQueue(NamedTuple):
     """The mark of the default consumer."""
     waiting: Waiting
     """Rows beyond that mark, their bytes and age, for the quota and for ``status``."""
+    epochs: list[tuple[str, int]]
+    """(epoch, its first sequence in this queue), oldest first."""
+    trimmed_to: int
+    """The last sequence that retention has deleted."""
 
 
 class StoredConsumer(NamedTuple):
@@ -95,13 +99,20 @@ def load(connection: sqlite3.Connection) -> StoredState:
 
 def load_queue(connection: sqlite3.Connection, queue_id: int) -> StoredQueue:
     """One queue, with what waits in it."""
-    name, transactional, paused, options = connection.execute(
-        "SELECT name, transactional, paused, options FROM queues WHERE id = ?", (queue_id,)
+    name, transactional, paused, options, trimmed_to = connection.execute(
+        "SELECT name, transactional, paused, options, trimmed_to FROM queues WHERE id = ?", (queue_id,)
     ).fetchone()
+    epochs = connection.execute(
+        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON epochs.id = epoch_id "
+        "WHERE queue_id = ? ORDER BY epoch_id",
+        (queue_id,),
+    ).fetchall()
     received = received_by_default(connection, queue_id)
     waiting = Waiting.load(connection, queue_id, received)
     end = end_of(connection, queue_id)
-    return StoredQueue(queue_id, name, bool(transactional), bool(paused), json.loads(options), end, received, waiting)
+    return StoredQueue(
+        queue_id, name, bool(transactional), bool(paused), json.loads(options), end, received, waiting, epochs, trimmed_to
+    )
 
 
 def load_streams(connection: sqlite3.Connection) -> list[IncomingStreamRow]:

@@ -2,13 +2,15 @@
 
 Counted in entries of neighbouring rows, not row by row: a backlog of millions must not cost memory per row. The bytes of an
 entry that the mark has partly passed are taken in proportion, so the sum is off by less than one entry, which is far inside
-what a quota is for.
+what a quota is for. Rows received beyond the mark ("ahead") and rows that retention has deleted wait for nobody either; an
+entry of which all are received is forgotten.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import deque
+from collections.abc import Iterator, Sequence
 
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 
@@ -19,21 +21,23 @@ ENTRY_ROWS = 256
 class Waiting:
     """The rows after ``received`` of one queue."""
 
-    __slots__ = ("_bytes", "_entries", "received")
+    __slots__ = ("_ahead_bytes", "_bytes", "_entries", "received")
 
     def __init__(self, received: int = 0) -> None:
         self.received = received
-        """The mark: rows up to here no longer wait."""
+        """Rows up to here no longer wait: the mark, or what retention has deleted."""
         self._entries: deque[list[int]] = deque()
         """[first, last, bytes, arrived_at of the first], in order, without those that the mark has passed."""
         self._bytes = 0
+        self._ahead_bytes = 0
+        """What rows received ahead have of ``_bytes``: in entries of which some rows still wait."""
 
     @classmethod
     def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
         """What the store holds beyond the mark."""
-        waiting = cls(received)
         (trimmed_to,) = connection.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
-        span = (row_key(queue_id, max(received, trimmed_to) + 1), row_key(queue_id, SEQUENCE_MAX))
+        waiting = cls(max(received, trimmed_to))
+        span = (row_key(queue_id, waiting.received + 1), row_key(queue_id, SEQUENCE_MAX))
         sealed = trimmed_to
         what, where = "SELECT first, last, bytes, arrived_first FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
         for first, last, size, arrived in connection.execute(f"{what} segments {where}", span):
@@ -54,11 +58,11 @@ class Waiting:
             return 0
         first, last, size, _ = self._entries[0]
         passed = self.received + 1 - first
-        return self._bytes - (size * passed // (last - first + 1) if passed > 0 else 0)
+        return self._bytes - self._ahead_bytes - (size * passed // (last - first + 1) if passed > 0 else 0)
 
     @property
     def last(self) -> int:
-        """The last row known; the mark if none waits."""
+        """The last row that waits, or one of its neighbours just after it; the mark if none waits."""
         return self._entries[-1][1] if self._entries else self.received
 
     @property
@@ -70,12 +74,28 @@ class Waiting:
         """A row was committed, or all from ``sequence`` to ``last`` were; ``arrived_at`` is when the first of them came."""
         self._add(sequence, sequence if last is None else last, size, arrived_at)
 
-    def receive(self, received: int) -> None:
-        """The mark moved (never back)."""
+    def receive(self, received: int, ahead: Sequence[tuple[int, int]] = ()) -> None:
+        """The mark moved (never back), and these are all runs beyond it that are received too: sorted, disjoint."""
         self.received = max(self.received, received)
         entries = self._entries
         while entries and entries[0][1] <= self.received:
             self._bytes -= entries.popleft()[2]
+        self._ahead_bytes = 0
+        left: list[list[int]] = []
+        at = len(ahead) - 1
+        while entries and ahead and entries[-1][1] >= ahead[0][0]:
+            entry = entries.pop()
+            first, last, size, _ = entry
+            low = max(first, self.received + 1)
+            while at > 0 and ahead[at][0] > last:
+                at -= 1
+            rows = sum(max(0, min(b, last) - max(a, low) + 1) for a, b in _down(ahead, at, low))
+            if rows == last - low + 1:
+                self._bytes -= size
+            else:
+                self._ahead_bytes += size * rows // (last - first + 1)
+                left.append(entry)
+        entries.extend(reversed(left))
 
     def _add(self, first: int, last: int, size: int, arrived_at: int) -> None:
         entries = self._entries
@@ -97,3 +117,10 @@ class Waiting:
 
     def __repr__(self) -> str:
         return f"<Waiting after={self.received} last={self.last} bytes={self.bytes}>"
+
+
+def _down(runs: Sequence[tuple[int, int]], at: int, low: int) -> Iterator[tuple[int, int]]:
+    """The runs from number ``at`` downwards that reach ``low``."""
+    while at >= 0 and runs[at][1] >= low:
+        yield runs[at]
+        at -= 1

@@ -103,8 +103,7 @@ class TestMarks:
         ask(consumer, "A", 0.0)
         assert consumer.mark_each([7, 3, 4]) == 3
         assert (consumer.received, consumer.ahead) == (0, [(3, 4), (7, 7)])
-        assert [consumer.has(n) for n in (1, 3, 4, 5, 7)] == [False, True, True, False, True]
-        assert consumer.oldest_waiting(1, 7) == 1
+        assert [consumer.waiting(n, n) for n in (1, 3, 4, 5, 7)] == [1, 0, 0, 1, 0]
         assert consumer.mark_each([1, 2]) == 2
         assert (consumer.received, consumer.ahead) == (4, [(7, 7)])
         assert consumer.mark_each([5, 6, 7]) == 2
@@ -127,10 +126,9 @@ class TestMarks:
             consumer.planned = first
             assert consumer.mark_to(first + more) == len(new - model)
             model |= new
-        assert {n for n in range(1, 60) if consumer.has(n)} == model
+        assert {n for n in range(1, 60) if not consumer.waiting(n, n)} == model
         assert consumer.waiting(1, 55) == len(set(range(1, 56)) - model)
         assert consumer.waiting(20, 55) == len(set(range(20, 56)) - model)
-        assert consumer.oldest_waiting(1, 55) == min(set(range(1, 56)) - model)
         assert all(later[0] > earlier[1] + 1 for earlier, later in zip(consumer.ahead, consumer.ahead[1:], strict=False))
         assert Consumer.load("default", consumer.row(), now=0.0).ahead == consumer.ahead
 

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.times import rfc3339
-from srmp_spark.queue_manager.consumers import parse_holder
+from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, parse_holder
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
-
-SEQUENCES_MAX = 100_000
-"""Sequences in one ``received`` call."""
 
 
 class ConsumersApi:
@@ -25,8 +22,8 @@ class ConsumersApi:
 
     async def register(self, request: Request) -> Response:
         """``POST register {"epoch","from","holder"}``: take the lease, or renew it. It may wait for another holder."""
-        queue = self._manager.catalogue.find(request.parameters["queue"])
         body = await request.json_object()
+        queue = self._manager.catalogue.find(request.parameters["queue"])  # now: it may be another one than before the body
         span = queue.span(field_text(body, "epoch"))
         planned = field_integer(body, "from", low=1)
         holder = parse_holder(body.get("holder"))
@@ -50,21 +47,21 @@ class ConsumersApi:
 
     async def received(self, request: Request) -> Response:
         """``POST received {"epoch","to","holder"[,"sequences"]}``: add marks."""
-        queue = self._manager.catalogue.find(request.parameters["queue"])
         body = await request.json_object()
-        queue.span(field_text(body, "epoch"))
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        span = queue.span(field_text(body, "epoch"))
         to = field_integer(body, "to")
         sequences = _sequences(body)
         if to is None and sequences is None:
             raise usage("to is missing")
         holder = parse_holder(body.get("holder"))
-        consumer = await self._manager.received(queue, request.parameters["consumer"], holder, to, sequences)
+        consumer = await self._manager.received(queue, span, request.parameters["consumer"], holder, to, sequences)
         return Response.json({"received": consumer.received})
 
     async def release(self, request: Request) -> Response:
         """``POST release {"holder"}``."""
-        queue = self._manager.catalogue.find(request.parameters["queue"])
         body = await request.json_object()
+        queue = self._manager.catalogue.find(request.parameters["queue"])
         await self._manager.release(queue, request.parameters["consumer"], parse_holder(body.get("holder")))
         return Response.json({})
 
