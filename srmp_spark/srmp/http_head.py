@@ -2,6 +2,9 @@
 
 The endpoint has parsed the head before it accepts a message; these serve it, and whoever reads a stored POST later. A head
 that came through is well-formed, so the look-ups are two searches and not a second parser. [MC-MQSRM] 2.1.1, chapter 4.
+
+What a stored POST means must not depend on who reads it: the endpoint takes the Content-Type from :func:`content_type_of`
+too, and nobody but :func:`unfold` undoes a fold.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ _SECTION = "[MC-MQSRM] 3.1.5.1.3"
 _VALUE = rb"[ \t]*([^\r\n]*(?:\r\n[ \t]+[^\r\n]*)*)"
 _CONTENT_TYPE = re.compile(rb"\r\ncontent-type:" + _VALUE, re.IGNORECASE)
 _SOAP_ACTION = re.compile(rb"\r\nsoapaction:" + _VALUE, re.IGNORECASE)
+_FOLD = re.compile(rb"\r\n[ \t]+")
 _DOT_SEGMENT = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?:[/\\]|$)")
 
 
@@ -43,10 +47,15 @@ def _queue_of(target: str) -> str:
     return queue_of_path(path)
 
 
+def unfold(value: bytes) -> bytes:
+    """A field value with each fold as one blank (RFC 9112 5.2)."""
+    return _FOLD.sub(b" ", value)
+
+
 def content_type_of(head: bytes) -> bytes:
-    """The value of Content-Type in a raw head (request line first), folds included; empty when there is none."""
+    """The value of Content-Type in a raw head (request line first), unfolded; empty when there is none."""
     match = _CONTENT_TYPE.search(head)
-    return match[1].rstrip(b" \t") if match is not None else b""
+    return unfold(match[1]).strip(b" \t") if match is not None else b""
 
 
 def soap_action_of(head: bytes) -> str | None:
@@ -54,5 +63,5 @@ def soap_action_of(head: bytes) -> str | None:
     match = _SOAP_ACTION.search(head)
     if match is None:
         return None
-    value = match[1].strip(b" \t").decode("latin-1")
+    value = unfold(match[1]).strip(b" \t").decode("latin-1")
     return value[1:-1] if len(value) >= 2 and value[0] == value[-1] == '"' else value

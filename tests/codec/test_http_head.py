@@ -45,7 +45,9 @@ def test_the_documents_heads():
     ("head", "content_type"),
     [
         (b"POST / HTTP/1.1\r\ncontent-type:text/xml \t\r\n\r\n", b"text/xml"),
-        (b"POST / HTTP/1.1\r\nCONTENT-TYPE: a/b;\r\n\tc=d\r\n e=f\r\nX: y\r\n\r\n", b"a/b;\r\n\tc=d\r\n e=f"),
+        (b"POST / HTTP/1.1\r\nCONTENT-TYPE: a/b;\r\n\tc=d\r\n e=f\r\nX: y\r\n\r\n", b"a/b; c=d e=f"),
+        (b'POST / HTTP/1.1\r\nContent-Type: a/b; c="d\r\n  e"\r\n\r\n', b'a/b; c="d e"'),
+        (b"POST / HTTP/1.1\r\nContent-Type:\r\n a/b\r\n\r\n", b"a/b"),
         (b"POST / HTTP/1.1\r\nX-Content-Type: a/b\r\n\r\n", b""),
         (b"POST / HTTP/1.1\r\n\r\n", b""),
         (b"", b""),
