@@ -6,6 +6,14 @@
 
 Everything before the commit is done in one call, in the loop. What the journal collects for one transaction is one batch
 here, answered in the order of submission by one callback. A commit that fails ends the process; nothing is answered then.
+
+**Every row can be decoded.** What is decoded before the engine sees a message is what readers will decode: the bytes of the
+stored post after its head, by the Content-Type that :func:`content_type_of` finds in that head (:class:`RequestHead` has it
+from there, ``api/messages.py`` calls it). What does not decode is refused, so no 200 stands for a row that cannot be read.
+
+**Nothing between engine and journal may fail and be survived.** Once ``receive`` was called, history, queue end and stream
+may have moved; were the row then not submitted, the sender's repeat would be answered 200 without one. So any exception
+from there until ``submit`` has returned ends the process, unanswered, like a failed commit. 503 is for what failed before.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.metrics import Metrics
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GATE_SECTION = "docs/GUARANTEES.md promise 2"
+"""What a 503 of the gate refers to: our own trouble is never a 400."""
 TARGETS_REMEMBERED = 1_024
 """Request targets whose check is not repeated; a sender uses one for each of its queues."""
 
@@ -109,7 +119,7 @@ class Acceptor:
     def accept(self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int) -> None:
         """A whole request."""
         if self.gate is not None:
-            connection.refuse(503, self.gate.reason, "DESIGN 3.2", RETRY_AFTER_SECONDS)
+            connection.refuse(503, self.gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
             return
         headers = head.headers
         try:
@@ -134,11 +144,27 @@ class Acceptor:
     # --- from anywhere ------------------------------------------------------------------------------------------------------
 
     def take(self, message: Message, arrival: Arrival, post: bytes, head_length: int, answer: Answer) -> Refused | Pending:
-        """Decide about a decoded message and see it to its answer."""
-        outcome = self._receiver.receive(message, arrival, self._monotonic())
-        if isinstance(outcome, Refused):
-            answer.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
-            return outcome
+        """Decide about a decoded message and see it to its answer.
+
+        ``message`` is what decoding ``post`` gives. Raises :class:`StoreSyncError` when the process is about to end: then
+        nothing may be answered.
+        """
+        now = self._monotonic()
+        try:
+            outcome = self._receiver.receive(message, arrival, now)
+            if not isinstance(outcome, Refused):
+                self._submit(outcome, arrival, post, head_length, answer)
+                return outcome
+        except StoreSyncError:  # the journal has failed before, and said so
+            raise
+        except Exception as error:
+            log.exception("accept.fatal id=%s destination=%r", message.id, message.destination[:200])
+            raise self._journal.abandon("taking a message", error) from error
+        answer.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
+        return outcome
+
+    def _submit(self, outcome: Pending, arrival: Arrival, post: bytes, head_length: int, answer: Answer) -> None:
+        """Hand what the engine has taken to the journal."""
         journal = self._journal
         collecting = journal.collecting
         callback = None
@@ -151,7 +177,6 @@ class Acceptor:
             journal.submit((outcome.queue, outcome.sequence, Record(arrival, post, head_length)), callback, owed=outcome.owed)
         else:
             journal.submit(None, callback, must_commit=outcome.needs_commit)
-        return outcome
 
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
         """The journal's answer to one batch."""

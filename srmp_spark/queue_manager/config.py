@@ -33,7 +33,7 @@ CLIENT_KEYS = frozenset({"api", "token"})
 DEFAULT_LISTEN = "127.0.0.1:8080"
 DEFAULT_API = "127.0.0.1:8081"
 STATE_INTERVAL_SECONDS = 5.0
-"""How far the Delta state may lag behind by default (DESIGN.md section 1)."""
+"""How far the Delta state may lag behind by default (docs/INTERFACE.md section 2, ``--state-interval``)."""
 RETENTION_HOURS = 168.0
 """A week: longer than the long week-end in which nobody reads."""
 RETRANSMISSION_TIMEOUT_SECONDS = 20.0

@@ -8,9 +8,8 @@
 A request that comes in one piece, as a Windows queue manager sends it, goes from IDLE to WAITING in one call, and the very
 ``bytes`` object that arrived is what is stored. One request of a connection is in flight at a time: bytes that come while
 it waits are kept and the connection is read no further, so pipelined requests are answered in order.
-
 Deadlines cost nothing per message: one sweep a second looks at all connections. Limits are in :mod:`.http_limits`. Faults
-of a peer are answered and counted, never logged with a traceback. A fault of ours is a 503: the sender tries again.
+of a peer are answered and counted, never logged with a traceback. A fault of ours is a 503; after a StoreSyncError, nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, cast
 
-from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.queue_manager import http_limits as limits
 from srmp_spark.queue_manager.chunked import ChunkedBody
 from srmp_spark.queue_manager.replies import CONTINUE, Replies
@@ -307,6 +306,8 @@ class SrmpConnection(asyncio.Protocol):
             endpoint.hold_reading()
         try:
             endpoint.inbox.accept(self, head, post, head_length)
+        except StoreSyncError:
+            self._transport.abort()
         except Exception:  # the last line of defence: our bug must cost neither the message nor the service
             log.exception("accept.failed peer=%s", self.peer)
             if self._state is _WAITING:

@@ -244,6 +244,14 @@ class Journal:
         if self._failure is None:
             self._directory.note_position(self._position)
 
+    def abandon(self, doing: str, error: Exception) -> StoreSyncError:
+        """The engine counts on something that did not get here: end as after a failed sync. Returns what to raise."""
+        if self._state is State.CLOSED:
+            return StoreSyncError("the journal is closed")
+        self._fail(doing, error, None)
+        assert self._failure is not None
+        return self._failure
+
     # One transaction
 
     def _collect(self) -> _Batch:

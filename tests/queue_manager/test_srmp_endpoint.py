@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.queue_manager import http_limits
 from srmp_spark.queue_manager.request_head import RequestHead
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
@@ -367,6 +367,30 @@ def test_a_bug_of_ours_is_503_and_the_connection_lives(caplog: pytest.LogCapture
 
     run(test)
     assert "accept.failed" in caplog.text
+
+
+def test_when_the_process_must_end_there_is_no_answer() -> None:
+    """The engine may know the message already: a 503 now, a 200 for the repeat, and no row."""
+
+    async def test(world: World) -> None:
+        def broken(connection: SrmpConnection, post: bytes) -> None:
+            raise StoreSyncError("gone")
+
+        world.inbox.answer = broken
+        assert statuses(await world.say(request())) == []
+        assert world.refusals == []
+        world.endpoint.submitted_bytes = 0
+
+    run(test)
+
+
+def test_a_folded_content_type_with_an_upgrade_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        fields = (b"Content-Type: text/xml;\r\n a=b", b"Connection: upgrade", b"Upgrade: x")
+        assert statuses(await world.say(request(b"body", *fields))) == [200]
+
+    run(test)
+    assert "Traceback" not in caplog.text
 
 
 def test_an_answer_to_a_sender_that_went_away_hurts_nobody() -> None:

@@ -1,0 +1,151 @@
+"""Between the engine's word and the journal nothing may fail and be survived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.errors import StoreSyncError
+from srmp_spark.queue_manager.acceptor import GATE_SECTION, Gate
+from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
+from srmp_spark.store.directory import DataDirectory
+from srmp_spark.testing.foreign.messages import ForeignMessage, post
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
+
+
+class World:
+    """A queue manager with a real SRMP port; what would end the process is kept."""
+
+    def __init__(self, manager: QueueManager, port: int, fatal: list[StoreSyncError]) -> None:
+        self.manager, self.port, self.fatal = manager, port, fatal
+
+    async def send(self, uniquifier: int = 1) -> bytes:
+        """Everything that comes back for a message until the connection ends."""
+        message = ForeignMessage(
+            to="http://localhost/msmq/private$/orders", lineage=SOURCE, uniquifier=uniquifier, sent_at=1_790_000_000,
+            body=b"body", durable=True,
+        )  # fmt: skip
+        written = post(message)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = (
+            f"POST {written.target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {written.content_type}\r\n"
+            f"Content-Length: {len(written.content)}\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + written.content)
+        try:
+            return await asyncio.wait_for(reader.read(), 5)
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+    def rows(self) -> int:
+        return int(self.manager.directory.writer.execute("SELECT coalesce(sum(last - first + 1), 0) FROM groups").fetchone()[0])
+
+
+def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        config = load({"data_dir": str(directory), "queue": ["private$/orders"]}, {})
+        clock = SystemClock()
+        fatal: list[StoreSyncError] = []
+        with DataDirectory.open(directory, now=clock.utc()) as data:
+            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=fatal.append)
+            await ensure_queues(manager)
+            endpoint = SrmpEndpoint(manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=lambda: 0.0)
+            server = await asyncio.get_running_loop().create_server(endpoint.connection, "127.0.0.1", 0)
+            try:
+                await asyncio.wait_for(test(World(manager, server.sockets[0].getsockname()[1], fatal)), 20)
+            finally:
+                server.close()
+                await endpoint.drain(0.1)
+                await manager.receipts.close()
+                if not fatal:
+                    await manager.journal.drain()
+                manager.journal.close()
+
+    asyncio.run(main())
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("where", ["submit", "record", "receive"])
+def test_what_fails_after_the_engine_was_asked_ends_the_process_unanswered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A 503 would make the sender repeat what the engine knows already: 200 without a row."""
+
+    async def test(world: World) -> None:
+        assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
+        if where == "submit":
+            monkeypatch.setattr(world.manager.journal, "submit", broken)
+        elif where == "record":
+            monkeypatch.setattr("srmp_spark.queue_manager.acceptor.Record", broken)
+        else:  # the engine itself, when it has moved half of its state
+            monkeypatch.setattr(world.manager.receiver, "_insert", broken)
+        assert await world.send(2) == b""
+        assert [str(error.__cause__) for error in world.fatal] == ["a bug"]
+        monkeypatch.undo()
+        assert await world.send(2) == b"", "the repeat is not answered either: only the next start knows what is true"
+        assert len(world.fatal) == 1
+        assert world.rows() == 1
+
+    run(tmp_path / "d", test)
+
+
+def test_what_is_under_way_when_the_process_must_end_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        real = world.manager.journal.submit
+        calls: list[object] = []
+
+        def second_fails(*args: object, **options: object) -> None:
+            calls.append(args)
+            if len(calls) == 2:
+                broken()
+            real(*args, **options)  # type: ignore[arg-type]
+
+        world.manager.journal._flush = lambda: None  # type: ignore[method-assign]  # the first stays collected
+        monkeypatch.setattr(world.manager.journal, "submit", second_fails)
+        first = asyncio.ensure_future(world.send(1))
+        await asyncio.sleep(0.1)
+        assert await world.send(2) == b""
+        await asyncio.sleep(0.1)
+        assert not first.done()
+        first.cancel()
+        assert len(world.fatal) == 1
+
+    run(tmp_path / "d", test)
+
+
+def test_what_fails_before_the_engine_is_asked_is_503_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(world: World) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr("srmp_spark.queue_manager.acceptor.decode", broken)
+            assert (await world.send(1)).startswith(b"HTTP/1.1 503 ")
+        assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
+        assert (world.rows(), world.fatal) == (1, [])
+
+    run(tmp_path / "d", test)
+
+
+def test_a_closed_gate_refers_to_something_that_a_user_has(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        world.manager.acceptor.gate = Gate("disk-full", "no space")
+        answer = await world.send(1)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert f"Srmp-Reason: disk-full; {GATE_SECTION}\r\n".encode() in answer
+
+    run(tmp_path / "d", test)
+    document, _, promise = GATE_SECTION.partition(" promise ")
+    assert f"\n| {promise} | 400 only for what can never succeed" in (ROOT / document).read_text()
