@@ -1,9 +1,9 @@
 """Sends the receipts that are due: stream receipts as the engine says, delivery receipts until they are delivered.
 
 Whoever posts a message says where its receipts go, so this is where a stranger can make us connect. The rule of
-:mod:`.url_policy` decides, on the addresses that the host has at that moment, and the address that was judged is the one
-that is called. Nobody becomes a victim of our diligence: one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what
-piles up beyond :data:`OWED_MAX` is dropped and counted.
+:mod:`.url_policy` decides, on the addresses that the host has at that moment (:mod:`.lookups`), and the address that was
+judged is the one that is called. Only what is allowed takes the turn of a host. Nobody becomes a victim of our diligence:
+one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what piles up beyond :data:`OWED_MAX` is dropped and counted.
 
 A delivery receipt is stored with its message, so it survives a restart. It is tried again after the waits of
 ``--resend-table`` until its time to reach the queue is over (four days, as Windows writes). A stream receipt is never
@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,8 +28,9 @@ from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
 from srmp_spark.queue_manager.http_client import Answer, PostFailedError, post
 from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.lookups import Lookups, Resolve, resolve
 from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, address_of, split_receipt_url
+from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, split_receipt_url
 from srmp_spark.srmp.effects import SendStreamReceipt
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, delivery_receipt, stream_receipt
@@ -53,26 +53,11 @@ HOSTS_MAX = 10_000
 """Hosts whose rate is remembered; the one that was idle longest is forgotten."""
 WARNED_MAX = 1_000
 """Blocked URLs that were warned about once each, and hosts counted in ``status``."""
-RESOLVE_SECONDS = 5.0
-"""A host whose name server does not answer in this time has no address for now."""
 
 log = logging.getLogger(__name__)
 
 Outcome = Literal["delivered", "refused", "failed", "busy"]
 """Taken with 200; answered 400, so never again; no success, try again; not tried, too many wait for that host."""
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, in the resolver's order; empty if it has none."""
-    if address_of(host) is not None:
-        return (host,)
-    loop = asyncio.get_running_loop()
-    try:
-        found = await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), RESOLVE_SECONDS)
-    except (OSError, asyncio.TimeoutError, UnicodeError):
-        return ()
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def host_of_peer(peer: str) -> str:
@@ -114,6 +99,7 @@ class ReceiptsSender:
         self._public_base = public_base
         self._resend_table = tuple(resend_table)
         self._resolve = resolve_host
+        self._lookups = Lookups(clock.monotonic)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
@@ -141,6 +127,7 @@ class ReceiptsSender:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lookups.close()
 
     # --- stream receipts ---------------------------------------------------------------------------------------------------
 
@@ -304,12 +291,25 @@ class ReceiptsSender:
     async def _deliver(
         self, url: str, build: Callable[[], Awaitable[Message]], *, peer: str, tls_name: str | None = None, first: bool = True
     ) -> Outcome:
-        """Judge, resolve, wait for the host's turn, send once."""
+        """Look up, judge, wait for the host's turn, send once."""
         try:
             parts = split_receipt_url(url)
         except ValueError as error:
             self._block(Blocked("(malformed)", str(error), ""), url, first)
             return "refused"
+        source = host_of_peer(peer)
+        resolved = await self._lookups.addresses(
+            self._resolve, parts.host, parts.port, peer=source, allowed=self._policy.names(parts)
+        )
+        if resolved is None:
+            return "busy"
+        if not resolved:
+            log.info("receipt.not_delivered url=%s reason=%s", url, "the host has no address")
+            return "failed"
+        verdict = self._policy.decide(parts, resolved, peer=source, tls_name=tls_name)
+        if isinstance(verdict, Blocked):
+            self._block(verdict, url, first)
+            return "failed"
         host = self._host(parts.host)
         if host.pending >= HOST_PENDING_MAX:
             return "busy"
@@ -318,17 +318,8 @@ class ReceiptsSender:
             now = self._clock.monotonic()
             host.next_free = max(host.next_free, now) + 1.0 / HOST_RECEIPTS_PER_SECOND
             await asyncio.sleep(host.next_free - now - 1.0 / HOST_RECEIPTS_PER_SECOND)
-            async with host.posts:
-                resolved = await self._resolve(parts.host, parts.port)
-                if not resolved:
-                    log.info("receipt.not_delivered url=%s reason=%s", url, "the host has no address")
-                    return "failed"
-                verdict = self._policy.decide(parts, resolved, peer=host_of_peer(peer), tls_name=tls_name)
-                if isinstance(verdict, Blocked):
-                    self._block(verdict, url, first)
-                    return "failed"
-                async with self._posts:
-                    return await self._post(parts, verdict.address, await build())
+            async with host.posts, self._posts:
+                return await self._post(parts, verdict.address, await build())
         finally:
             host.pending -= 1
 
@@ -337,7 +328,7 @@ class ReceiptsSender:
         default = parts.port == (443 if parts.scheme == "https" else 80)
         name = f"[{parts.host}]" if ":" in parts.host else parts.host
         head = http_head(
-            (parts.path or "/") + parts.query, name if default else f"{name}:{parts.port}", content_type, len(content)
+            parts.request_target, name if default else f"{name}:{parts.port}", content_type, len(content)
         )
         if parts.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()

@@ -108,6 +108,10 @@ class UrlPolicy:
     def __init__(self, patterns: Iterable[UrlPattern]) -> None:
         self._patterns = tuple(patterns)
 
+    def names(self, url: UrlParts) -> bool:
+        """Whether a pattern of the operator allows ``url``, whoever asks and whatever its host resolves to."""
+        return any(pattern.matches(url) for pattern in self._patterns)
+
     def decide(self, url: UrlParts, resolved: Sequence[str], *, peer: str, tls_name: str | None = None) -> Allowed | Blocked:
         """Whether ``url`` from a message that came from address ``peer`` may be called.
 
@@ -116,7 +120,7 @@ class UrlPolicy:
         addresses = [(text, address) for text in resolved if (address := address_of(text)) is not None]
         if not addresses:
             return Blocked(url.host, "the host has no address", "")
-        if any(pattern.matches(url) for pattern in self._patterns):
+        if self.names(url):
             return Allowed(addresses[0][0])
         source = address_of(peer)
         for text, address in addresses:

@@ -169,6 +169,49 @@ def test_the_host_is_resolved_once_and_the_judged_address_is_called(tmp_path: Pa
     rig(tmp_path / "d", test, "http://rebinding.example:*")
 
 
+def test_slow_names_of_one_peer_do_not_hold_up_the_stream_receipts_of_another(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        asked: list[str] = []
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            asked.append(host)
+            if host.startswith("slow"):
+                await asyncio.sleep(3_600)
+            return ["127.0.0.1"]
+
+        rig.manager.receipts._resolve = resolve
+        async with ReceiptsServer() as server:
+            honest = f"http://honest.example:{server.port}/msmq/private$/order_queue$"
+            for n in range(20):
+                await rig.take(delivery_receipt_to=f"http://slow{n}.example/q", peer="198.51.100.1:5000")
+            for _ in range(20):  # the attacker names the honest host too: that takes none of the host's turns
+                await rig.take(delivery_receipt_to=honest.replace("/msmq/", "/elsewhere/"), peer="198.51.100.1:5000")
+            await until(lambda: asked)
+            position = StreamPosition(StreamId(SOURCE, 1), 1, 0, True, honest)
+            await rig.take(queue="private$/payments", stream=position, priority=0, peer="198.51.100.2:5000")
+            await until(lambda: server.receipts, 3)
+            assert asked == ["slow0.example", "honest.example"]
+
+    rig(tmp_path / "d", test, "http://honest.example:*/msmq/*")
+
+
+def test_a_url_that_is_none_is_never_looked_up(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        asked: list[str] = []
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            asked.append(host)
+            return []
+
+        rig.manager.receipts._resolve = resolve
+        for url in ("http://a@b.example/q", "ftp://b.example/q", "http://b.example/../q", "http://b.example:99999/q"):
+            await rig.take(delivery_receipt_to=url)
+        await until(lambda: rig.manager.metrics.receipts_blocked == 4)
+        assert asked == []
+
+    rig(tmp_path / "d", test)
+
+
 def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receipts_sender, "HOST_RECEIPTS_PER_SECOND", 20.0)
     monkeypatch.setattr(receipts_sender, "HOST_PENDING_MAX", 5)
