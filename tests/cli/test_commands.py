@@ -101,6 +101,31 @@ def test_receive_goes_by_priority_then_sequence_and_each_row_once(running: Runni
     assert (described["received"], described["waiting"]) == (5, 0)
 
 
+def test_receive_prints_nothing_that_it_could_not_mark(
+    running: RunningQueueManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from srmp_spark import cli
+    from srmp_spark.client.api import QueueManagerClient
+    from srmp_spark.queue_manager import consumers
+
+    queue = make(running, "too_many")
+    done = command(running, "receive", "--queue", queue, "--max", "100001")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--max 100001: at most 100000 rows" in done.stderr
+    QueueManagerClient(running.api).send(queue, [{"priority": priority} for priority in (1, 7, 3, 7, 0)])
+    monkeypatch.setattr(consumers, "AHEAD_RUNS_MAX", 1)
+    assert cli.run(["receive", "--queue", queue, "--max", "2", "--api", running.api]) != 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "separate runs" in said.err
+    assert len(lines(running, "receive", "--queue", queue)) == 5, "nothing was marked"
+
+
+def test_purge_says_what_it_does() -> None:
+    said = " ".join(command(None, "--help").stdout.split())
+    assert "give up the rows of a queue that are not received" in said
+
+
 def test_receive_marks_nothing_if_its_output_is_lost(running: RunningQueueManager) -> None:
     queue = make(running, "lost_output")
     lines(running, "send", "--destination", queue, "--lines", "-", stdin="x" * 200_000)
@@ -150,6 +175,18 @@ def test_purge_queues_and_status(running: RunningQueueManager) -> None:
     table = command(running, "queues", "--table")
     assert table.stdout.splitlines()[0].split()[:3] == ["name", "transactional", "first"]
     assert command(running, "status", "--table").returncode == 0
+
+
+def test_damaged_rows_are_given_up_by_command(running: RunningQueueManager) -> None:
+    queue = make(running, "damaged")
+    lines(running, "send", "--destination", queue, "--lines", "-", stdin="a\nb\nc\n")
+    given = ("give-up", "--queue", queue, "--first", "1", "--last")
+    assert lines(running, *given, "2") == [{"queue": queue, "given_up": 2}]
+    assert lines(running, *given, "2") == [{"queue": queue, "given_up": 0}], "they are holes already"
+    assert [each["sequence"] for each in lines(running, "peek", "--queue", queue)] == [3]
+    refused = command(running, *given, "4")
+    assert refused.returncode == 4
+    assert "holds 1 to 3, not 1 to 4" in refused.stderr
 
 
 def test_exit_codes(running: RunningQueueManager, tmp_path: Path) -> None:

@@ -107,6 +107,13 @@ def test_503_is_tried_again_and_a_refusal_is_not(scripted: type) -> None:
     assert len(server.paths) == 3
 
 
+def test_a_renewal_has_one_short_attempt() -> None:
+    begun = time.monotonic()
+    with pytest.raises(ApiUnreachableError):
+        QueueManagerClient("http://127.0.0.1:9").register("q", "default", holder="A", timeout=1.0)
+    assert time.monotonic() - begun < 5
+
+
 def test_a_message_is_not_sent_twice_by_itself(scripted: type) -> None:
     server = scripted((503, error("busy")))
     with pytest.raises(ApiError):

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from reading import EVERYTHING, at, reader_of
 
 from srmp_spark.client import lease
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, DataLossError
 
 Fake = Callable[..., FakeQueueManager]
 
@@ -112,6 +112,57 @@ def test_a_second_receiver_takes_over_from_one_that_is_gone(fake: Fake) -> None:
     reader = reader_of(qm)
     assert reader.initialOffset() == at((qm, "orders", 0))
     reader.stop()
+
+
+def test_a_queue_manager_that_hangs_costs_no_lease_at_another(fake: Fake) -> None:
+    from srmp_spark.client.api import QueueManagerClient
+
+    hanging, healthy = fake(orders=10), fake(orders=10)
+    keeper = lease.LeaseKeeper({"purpose": "both"}, renew_seconds=0.05)
+    for qm in (hanging, healthy):
+        keeper.acquire(QueueManagerClient(qm.url), "private$/orders", "default")
+    hanging.lease_seconds = 5.0
+    hanging.consumer("private$/orders").holder = "silent"  # its next renewal hangs
+    time.sleep(0.3)
+    renewals = healthy.consumer("private$/orders").renewals
+    deadline = time.monotonic() + 2
+    while healthy.consumer("private$/orders").renewals < renewals + 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert healthy.consumer("private$/orders").renewals >= renewals + 3
+    keeper.release()
+
+
+def test_a_refused_mark_is_lost_rows(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    """The data directory was put back from a copy while the query ran."""
+    qm = fake(orders=30)
+    strict, lax = reader_of(qm), reader_of(qm, failOnDataLoss="false", consumer="lax")
+    ends = [reader.latestOffset(reader.initialOffset(), EVERYTHING) for reader in (strict, lax)]
+    qm.logs["private$/orders"].end = 5
+    for _ in range(2):
+        with pytest.raises(DataLossError, match="ends at 5"):
+            strict.commit(ends[0])
+    lax.commit(ends[1])
+    assert "data.lost" in caplog.text
+    assert marks(qm) == []
+    qm.add("private$/orders", 25)
+    strict.commit(ends[0])
+    assert marks(qm) == [("private$/orders", "default", 30)], "a refused mark does not count as sent"
+
+
+def test_marks_go_on_in_an_epoch_that_counts_from_below(fake: Fake) -> None:
+    """failOnDataLoss=false behind an empty data directory: its sequences are smaller than the marks sent before."""
+    qm = fake(orders=30)
+    reader = reader_of(qm, failOnDataLoss="false")
+    end = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    reader.commit(end)
+    log = qm.logs["private$/orders"]
+    log.epochs, log.end = [("second", 1)], 0
+    consumer = qm.consumer("private$/orders")
+    consumer.received = 0
+    jumped = reader.latestOffset(end, EVERYTHING)
+    qm.add("private$/orders", 4)
+    reader.commit(reader.latestOffset(jumped, EVERYTHING))
+    assert consumer.received == 4
 
 
 def test_a_lost_lease_stops_the_query(fake: Fake) -> None:

@@ -54,6 +54,7 @@ def test_names_of_options_and_queues_have_no_case() -> None:
         ({"maxBytesPerTrigger": "1g"}, "above 0"),
         ({"minPartitions": "-1"}, "above 0"),
         ({"consumer": "a b"}, "is no name"),
+        ({"consumer": "c" * 101}, "1 to 100 characters"),
         ({"startingOffsets": "earlyest"}, "did you mean 'earliest'?"),
         ({"startingOffsets": "{"}, "no JSON"),
         ({"startingOffsets": "{}"}, "names no queue"),

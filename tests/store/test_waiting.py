@@ -42,6 +42,41 @@ def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(rows: int, re
     assert len(waiting._entries) <= rows // waiting_module.ENTRY_ROWS + 1
 
 
+@settings(max_examples=100)
+@given(
+    st.integers(1, 40), st.integers(0, 40), st.lists(st.sets(st.integers(1, 40), max_size=40), max_size=4), st.integers(1, 20)
+)
+def test_rows_received_ahead_do_not_wait(rows: int, received: int, takes: list[set[int]], together: int) -> None:
+    before, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, together
+    try:
+        waiting = Waiting()
+        for n in range(1, rows + 1):
+            waiting.add(n, 840, NOW + n)  # divisible by each size of an entry that occurs, or off by less than a row
+        received, taken = min(received, rows), set[int]()
+        for take in takes:
+            taken |= {n for n in take if received < n <= rows}
+            while received + 1 in taken:
+                received += 1
+            left = {n for n in taken if n > received}
+            starts, stops = sorted(left - {n + 1 for n in left}), sorted(left - {n - 1 for n in left})
+            waiting.receive(received, list(zip(starts, stops, strict=True)))
+            assert abs(waiting.bytes - 840 * (rows - received - len(left))) <= rows, "rounding, a byte an entry"
+            if rows == received + len(left):
+                assert (waiting.bytes, waiting.oldest_arrived_at) == (0, None)
+    finally:
+        waiting_module.ENTRY_ROWS = before
+
+
+def test_entries_received_ahead_are_forgotten() -> None:
+    """A query that began at ``latest`` over old rows runs for ever."""
+    waiting = Waiting()
+    for n in range(1, 10_001):
+        waiting.add(n, 100, NOW)
+        waiting.receive(0, [(11, n)] if n > 10 else [])
+    assert len(waiting._entries) <= 2
+    assert waiting.bytes == 1000
+
+
 def test_a_mark_never_goes_back() -> None:
     waiting = Waiting()
     waiting.add(1, 10, NOW)

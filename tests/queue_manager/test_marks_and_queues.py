@@ -1,0 +1,294 @@
+"""Marks, purges, deletions and registrations that cross each other; what the quota counts; what retention believes of time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_maintenance import Clock
+
+from srmp_spark.errors import ApiError
+from srmp_spark.message import Arrival
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.queue_manager import service
+from srmp_spark.queue_manager.api.consumers import ConsumersApi
+from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
+from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.srmp.decoder import decode
+from srmp_spark.store import retention, state
+from srmp_spark.store.directory import DataDirectory
+from srmp_spark.testing.foreign.messages import ForeignMessage, post
+
+NUMBERS = itertools.count(1)
+LINEAGE = "aaaaaaaa-0000-4000-8000-000000000002"
+YEAR = 365 * 86_400
+
+
+def rig(directory: Path, test: Callable[[QueueManager], Awaitable[None]], clock: Clock | None = None, **settings: Any) -> None:
+    """One life of a queue manager with the queue ``q``, without ports and without a reader."""
+
+    async def main() -> None:
+        given = clock or Clock()
+        config = load({"data_dir": str(directory), "queue": ["q"], **settings}, {})
+        with DataDirectory.open(directory, now=given.utc()) as data:
+            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", given, on_fatal=pytest.fail)
+            await ensure_queues(manager)
+            try:
+                await test(manager)
+            finally:
+                await manager.receipts.close()
+                await manager.journal.drain()
+                manager.journal.close()
+
+    asyncio.run(main())
+
+
+def sent(manager: QueueManager, queue: str = "q", size: int = 10) -> asyncio.Future[int]:
+    """A message on its way; the status it is answered with."""
+    answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    message = ForeignMessage(
+        to=f"http://localhost/msmq/{queue}", lineage=LINEAGE, uniquifier=next(NUMBERS), sent_at=1_790_000_000, body=b"x" * size,
+        durable=True,
+    )  # fmt: skip
+    written = post(message)
+    manager.acceptor.take(
+        decode(written.content_type.encode(), written.content),
+        Arrival(manager.clock.utc(), "http", "peer"),
+        written.content,
+        0,
+        SimpleNamespace(
+            read_at=time.perf_counter(),
+            acknowledge=lambda ok: answered.set_result(200),
+            refuse=lambda status, *_: answered.set_result(status),
+        ),
+    )
+    return answered
+
+
+async def put(manager: QueueManager, rows: int, queue: str = "q") -> Queue:
+    assert await asyncio.gather(*(sent(manager, queue) for _ in range(rows))) == [200] * rows
+    return manager.catalogue.find(queue)
+
+
+async def register(manager: QueueManager, holder: str, first: int | None = None) -> None:
+    await manager.register(manager.catalogue.find("q"), "default", holder, first, asyncio.Event())
+
+
+async def mark(manager: QueueManager, holder: str, to: int) -> None:
+    queue = manager.catalogue.find("q")
+    await manager.received(queue, queue.span(None), "default", holder, to, None)
+
+
+def on_disk(manager: QueueManager) -> int:
+    return state.received_by_default(manager.directory.writer, manager.catalogue.find("q").id)
+
+
+class TestMarks:
+    @pytest.mark.parametrize("mark", [{"to": 4}, {"to": 0, "sequences": [2, 4]}])
+    def test_a_stale_checkpoint_marks_no_row_of_the_next_epoch(self, tmp_path: Path, mark: dict[str, Any]) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 5)
+            queue.epochs.append(QueueEpoch("next", 4))
+            await register(manager, "A")
+            old = queue.epochs[0].epoch
+
+            async def received(body: dict[str, Any]) -> None:
+                async def json_object() -> dict[str, Any]:
+                    return {"holder": "A", **body}
+
+                parameters = {"queue": "q", "consumer": "default"}
+                request: Any = SimpleNamespace(parameters=parameters, json_object=json_object)
+                await ConsumersApi(manager).received(request)
+
+            with pytest.raises(ApiError) as refused:
+                await received({"epoch": old, **mark})
+            assert (refused.value.status, refused.value.code) == (409, "past-the-end")
+            assert (queue.default.received, queue.default.ahead) == (0, [])
+            await received({"epoch": old, "to": 3})
+            assert queue.default.received == 3
+            await received({"epoch": "next", "to": 5})
+            assert queue.default.received == 5
+
+        rig(tmp_path / "d", test)
+
+    def test_a_mark_saved_beside_a_purge_does_not_undo_it(self, tmp_path: Path) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 5)
+            await register(manager, "A")
+            await mark(manager, "A", 2)
+            purge = asyncio.create_task(manager.purge_queue("q"))
+            await asyncio.sleep(0)
+            release = asyncio.create_task(manager.release(queue, "default", "A"))  # joins the same commit
+            late = sent(manager)  # and so does this row
+            assert await purge == 4
+            await release
+            await late
+            assert (queue.default.received, on_disk(manager)) == (6, 6)
+            assert (queue.state.count, queue.state.bytes_waiting) == (0, 0)
+            await put(manager, 1)
+            assert queue.state.count == 1
+            assert queue.state.bytes_waiting > 0
+
+        rig(tmp_path / "d", test)
+
+    def test_a_mark_saved_beside_a_deletion_leaves_no_consumer(self, tmp_path: Path) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 5)
+            await register(manager, "A")
+            delete = asyncio.create_task(manager.delete_queue("q"))
+            await asyncio.sleep(0)
+            await manager.release(queue, "default", "A")
+            await delete
+            assert manager.directory.writer.execute("SELECT name FROM consumers").fetchall() == []
+
+        rig(tmp_path / "d", test)
+
+    def test_who_waits_for_a_lease_gets_that_of_the_queue_that_is_there_now(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(service, "LEASE_LOOK_SECONDS", 0.6)  # no look falls between deletion and creation
+
+        async def test(manager: QueueManager) -> None:
+            await put(manager, 5)
+            await register(manager, "A")
+            waiting = asyncio.create_task(register(manager, "B"))
+            await asyncio.sleep(0.01)
+            await manager.delete_queue("q")
+            await manager.create_queue("q", transactional=False)
+            await register(manager, "C")
+            queue = await put(manager, 3)
+            await mark(manager, "C", 8)
+            await asyncio.sleep(0.8)
+            assert not waiting.done()
+            await manager.release(queue, "default", "C")
+            await waiting
+            assert queue.default.holder == "B"
+            assert (queue.default.received, on_disk(manager)) == (8, 8)
+
+        rig(tmp_path / "d", test)
+
+    def test_who_waits_at_a_queue_that_is_deleted_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(service, "LEASE_LOOK_SECONDS", 0.02)
+
+        async def test(manager: QueueManager) -> None:
+            await register(manager, "A")
+            waiting = asyncio.create_task(register(manager, "B"))
+            await asyncio.sleep(0.01)
+            await manager.delete_queue("q")
+            with pytest.raises(ApiError) as refused:
+                await waiting
+            assert refused.value.status == 404
+
+        rig(tmp_path / "d", test)
+
+
+def test_a_queue_is_opened_with_what_its_own_transaction_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit thread may be in COMMIT on the same connection by then."""
+
+    async def test(manager: QueueManager) -> None:
+        await put(manager, 5)
+        await manager.delete_queue("q")
+        epoch = manager.epoch
+        with monkeypatch.context() as without_directory:
+            without_directory.setattr(manager, "directory", None)
+            await manager.create_queue("q", transactional=False)
+        queue = manager.catalogue.find("q")
+        assert (queue.trimmed_to, queue.end, queue.epochs) == (5, 5, [QueueEpoch(epoch, 1)])
+
+    rig(tmp_path / "d", test)
+
+
+class TestQuota:
+    def test_rows_received_beyond_a_gap_do_not_fill_it(self, tmp_path: Path) -> None:
+        """A query that began at ``latest`` over old rows: only those count, before and after a restart."""
+
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 2)
+            old = queue.state.bytes_waiting
+            await register(manager, "A", 3)
+            for n in range(3, 40):
+                assert await sent(manager, size=500) == 200
+                await mark(manager, "A", n)
+            assert queue.state.count == 2
+            assert old <= queue.state.bytes_waiting < 2 * old, "in proportion, within one entry of neighbours"
+
+        async def again(manager: QueueManager) -> None:
+            queue = manager.catalogue.find("q")
+            assert queue.state.count == 2
+            assert queue.state.bytes_waiting < 20_000
+            assert await sent(manager) == 200
+
+        rig(tmp_path / "d", test, queue_quota_bytes=20_000)
+        rig(tmp_path / "d", again, queue_quota_bytes=20_000)
+
+    def test_the_order_queue_is_exempt_and_retention_empties_it(self, tmp_path: Path) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 30, ORDER_QUEUE)
+            assert queue.waiting.bytes > 10_000
+            queue.trimmed(29)
+            assert 0 < queue.waiting.bytes < 2_000
+            queue.trimmed(30)
+            assert (queue.waiting.bytes, queue.state.count) == (0, 0)
+
+        async def again(manager: QueueManager) -> None:
+            assert manager.catalogue.find(ORDER_QUEUE).waiting.bytes > 10_000, "the trimming above was not made durable"
+            assert await sent(manager, ORDER_QUEUE) == 200
+
+        rig(tmp_path / "d", test, queue_quota_bytes=10_000)
+        rig(tmp_path / "d", again, queue_quota_bytes=10_000)
+
+
+class TestRetentionAndTheClock:
+    def test_a_start_under_a_clock_years_ahead_makes_no_row_old(self, tmp_path: Path) -> None:
+        clock = Clock()
+        wall = clock.utc()
+
+        async def first(manager: QueueManager) -> None:
+            await put(manager, 3)
+
+        async def jumped(manager: QueueManager) -> None:
+            maintenance = Maintenance(manager, on_unused=lambda: None)
+            assert maintenance._trusted_utc() <= wall + 1_000_000
+            clock.pass_by(100)
+            assert wall + 90_000_000 <= maintenance._trusted_utc() <= wall + 120_000_000
+            await put(manager, 1)  # it arrives in the future: the next start must not believe it either
+
+        async def once_more(manager: QueueManager) -> None:
+            assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() <= wall + 120_000_000
+
+        rig(tmp_path / "d", first, clock)
+        clock.wall += 10 * YEAR
+        rig(tmp_path / "d", jumped, clock)
+        rig(tmp_path / "d", once_more, clock)
+
+    def test_without_any_identifier_the_newest_row_says_where_to_begin(self, tmp_path: Path) -> None:
+        clock = Clock()
+        wall = clock.utc()
+
+        async def first(manager: QueueManager) -> None:
+            await put(manager, 3)
+            await manager.journal.transact(lambda t: t.connection.execute("DELETE FROM history"))
+            assert retention.newest_arrival(manager.directory.writer) == wall
+
+        async def jumped(manager: QueueManager) -> None:
+            assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() <= wall + 1_000_000
+
+        rig(tmp_path / "d", first, clock)
+        clock.wall += 10 * YEAR
+        rig(tmp_path / "d", jumped, clock)
+
+    def test_a_new_directory_begins_at_the_wall_clock(self, tmp_path: Path) -> None:
+        clock = Clock()
+
+        async def test(manager: QueueManager) -> None:
+            assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() == clock.utc()
+
+        rig(tmp_path / "d", test, clock)
