@@ -119,15 +119,18 @@ class TestMarks:
 
         rig(tmp_path / "d", test)
 
-    def test_a_mark_saved_beside_a_purge_does_not_undo_it(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("commit", ["the same", "the next"])
+    def test_a_mark_saved_beside_a_purge_does_not_undo_it(self, tmp_path: Path, commit: str) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)
             await register(manager, "A")
             await mark(manager, "A", 2)
+            late = sent(manager)  # commits with the purge
             purge = asyncio.create_task(manager.purge_queue("q"))
-            await asyncio.sleep(0)
-            release = asyncio.create_task(manager.release(queue, "default", "A"))  # joins the same commit
-            late = sent(manager)  # and so does this row
+            if commit == "the next":
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            release = asyncio.create_task(manager.release(queue, "default", "A"))
             assert await purge == 4
             await release
             await late
