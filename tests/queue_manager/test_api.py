@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import http.client
 import io
@@ -18,6 +19,9 @@ from conftest import Peer
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
+from srmp_spark.queue_manager.api.app import ApiApp
+from srmp_spark.queue_manager.api.http import Response, usage
+from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.testing.service import RunningQueueManager
@@ -94,6 +98,20 @@ class TestQueues:
         assert (refused.status, refused.reason[:6]) == (503, "paused")
         client.resume("paused")
         assert peer.send(peer.message("paused")).status == 200
+
+    def test_give_up_leaves_counted_holes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        fresh(client, running, "given_up", 5)
+        path = "/v1/queues/given_up/give-up"
+        assert call(running, "POST", path + "?first=2&last=3") == (200, {"queue": "given_up", "given_up": 2})
+        found = client.range("given_up", after=0)
+        assert (found.first, found.end) == (1, 5), "they stay counted"
+        assert client.holes("given_up", epoch=found.epoch, after=0, to=5) == 2
+        with client.rows("given_up", epoch=found.epoch, after=0, to=5) as stream, pa.ipc.open_stream(stream.as_file()) as reader:
+            assert reader.read_all().column("sequence").to_pylist() == [1, 4, 5]
+        assert queue(client, "given_up")["waiting"] == 5
+        for wrong, code in (("?first=4&last=6", 409), ("?first=0&last=1", 400), ("?first=3&last=2", 400), ("?first=1", 400)):
+            assert call(running, "POST", path + wrong)[0] == code
+        assert call(running, "POST", "/v1/queues/nobody/give-up?first=1&last=1")[0] == 404
 
     def test_purge_leaves_counted_holes(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
         fresh(client, running, "purged", 5)
@@ -310,6 +328,95 @@ class TestMessages:
     )
     def test_what_is_no_message_is_a_usage_error(self, running: RunningQueueManager, body: Any) -> None:
         assert call(running, "POST", "/v1/queues/private%24%2Forders/messages", body)[0] == 400
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"label": "x" * 300_000},
+            {"label": "&" * 8_193},
+            {"label": "\x01"},
+            {"body_type": 2**40},
+            {"app_specific": 2**32},
+            {"app_specific": "4294967296"},
+        ],
+    )
+    def test_what_could_not_be_read_is_not_stored(
+        self, running: RunningQueueManager, client: QueueManagerClient, body: Any
+    ) -> None:
+        client.put_queue("checked")
+        before = client.range("checked").end
+        status, error = call(running, "POST", "/v1/queues/checked/messages", [{"label": "good"}, body])
+        assert (status, error["error"]["code"]) == (400, "usage")
+        assert client.range("checked").end == before, "the good one before it is not stored either"
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_the_largest_label_and_numbers_come_back(self, client: QueueManagerClient, transactional: bool) -> None:
+        name = f"largest-{transactional}".lower()
+        client.put_queue(name, transactional=transactional)
+        message = {"label": "&" * 8_192, "body_type": 2**32 - 1, "app_specific": 2**32 - 1}
+        client.send(name, [message, message])
+        with client.rows(name, epoch=client.range(name).epoch, after=0, to=2) as stream:
+            rows = pa.ipc.open_stream(stream.as_file()).read_all().to_pylist()
+        assert [(row["label"], row["app_specific"], row["body_type"]) for row in rows] == [tuple(message.values())] * 2
+
+    def test_all_of_a_list_are_checked_with_the_codec_before_one_is_stored(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        client.put_queue("listed", transactional=True)
+        bad = {"label": "\ufffe"}  # found only when the envelope is written
+        status, error = call(running, "POST", "/v1/queues/listed/messages", [{}, {}, bad])
+        assert (status, error["error"]["code"]) == (400, "usage")
+        assert "message 3 of 3" in error["error"]["message"]
+        assert client.range("listed").end == 0
+        assert [each["stream_sequence"] for each in client.send("listed", [{}, {}])] == [1, 2]
+
+    def test_a_queue_with_a_blank_and_an_umlaut(self, client: QueueManagerClient) -> None:
+        client.put_queue("größe 1")
+        assert client.send("größe 1", [{"label": "x"}])[0]["destination"] == "größe 1"
+        assert client.range("größe 1").end == 1
+
+
+class TestText:
+    """Half of a surrogate pair is no text: it can be neither stored nor told."""
+
+    @pytest.mark.parametrize(
+        ("path", "body"),
+        [
+            ("consumers/c/register", b'{"holder":"\\ud800"}'),
+            ("consumers/c/register", b'{"epoch":"\\uD800"}'),
+            ("consumers/c/register", b'{"holder":{"\\udfff":1}}'),
+            ("consumers/c/register", b'{"holder":"\xed\xa0\x80"}'),
+            ("consumers/c/register", b'{"holder":{"a":NaN}}'),
+            ("messages", b'{"label":"\\ud800"}'),
+            ("messages", b'{"\\ud800":1}'),
+        ],
+    )
+    def test_it_is_a_usage_error_and_status_stays_well(self, running: RunningQueueManager, path: str, body: bytes) -> None:
+        connection = http.client.HTTPConnection(*_address(running), timeout=20)
+        connection.request("POST", f"/v1/queues/private%24%2Forders/{path}", body)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["error"]["code"]) == (400, "usage")
+        connection.close()
+        assert call(running, "GET", "/v1/status")[0] == 200
+
+    def test_a_whole_pair_is_text(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        assert client.send("private$/orders", [{"label": "\U0001f600"}])[0]["state"] == "acknowledged"
+
+    def test_errors_are_written_in_ascii(self) -> None:
+        assert json.loads(Response.error(usage("no \ud800 ü")).body)["error"]["message"] == "no \ud800 ü"
+        assert Response.error(usage("ü")).body.isascii()
+
+    def test_an_error_that_cannot_be_written_is_a_503(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = ApiError(418, b"no text", "x")  # type: ignore[arg-type]
+        scope = {"type": "http", "path": "/", "method": "GET", "headers": []}
+
+        class Refusing:
+            def check(self, path: str, headers: object) -> None:
+                raise error
+
+        app = ApiApp(Router([]), Refusing())  # type: ignore[arg-type]
+        response = asyncio.run(app._respond(scope, lambda: None))  # type: ignore[arg-type]
+        assert response.status == 503
 
 
 class TestGuard:

@@ -74,6 +74,19 @@ class ApiApp:
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         path = scope["path"]
         try:
+            return await self._handle(scope, path, receive)
+        except ConnectionResetError:
+            raise
+        except StoreError as error:
+            log.error('api.failed path=%s reason="%s"', path, error)  # noqa: TRY400  # the reason says it all
+            return Response.error(ApiError(503, "store", str(error)))
+        except Exception:
+            log.exception("api.failed path=%s", path)
+            return Response.error(ApiError(503, "internal", "the queue manager has a bug; its log says more"))
+
+    async def _handle(self, scope: Scope, path: str, receive: Receive) -> Response:
+        """Guard, route and handler; writing a refusal is still inside of what :meth:`_respond` watches."""
+        try:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             self._guard.check(path, headers)
             handler, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
@@ -84,11 +97,3 @@ class ApiApp:
             if error.status == 401:
                 response.headers = (("www-authenticate", "Bearer"),)
             return response
-        except ConnectionResetError:
-            raise
-        except StoreError as error:
-            log.error('api.failed path=%s reason="%s"', path, error)  # noqa: TRY400  # the reason says it all
-            return Response.error(ApiError(503, "store", str(error)))
-        except Exception:
-            log.exception("api.failed path=%s", path)
-            return Response.error(ApiError(503, "internal", "the queue manager has a bug; its log says more"))

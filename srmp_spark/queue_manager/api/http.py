@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,11 @@ REQUEST_BODY_MAX = 64 * 1_048_576
 """Bytes of a JSON body: a list of messages for ``send``, base64."""
 QUERY_FIELDS_MAX = 50
 """Fields of a query string; no call has more than six."""
+SHOWN_MAX = 100
+"""Characters of a wrong value that an error repeats."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Where JSON may hide half a character; most bodies have none, and are not looked through."""
 
 
 def usage(message: str, hint: str = "") -> ApiError:
@@ -91,45 +97,67 @@ class Request:
 
     async def json(self) -> Any:  # noqa: ANN401  # whatever the caller sent
         """The body as JSON."""
-        text = await self.body()
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise usage("the body is not JSON") from None
+        return _parse_json(await self.body())
 
     async def json_object(self) -> dict[str, Any]:
         """The body as a JSON object; an empty body is an empty object."""
         text = await self.body()
         if not text:
             return {}
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            raise usage("the body is not JSON") from None
+        value = _parse_json(text)
         if not isinstance(value, dict):
             raise usage("the body is not a JSON object")
         return value
 
 
-def _integer(name: str, value: object, low: int) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
-        value = int(value)
-    if type(value) is not int or not low <= value < 2**63:
-        raise usage(f"{name} is a whole number from {low} on, not {value!r}")
+def _parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
+    """The one place where JSON comes in. What it returns can be written again: UTF-8 without half characters, finite numbers.
+
+    Raises a 400.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=_no_number)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise usage("the body is not JSON in UTF-8, or a text in it is half of a surrogate pair") from None
+    except (ValueError, RecursionError):
+        raise usage("the body is not JSON") from None
     return value
 
 
-def field_integer(body: dict[str, Any], name: str, *, default: int | None = None, low: int = 0) -> int | None:
-    """A whole number in a JSON body."""
+def _no_number(text: str) -> Any:  # noqa: ANN401  # the signature of json; it does not return
+    raise ValueError(f"{text} is no JSON")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+def _integer(name: str, value: object, low: int, high: int = 2**63 - 1) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        value = int(value)
+    if type(value) is not int or not low <= value <= high:
+        top = "on" if high == 2**63 - 1 else f"to {high}"
+        raise usage(f"{name} is a whole number from {low} {top}, not {_shown(value)}")
+    return value
+
+
+def field_integer(
+    body: dict[str, Any], name: str, *, default: int | None = None, low: int = 0, high: int = 2**63 - 1
+) -> int | None:
+    """A whole number in a JSON body, from ``low`` to ``high``."""
     value = body.get(name)
-    return default if value is None else _integer(name, value, low)
+    return default if value is None else _integer(name, value, low, high)
 
 
 def field_text(body: dict[str, Any], name: str) -> str | None:
     """A text in a JSON body."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise usage(f"{name} is a text, not {value!r}")
+        raise usage(f"{name} is a text, not {_shown(value)}")
     return value
 
 
@@ -145,8 +173,8 @@ class Response:
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # anything that JSON can write
-        """A JSON answer."""
-        return cls(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        """A JSON answer, in ASCII: whatever text a store or an error holds, it can be written."""
+        return cls(status, json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n")
 
     @classmethod
     def error(cls, error: ApiError) -> Response:

@@ -4,6 +4,9 @@ Each becomes an SRMP message with our own identity, is written as Windows would 
 one that came over the wire: same checks, same commit, same row, transport ``api``. A transactional one continues *our*
 stream to that queue. Its position is the engine's own count of that stream, which is committed with the row, so a restart
 goes on where the log stands; its stream receipts would go to ourselves and are settled without a connection.
+
+A list is written and read back as a whole before the first of it is submitted: what the engine gets is what readers will
+decode, and a 400 means that nothing was stored.
 """
 
 from __future__ import annotations
@@ -12,13 +15,18 @@ import asyncio
 import base64
 import binascii
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Transport
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
+from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.http_head import content_type_of
 from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX, SEQUENCE_NUMBER_MAX
 from srmp_spark.srmp.values import NEVER_AT
 
@@ -29,12 +37,24 @@ if TYPE_CHECKING:
 
 MESSAGES_MAX = 10_000
 """Messages in one call; they are committed together."""
+LABEL_MAX = 8_192
+"""Characters of a label: MSMQ's own end at 249, rows of other senders may have more, and any of these fits an envelope."""
+NUMBER_MAX = 2**32 - 1
+"""``body_type`` and ``app_specific`` are 32-bit properties ([MS-MQMQ] 2.3.1)."""
 
 _FIELDS = frozenset(
     ("label", "body_base64", "body_type", "delivery", "priority", "app_specific", "correlation_id_base64", "extension_base64")
 )
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 _TRANSPORT: Transport = "api"
+
+
+class _Prepared(NamedTuple):
+    """A message that can be submitted: as readers will decode it, and its post."""
+
+    message: Message
+    post: bytes
+    head_length: int
 
 
 class _Waiting:
@@ -53,10 +73,13 @@ class _Waiting:
 
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
         """Not stored: the engine's refusal as an API error."""
-        hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
-        self.done.set_exception(
-            ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section)
-        )
+        self.done.set_exception(_api_error(status, reason, section))
+
+
+def _api_error(status: int, reason: str, section: str) -> ApiError:
+    """The engine's refusal as an error of the API."""
+    hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
+    return ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section)
 
 
 def _binary(fields: dict[str, Any], name: str) -> bytes | None:
@@ -87,12 +110,9 @@ class MessagesApi:
             raise ApiError(503, gate.reason, gate.message, "try again")
         drafts = [self._draft(queue, item) for item in items]
         numbers = [await self._manager.identifiers.take() for _ in drafts]
-        waiting: list[_Waiting] = []
-        sent: list[Message] = []
-        for draft, number in zip(drafts, numbers, strict=True):  # no await in here: the positions of a stream follow each other
-            message = self._placed(queue, draft._replace(uniquifier=number))
-            sent.append(message)
-            waiting.append(self._submit(message))
+        # No await from here until all are submitted: the positions of a stream follow each other.
+        prepared = self._prepare(queue, [draft._replace(uniquifier=n) for draft, n in zip(drafts, numbers, strict=True)])
+        waiting = [self._submit(each) for each in prepared]
         outcomes = await asyncio.gather(*(each.done for each in waiting), return_exceptions=True)
         for n, outcome in enumerate(outcomes):
             if isinstance(outcome, ApiError):
@@ -101,7 +121,7 @@ class MessagesApi:
                 raise outcome
             if isinstance(outcome, BaseException):
                 raise outcome
-        return Response.json([self._answer(queue, message) for message in sent])
+        return Response.json([self._answer(queue, each.message) for each in prepared])
 
     def _draft(self, queue: Queue, item: object) -> Message:
         """What the caller gave, as a message without identity and position."""
@@ -130,13 +150,16 @@ class MessagesApi:
         priority = field_integer(item, "priority", default=3) or 0
         if priority > PRIORITY_MAX:
             raise usage(f"priority is 0 to {PRIORITY_MAX}")
+        label = field_text(item, "label") or ""
+        if len(label) > LABEL_MAX:
+            raise usage(f"a label has at most {LABEL_MAX} characters, not {len(label)}")
         correlation = _binary(item, "correlation_id_base64")
         if correlation is not None and len(correlation) != 20:
             raise usage("correlation_id_base64 holds 20 bytes")
         manager = self._manager
         return Message(
-            destination=f"{manager.public_base}/msmq/{queue.name}",
-            action=f"MSMQ:{field_text(item, 'label') or ''}",
+            destination=f"{manager.public_base}/msmq/{quote(queue.name, safe='/$')}",
+            action=f"MSMQ:{label}",
             lineage=manager.directory.queue_manager,
             has_msmq=True,
             priority=0 if delivery == "transactional" else priority,
@@ -145,39 +168,48 @@ class MessagesApi:
             expires_at=NEVER_AT,
             time_to_reach_queue=NEVER_AT,
             body=content,
-            body_type=field_integer(item, "body_type", default=0) or 0,
+            body_type=field_integer(item, "body_type", default=0, high=NUMBER_MAX) or 0,
             extension=extension,
             correlation=correlation if correlation is not None else bytes(20),
-            app_specific=field_integer(item, "app_specific", default=0) or 0,
+            app_specific=field_integer(item, "app_specific", default=0, high=NUMBER_MAX) or 0,
             source_qm=manager.directory.queue_manager,
         )
 
-    def _placed(self, queue: Queue, message: Message) -> Message:
-        """With its position in our stream to the queue, if the queue is transactional."""
-        if not queue.state.transactional:
-            return message
+    def _positions(self, queue: Queue) -> Iterator[StreamPosition]:
+        """The next positions in our stream to a transactional queue, from the engine's count on."""
         guid = self._manager.directory.queue_manager
         stream = self._manager.receiver.streams.get(queue.name, guid)
-        receipts = f"{self._manager.public_base}/msmq/{ORDER_QUEUE}"
-        if stream is None or stream.sequence_number >= SEQUENCE_NUMBER_MAX:
-            ordinal = max(self._manager.clock.utc() // 1_000_000 << 32, stream.ordinal if stream is not None else 0) + 1
-            position = StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
-        else:
-            position = StreamPosition(StreamId(guid, stream.ordinal), stream.sequence_number + 1, stream.sequence_number)
-        return message._replace(stream=position, first_in_transaction=True, last_in_transaction=True)
+        ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
+        while True:
+            if number < SEQUENCE_NUMBER_MAX:
+                number += 1
+                yield StreamPosition(StreamId(guid, ordinal), number, number - 1)
+            else:
+                ordinal = max(self._manager.clock.utc() // 1_000_000 << 32, ordinal) + 1
+                number = 1
+                receipts = f"{self._manager.public_base}/msmq/{ORDER_QUEUE}"
+                yield StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
 
-    def _submit(self, message: Message) -> _Waiting:
-        try:
-            content_type, content = encode(message, boundary=_BOUNDARY)
-        except (LocalProtocolError, RemoteProtocolError) as error:
-            raise usage(f"the message cannot be written: {error}") from None
-        _, _, rest = message.destination.partition("://")
-        host, _, path = rest.partition("/")
-        head = http_head(f"/{path}", host, content_type, len(content))
+    def _prepare(self, queue: Queue, messages: list[Message]) -> list[_Prepared]:
+        """Place, write and read back all of them; stores nothing. Raises a 400, or what the engine would refuse them with."""
+        positions = self._positions(queue) if queue.state.transactional else None
+        prepared: list[_Prepared] = []
+        for n, message in enumerate(messages, 1):
+            if positions is not None:
+                message = message._replace(stream=next(positions), first_in_transaction=True, last_in_transaction=True)
+            try:
+                prepared.append(_written(message))
+            except (LocalProtocolError, RemoteProtocolError) as error:
+                raise usage(f"message {n} of {len(messages)} cannot be written: {error}", "nothing was stored") from None
+            refused = self._manager.receiver.judge(prepared[-1].message)
+            if isinstance(refused, Refused):
+                raise _api_error(refused.status, refused.reason, refused.section)
+        return prepared
+
+    def _submit(self, prepared: _Prepared) -> _Waiting:
         waiting = _Waiting()
-        self._manager.acceptor.take(
-            message, Arrival(self._manager.clock.utc(), _TRANSPORT, ""), head + content, len(head), waiting
-        )
+        arrival = Arrival(self._manager.clock.utc(), _TRANSPORT, "")
+        self._manager.acceptor.take(prepared.message, arrival, prepared.post, prepared.head_length, waiting)
         return waiting
 
     def _answer(self, queue: Queue, message: Message) -> dict[str, Any]:
@@ -188,3 +220,11 @@ class MessagesApi:
             "stream_sequence": message.stream.current if message.stream else None,
             "state": "acknowledged",
         }
+
+
+def _written(message: Message) -> _Prepared:
+    """The post of a message, and the message as a reader decodes that post. Raises what the codec raises."""
+    content_type, content = encode(message, boundary=_BOUNDARY)
+    host, _, path = message.destination.partition("://")[2].partition("/")
+    head = http_head(f"/{path}", host, content_type, len(content))
+    return _Prepared(decode(content_type_of(head), content), head + content, len(head))
