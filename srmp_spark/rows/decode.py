@@ -31,10 +31,9 @@ from srmp_spark.srmp.mime import Parts
 HEADS_MAX = 4096
 """HTTP heads remembered within a batch: of one sender they differ in the length only."""
 
-_SIGN = 1 << 63
 _FIELD = {name: at for at, name in enumerate(Message._fields)}
 _SAME = (
-    ("lineage", "lineage"), ("class", "message_class"), ("priority", "priority"), ("body", "body"), ("soap_body", "soap_body"),
+    ("lineage", "lineage"), ("priority", "priority"), ("body", "body"), ("soap_body", "soap_body"),
     ("extension", "extension"), ("correlation_id", "correlation"), ("sent_at", "sent_at"), ("expires_at", "expires_at"),
     ("time_to_reach_queue", "time_to_reach_queue"), ("response_queue", "response_queue"), ("source_qm", "source_qm"),
     ("first_in_transaction", "first_in_transaction"), ("last_in_transaction", "last_in_transaction"), ("journal", "journal"),
@@ -147,6 +146,7 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
     columns = {name: _array(name, field(source)) for name, source in _SAME}
     for name, source in _UNSIGNED:
         columns[name] = _array(name, _signed(field(source)))
+    columns["class"] = _array("class", _signed(field("message_class"), 32))
     for name in _LISTS:
         columns[name] = _array(name, _each(field(name), lambda names: list(names) or None))
     columns["sequence"] = pa.array(decoded.sequences, pa.int64())
@@ -174,7 +174,8 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
 
 def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
     r"""``{guid}\number`` as MSMQ prints it, for whole columns."""
-    return pc.binary_join_element_wise("{", lineages, "}\\", uniquifiers.cast(pa.string()), "")
+    unsigned = uniquifiers.view(pa.uint64())  # the column is long, the number is not signed
+    return pc.binary_join_element_wise("{", lineages, "}\\", unsigned.cast(pa.string()), "")
 
 
 def format_name(destination: str) -> str:
@@ -197,10 +198,12 @@ def _each(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequence[Any
     return tuple(map(function, values))
 
 
-def _signed(numbers: Sequence[Any]) -> Sequence[Any]:
-    if max(number or 0 for number in numbers) < _SIGN:
+def _signed(numbers: Sequence[Any], bits: int = 64) -> Sequence[Any]:
+    """Unsigned numbers as the JVM's signed ones of as many bits: two's complement."""
+    sign = 1 << (bits - 1)
+    if max(number or 0 for number in numbers) < sign:
         return numbers
-    return tuple([number - 2 * _SIGN if number is not None and number >= _SIGN else number for number in numbers])
+    return tuple([number - 2 * sign if number is not None and number >= sign else number for number in numbers])
 
 
 def _delivery(streams: Sequence[StreamPosition | None], durable: Sequence[bool]) -> Sequence[str]:
