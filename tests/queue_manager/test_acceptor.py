@@ -68,7 +68,7 @@ def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
                 await endpoint.drain(0.1)
                 await manager.receipts.close()
                 if not fatal:
-                    await manager.journal.drain()
+                    await asyncio.wait_for(manager.journal.drain(), 5)
                 manager.journal.close()
 
     asyncio.run(main())
