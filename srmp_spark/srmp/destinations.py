@@ -88,11 +88,13 @@ class Destinations:
             return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
         if address.host not in self._hosts:
             hint = f"if {address.host} is this queue manager, add --host-name {address.host}"
-            return self._unknown("foreign-host", f"<to> is for host {address.host}, which is not this one; {hint}")
+            return Refused(400, "foreign-host", f"<to> is for host {address.host}, which is not this one; {hint}", _SECTION)
         queue = self.queues.get(address.queue)
         if queue is None:
             hint = f"add --queue {address.queue}, or create it with PUT /v1/queues"
-            return self._unknown("unknown-queue", f"there is no queue {address.queue} here; {hint}")
+            retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
+            text = f"there is no queue {address.queue} here; {hint}"
+            return Refused(self._unknown_status, "unknown-queue", text, _SECTION, retry_after)
         return queue
 
     def _look_up_multicast(self, address: str) -> QueueState | Refused:
@@ -101,7 +103,3 @@ class Destinations:
                 return queue
         hint = f"add --queue NAME:multicast={address}"
         return Refused(400, "multicast", f"no queue here listens on multicast address {address[:50]}; {hint}", _SECTION)
-
-    def _unknown(self, reason: str, message: str) -> Refused:
-        retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
-        return Refused(self._unknown_status, reason, message, _SECTION, retry_after)
