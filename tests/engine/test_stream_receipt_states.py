@@ -125,6 +125,6 @@ def test_a_receipt_leaves_within_ten_seconds_of_the_first_message_that_awaits_on
         if stream is not None and stream.receipt is ReceiptState.COALESCING:
             assert stream.deadline <= last_stored + 0.5 + 1e-9
             assert waiting_since is None or stream.deadline <= waiting_since + STREAM_RECEIPT_DELAY_S_MAX + 1e-9
-            # What was stored while a receipt was under way may be overdue when that one is delivered: it leaves at the next tick.
+            # What was stored while a receipt was under way may be overdue at its delivery: it leaves at the next tick.
             assert what != "tick" or playbook.clock.now <= stream.deadline + 1e-9
     assert acknowledged <= position
