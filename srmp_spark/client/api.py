@@ -257,6 +257,11 @@ class QueueManagerClient:
         """``POST queues/{q}/purge``."""
         return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
 
+    def give_up(self, queue: str, first: int, last: int) -> dict[str, Any]:
+        """``POST queues/{q}/give-up``: damaged rows become counted holes."""
+        parameters = {"first": first, "last": last}
+        return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters))
+
     def pause(self, queue: str) -> None:
         """``POST queues/{q}/pause``."""
         self._json("POST", _queue_path(queue, "pause"), body={})

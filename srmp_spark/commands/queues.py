@@ -1,4 +1,4 @@
-"""``queues``, ``purge`` and ``status``: look at a queue manager and empty a queue."""
+"""``queues``, ``purge``, ``give-up`` and ``status``: look at a queue manager, empty a queue, give damaged rows up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error"
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the three."""
+    """Add the four."""
     parser = commands.add_parser("queues", help="the queues, one a line")
     add_connection_flags(parser)
     parser.set_defaults(run=_queues)
@@ -26,6 +26,13 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument("--queue", required=True, metavar="NAME")
     add_connection_flags(parser)
     parser.set_defaults(run=_purge)
+
+    parser = commands.add_parser("give-up", help="give damaged rows up for good; their sequences stay counted")
+    parser.add_argument("--queue", required=True, metavar="NAME")
+    parser.add_argument("--first", required=True, type=int, metavar="N", help="the first sequence, as the error names it")
+    parser.add_argument("--last", required=True, type=int, metavar="M", help="the last one")
+    add_connection_flags(parser)
+    parser.set_defaults(run=_give_up)
 
     parser = commands.add_parser("status", help="everything about the queue manager")
     add_connection_flags(parser)
@@ -39,6 +46,11 @@ def _queues(args: argparse.Namespace) -> int:
 
 def _purge(args: argparse.Namespace) -> int:
     emit([connect(args).purge(local_queue_name(args.queue))], table=args.table)
+    return 0
+
+
+def _give_up(args: argparse.Namespace) -> int:
+    emit([connect(args).give_up(local_queue_name(args.queue), args.first, args.last)], table=args.table)
     return 0
 
 

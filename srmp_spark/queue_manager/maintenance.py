@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.reader_link import Event, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
+DISK_FULL = "disk-full"
+OLDER_COPY = "older-copy"
+"""Reasons of the gate."""
 DISK_FREE_MIN = 256 * 1_048_576
 """Bytes that stay free: below it messages are answered 503, before a write can fail."""
 DISK_FREE_SHARE = 0.05
@@ -41,6 +44,8 @@ SEAL_SEGMENTS_WHILE_BUSY = 8
 """And then so many segments a look: some 65,000 rows a second, more than can come in."""
 SEAL_IDLE_SECONDS = 600.0
 """A queue with a little traffic is looked at this often for rows that have become old."""
+QUEUE_RETRY_SECONDS = 60.0
+"""A queue whose step failed (a damaged row, say) is left alone so long; its rows stay, the other queues go on."""
 RETENTION_LOOK_SECONDS = 30.0
 SWEEP_PAUSE_SECONDS = 0.005
 """Between two slices of deleting, so that messages come first."""
@@ -50,6 +55,9 @@ CLOCK_LOOK_SECONDS = 5.0
 CLOCK_JUMP_SECONDS = 300.0
 """A wall clock that moves this far against the monotonic one was set: worth an alarm, and nothing expires early by it."""
 UNUSED_LOOK_SECONDS = 0.5
+STATE_COMPARE_SECONDS = 15.0
+"""What the comparison with the Delta state gets before we accept without it: it loads deltalake and reads three logs. A store
+that is away for longer must not keep messages out; the comparison is then made as soon as it is back."""
 FIRST_LOOK_SECONDS = 2.0
 """After the start: a queue manager that is restarted often must get to its retention as well."""
 
@@ -60,6 +68,7 @@ class Maintenance:
     """The background of one queue manager."""
 
     def __init__(self, manager: QueueManager, *, on_unused: Callable[[], object]) -> None:
+        """``on_unused`` must stop the process: nobody needs it, or :attr:`fatal` says why it may not go on."""
         self._manager = manager
         self._on_unused = on_unused
         self._tasks: list[asyncio.Task[None]] = []
@@ -74,6 +83,13 @@ class Maintenance:
         self._tight = False
         self._synced: dict[str, int] = {}
         """Queue → last row that the Delta state holds durably."""
+        self._failed: dict[tuple[str, str], tuple[float, str]] = {}
+        """(step, queue) → when it failed, and why."""
+        self._state_failure = ""
+        """What the publisher said last, so that it is logged once."""
+        self._compared = asyncio.Event()
+        self.fatal: StoreDamagedError | None = None
+        """Why the process must end: the data directory is an older copy of what the Delta state holds."""
 
     def start_reader(self) -> None:
         """Clean up what a crash left, then start the reader process, so that it loads while we go on."""
@@ -93,6 +109,20 @@ class Maintenance:
         }
         manager.reader = ReaderLink(settings, self._on_event)
         manager.reader.start()
+
+    async def compare_state(self) -> None:
+        """Wait until the Delta state is known not to be ahead of the log, or cannot be asked for the time being.
+
+        Raises :class:`StoreDamagedError` (exit code 6) if the data directory is an older copy.
+        """
+        if self._manager.config.state is None:
+            return
+        try:
+            await asyncio.wait_for(self._compared.wait(), STATE_COMPARE_SECONDS)
+        except asyncio.TimeoutError:
+            log.warning("state.not_compared seconds=%.0f: accepting all the same", STATE_COMPARE_SECONDS)
+        if self.fatal is not None:
+            raise self.fatal
 
     def start(self) -> None:
         """Begin."""
@@ -140,28 +170,54 @@ class Maintenance:
         self._tight = free < DISK_TIGHT_FACTOR * least
         acceptor = self._manager.acceptor
         if free < least and acceptor.gate is None:
-            acceptor.gate = Gate("disk-full", f"only {free} bytes are free below the data directory; {least} must stay free")
+            acceptor.gate = Gate(DISK_FULL, f"only {free} bytes are free below the data directory; {least} must stay free")
             log.error("disk.full free_bytes=%d least_bytes=%d", free, least)
-        elif free >= least and acceptor.gate is not None:
+        elif free >= least and acceptor.gate is not None and acceptor.gate.reason == DISK_FULL:
             acceptor.gate = None
             log.info("disk.freed free_bytes=%d", free)
 
     # --- sealing and deleting -------------------------------------------------------------------------------------------------
+
+    async def _each_queue(self, step: str, job: Callable[[Queue], Awaitable[None]]) -> None:
+        """``job`` for every queue. One that fails is told once, left alone for a while, and stops no other."""
+        manager = self._manager
+        for queue in tuple(manager.catalogue):
+            key = step, queue.name
+            failed_at, reason = self._failed.get(key, (0.0, ""))
+            if reason and manager.clock.monotonic() - failed_at < QUEUE_RETRY_SECONDS:
+                continue
+            if not manager.reader.is_up:  # the matter of no queue, or of the one before, which is noted
+                raise ApiError(503, "reader-unavailable", "the reader process is being restarted")
+            try:
+                await job(queue)
+            except Exception as error:  # whatever it is, it is this queue's
+                if str(error) != reason:
+                    bug = None if isinstance(error, SrmpSparkError) else error
+                    told = 'maintenance.queue_failed step=%s queue=%s reason="%s"'
+                    log.error(told, step, queue.name, error, exc_info=bug)  # noqa: TRY400  # a traceback for bugs only
+                self._failed[key] = manager.clock.monotonic(), str(error)
+            else:
+                if self._failed.pop(key, None) is not None:
+                    log.info("maintenance.queue_recovered step=%s queue=%s", step, queue.name)
+        self._failed = {key: value for key, value in self._failed.items() if manager.catalogue.get(key[1]) is not None}
 
     async def _seal(self) -> None:
         manager = self._manager
         came = manager.rows_committed - self._rows_seen
         self._rows_seen = manager.rows_committed
         busy = came > SEAL_BUSY_ROWS_PER_SECOND * SEAL_LOOK_SECONDS
-        for queue in tuple(manager.catalogue):
+
+        async def look(queue: Queue) -> None:
             looked_at, when = self._sealed.get(queue.name, (0, 0.0))
             backlog = queue.end - looked_at
             rested = manager.clock.monotonic() - when > SEAL_IDLE_SECONDS
             if (backlog < sealing.SEAL_ROWS_MIN and not rested and not self._is_heavy(queue)) or queue.end == 0:
-                continue
+                return
             if busy and backlog < SEAL_BACKLOG_ROWS_MAX:
-                continue
+                return
             await self._seal_queue(queue, SEAL_SEGMENTS_WHILE_BUSY if busy else sys.maxsize)
+
+        await self._each_queue("seal", look)
 
     @staticmethod
     def _is_heavy(queue: Queue) -> bool:
@@ -192,9 +248,10 @@ class Maintenance:
     async def _retain(self) -> None:
         manager = self._manager
         before = self._trusted_utc() - int(manager.config.retention_hours * 3_600_000_000)
-        for queue in tuple(manager.catalogue):
+
+        async def look(queue: Queue) -> None:
             if queue.trimmed_to >= queue.end:
-                continue
+                return
             synced = self._synced.get(queue.name, 0)
             command = {
                 "op": "trim",
@@ -205,12 +262,14 @@ class Maintenance:
             }
             to = (await manager.reader.ask(command))["to"]
             if to is None or manager.catalogue.get(queue.name) is not queue:
-                continue
+                return
             trim = partial(retention.trim, queue=queue.name, to=to, segments=manager.directory.segments)
             first = await manager.journal.transact(trim)
             log.info("queue.trimmed name=%s first=%d", queue.name, first)
             queue.trimmed(first - 1)
             manager.garbage.set()
+
+        await self._each_queue("retain", look)
 
     def _trusted_utc(self) -> int:
         """A time that no operator's ``date`` can push forward, nor a start under a wrong clock: the earliest of three.
@@ -253,11 +312,28 @@ class Maintenance:
     def _on_event(self, event: Event) -> None:
         """What the reader tells unasked: how far the Delta state is."""
         lag = self._manager.state_lag
-        if event["event"] == "published":
-            lag.position = event["position"]
-            lag.as_of = event["as_of"]
+        kind = event["event"]
+        if kind == "compared":
+            self._compared.set()
+        elif kind in ("synced", "published"):
             for queues in event["sequences"].values():
                 for name, last in queues.items():
                     self._synced[name] = max(last, self._synced.get(name, 0))
-        elif event["event"] == "failed":
-            log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])
+            if kind == "published":  # the last packet of a report
+                lag.position = event["position"]
+                lag.as_of = event["as_of"]
+        elif kind == "failed":
+            if event["error"] != self._state_failure:
+                log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])
+                self._state_failure = event["error"]
+            if event["fatal"]:
+                self._compared.set()  # there will be no better answer
+            if event.get("older_copy"):
+                self._refuse_older_copy(event["error"])
+
+    def _refuse_older_copy(self, reason: str) -> None:
+        """Take nothing more, and end: every row accepted now would get a sequence that another message has in Delta."""
+        self.fatal = StoreDamagedError(reason)
+        self._manager.acceptor.gate = Gate(OLDER_COPY, "the data directory is an older copy of what the Delta state holds")
+        self._compared.set()
+        self._on_unused()

@@ -76,6 +76,8 @@ class Metrics(Collector):
         self.receipts_dropped = 0
         self.accept_seconds = Histogram()
         self.sync_seconds = Histogram()
+        self.history_evicted: Callable[[], int] = int
+        """Reads how many runs of identifiers were forgotten before their time."""
         self.gauges: list[Gauge] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -106,6 +108,9 @@ class Metrics(Collector):
             "srmp_receipts_blocked", "receipts whose URL --allow-url does not allow", value=self.receipts_blocked
         )
         yield CounterMetricFamily("srmp_receipts_dropped", "receipts beyond the limit of one host", value=self.receipts_dropped)
+        yield CounterMetricFamily(
+            "srmp_history_evicted", "runs of message identifiers forgotten before their 30 days", value=self.history_evicted()
+        )
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
         yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
         for gauge in self.gauges:

@@ -17,7 +17,6 @@ Packets keep their bounds, so nothing has to be framed again. The child holds no
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
@@ -74,7 +73,7 @@ class ReaderLink:
 
     def start(self) -> None:
         """Start the child and keep it running."""
-        self._spawn()
+        self._try_to_spawn()
         self._keeper = self._loop.create_task(self._keep())
 
     async def stop(self) -> None:
@@ -85,8 +84,7 @@ class ReaderLink:
             self._control = None
         if self._keeper is not None:
             self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+            await asyncio.gather(self._keeper, return_exceptions=True)  # the end must not depend on how it went
         process = self._process
         if process is not None:
             try:
@@ -94,6 +92,13 @@ class ReaderLink:
             except subprocess.TimeoutExpired:
                 process.kill()
                 await self._loop.run_in_executor(None, process.wait)
+
+    def _try_to_spawn(self) -> None:
+        """Start the child; without memory, processes or descriptors for it there is none until the keeper tries again."""
+        try:
+            self._spawn()
+        except (OSError, subprocess.SubprocessError) as error:
+            log.error('reader.not_started reason="%s"', error)  # noqa: TRY400  # the reason says it all
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -122,18 +127,25 @@ class ReaderLink:
         failures = 0
         while True:
             started = time.monotonic()
-            await self._listen()
+            pid, code = await self._end()
             if self._stopping:
                 return
-            process = self._process
-            assert process is not None
-            code = await self._loop.run_in_executor(None, process.wait)
             failures = 0 if time.monotonic() - started > HEALTHY_SECONDS else failures + 1
             pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
-            log.error("reader.died pid=%d code=%d restart_in=%s", process.pid, code, pause)
+            log.error("reader.died pid=%s code=%s restart_in=%s", pid, code, pause)
             await asyncio.sleep(pause)
             self.restarts += 1
-            self._spawn()
+            self._try_to_spawn()
+
+    async def _end(self) -> tuple[int | None, int | None]:
+        """Wait until the child has ended; its process id and exit code. At once if it could not be started."""
+        process = self._process
+        if self._control is None or process is None:
+            return None, None
+        await self._listen()
+        if self._stopping:
+            return process.pid, None
+        return process.pid, await self._loop.run_in_executor(None, process.wait)
 
     async def _listen(self) -> None:
         """Events of the child, until it closes the socket."""

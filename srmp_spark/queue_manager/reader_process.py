@@ -24,7 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from srmp_spark.queue_manager.reader_answer import Answer, AnswerFile
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.queue_manager.reader_answer import Answer, AnswerFile, Events
 from srmp_spark.queue_manager.reader_link import COMMAND_MAX
 from srmp_spark.queue_manager.reader_rows import dense_pieces
 from srmp_spark.rows.columns import arrow_schema
@@ -58,7 +59,7 @@ class Reader:
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self._control = control
-        self._control_lock = threading.Lock()
+        self._events = Events(control)
         self._data_dir = Path(settings["data_dir"])
         self._queue_manager: str = settings["queue_manager"]
         self._state: str | None = settings["state"]
@@ -95,21 +96,13 @@ class Reader:
         if self._publisher is not None:
             self._publisher.join(PUBLISH_STOP_SECONDS)
 
-    def tell(self, event: dict[str, Any]) -> None:
-        """An event for the main process."""
-        try:
-            with self._control_lock:
-                self._control.send(json.dumps(event).encode())
-        except OSError:  # it is gone, and so are we soon
-            return
-
     def _answer(self, command: dict[str, Any], answer: Answer) -> None:
         try:
             self._commands[command["op"]](command, answer)
         except (BrokenPipeError, ConnectionResetError, TimeoutError):  # the caller went away, or takes nothing
             return
         except BaseException as error:  # whatever it is, the caller is told, and the process goes on
-            if not isinstance(error, Exception) or _is_ours(error):
+            if not isinstance(error, Exception) or not _is_of_the_package(error):
                 log.exception("reader.failed op=%s", command["op"])
             try:
                 answer.refuse(error)
@@ -173,13 +166,12 @@ class Reader:
 
         assert self._state is not None
         publisher = Publisher(self._data_dir, self._state, self._queue_manager, self._state_interval)
-        publisher.run(self._stop, self.tell)
+        publisher.run(self._stop, self._events.tell)
 
 
-def _is_ours(error: Exception) -> bool:
-    from srmp_spark.errors import SrmpSparkError
-
-    return not isinstance(error, SrmpSparkError)
+def _is_of_the_package(error: Exception) -> bool:
+    """Raised on purpose, and told to the caller: no bug that needs a traceback."""
+    return isinstance(error, SrmpSparkError)
 
 
 def _be_nice() -> None:

@@ -38,6 +38,7 @@ from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.schema import readable
 
 API_KEEP_ALIVE_SECONDS = 75
 """Idle connections of the API: longer than the pause between two renewals of a lease."""
@@ -102,17 +103,20 @@ class _Process:
             loop.add_signal_handler(number, stop.set)
         config = self._config
         public_base = config.public_base(self._listening)
-        manager = QueueManager(
-            config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die
-        )
-        await ensure_queues(manager)
-        maintenance = Maintenance(manager, on_unused=stop.set)
-        maintenance.start_reader()
+        with readable(self._directory.database):
+            manager = QueueManager(
+                config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die
+            )
+            await ensure_queues(manager)
+            maintenance = Maintenance(manager, on_unused=stop.set)
+            maintenance.start_reader()
         endpoint = SrmpEndpoint(
             manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )
         health = HealthApi(manager, listening=[self._listening.url()], api=self._api_url)
         manager.metrics.gauges = gauges(manager)
+        manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
+        await maintenance.compare_state()
         api_server, api_task = await self._serve_api(manager, health, api_socket)
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
         maintenance.start()
@@ -138,6 +142,8 @@ class _Process:
         await manager.reader.stop()
         manager.journal.close()
         log.info("process.stopped position=%d", manager.journal.position)
+        if maintenance.fatal is not None:
+            raise maintenance.fatal
 
     async def _serve_api(
         self, manager: QueueManager, health: HealthApi, api_socket: socket.socket

@@ -45,14 +45,21 @@ Notify = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
 
 
+class OlderCopyError(StoreDamagedError):
+    """The tables hold rows of the present epoch that the log has not given out: it would give their sequences out again."""
+
+
 class Publisher:
     """Writes the state tables below ``state_uri`` for the queue manager that owns ``data_dir``.
 
     ``run`` reports with JSON-ready dictionaries:
 
-    - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}}``: the tables hold, durably, all
-      that was committed up to ``position``; ``as_of`` is when the log was read (seconds since 1970).
-    - ``{"event": "failed", "error", "fatal"}``: a cycle failed. Fatal ones (:class:`StoreDamagedError`) end ``run``.
+    - ``{"event": "compared"}``: once, before the first cycle: the tables are not ahead of the log.
+    - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}, "damaged": {queue: error}}``:
+      the tables hold, durably, all that was committed up to ``position``, and each queue up to ``sequences``; ``as_of`` is
+      when the log was read (seconds since 1970). Position and ``as_of`` stay where they are while a queue is damaged.
+    - ``{"event": "failed", "error", "fatal"}``: a cycle failed, or one queue of it. Fatal ones (:class:`StoreDamagedError`)
+      end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing more may be accepted into it.
     """
 
     def __init__(
@@ -78,6 +85,9 @@ class Publisher:
         self._tables: dict[str, StateTable] = {}
         self._digests: dict[str, str | None] = {}
         self._source: LogSource | None = source
+        self._began_at = time.time()
+        self._complete: tuple[int, float] | None = None
+        """Commit and time up to which no queue lacks a row."""
 
     def __repr__(self) -> str:
         return f"<Publisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
@@ -85,12 +95,23 @@ class Publisher:
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag."""
         wait = self._interval_s
+        compared = False
         while True:
             last = stop.is_set()
             began = time.monotonic()
             try:
-                notify(self.publish_once())
+                self._open()
+                if not compared:
+                    compared = True
+                    notify({"event": "compared"})
+                report = self.publish_once()
+                notify(report)
+                for queue, error in report["damaged"].items():
+                    notify({"event": "failed", "error": f"queue {queue} is not published: {error}", "fatal": False})
                 wait = self._interval_s
+            except OlderCopyError as error:
+                notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
+                return
             except StoreDamagedError as error:
                 _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
                 notify({"event": "failed", "error": str(error), "fatal": True})
@@ -114,7 +135,9 @@ class Publisher:
         as_of = time.time()
         inbox = self._tables["inbox"]
         inbox.refresh()
-        self._append(inbox, source, snapshot)
+        if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
+            _check_not_ahead(inbox, source.snapshot(), self._uri)
+        damaged = self._append(inbox, source, snapshot)
         self._replace("message_id_history", _history_rows, snapshot)
         self._replace("incoming_streams", _stream_rows, snapshot)
         now = time.monotonic()
@@ -122,8 +145,15 @@ class Publisher:
             table.maintain(now)
         sequences: dict[str, dict[str, int]] = {}
         for span in snapshot.ranges:
-            sequences.setdefault(span.epoch, {})[span.queue] = span.end
-        return {"event": "published", "uri": self._uri, "position": snapshot.position, "as_of": as_of, "sequences": sequences}
+            end = min(span.end, inbox.published(span.epoch, span.queue)) if span.queue in damaged else span.end
+            sequences.setdefault(span.epoch, {})[span.queue] = end
+        if not damaged:
+            self._complete = snapshot.position, as_of
+        position, as_of = self._complete or (0, self._began_at)
+        return {
+            "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": sequences,
+            "damaged": damaged,
+        }  # fmt: skip
 
     # Opening
 
@@ -178,16 +208,19 @@ class Publisher:
             here = present.get((span.epoch, span.queue), set())
             if least > last:
                 continue
-            for batch in source.batches(span.epoch, span.queue, least - 1, last):
-                keep = pc.invert(pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64())))
-                yield _stamp(batch.filter(keep), snapshot.position)
+            try:
+                for batch in source.batches(span.epoch, span.queue, least - 1, last):
+                    keep = pc.invert(pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64())))
+                    yield _stamp(batch.filter(keep), snapshot.position)
+            except StoreDamagedError as error:  # what of the log is damaged cannot be restored from it
+                _log.error("delta.not_restored queue=%s: %s", span.queue, error)  # the message says it all
 
     # inbox
 
-    def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
-        """All new rows, in chunks; one chunk may hold the ends of many queues."""
+    def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
+        """All new rows, in chunks; one chunk may hold the ends of many queues. Returns the damaged queues and what they say."""
         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
-        damaged: StoreDamagedError | None = None
+        damaged: dict[str, str] = {}
         for span in snapshot.ranges:
             key = span.epoch, span.queue
             after = max(inbox.published(*key), span.start - 1)
@@ -203,13 +236,12 @@ class Publisher:
                         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
                     chunk.add(table, key)
             except StoreDamagedError as error:  # stops its own queue and no other
-                damaged = error
+                damaged[span.queue] = str(error)
                 continue
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
         inbox.append(iter(chunk.tables), chunk.positions)
-        if damaged is not None:
-            raise StoreError(f"not everything could be published: {damaged}") from damaged
+        return damaged
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""
@@ -254,15 +286,20 @@ class _Chunk:
         self._bytes -= table.nbytes
 
 
+def _ahead(inbox: StateTable, snapshot: Snapshot) -> LogRange | None:
+    """A queue of which the table holds more than the log ever gave out."""
+    spans = (span for span in snapshot.ranges if span.current)
+    return next((span for span in spans if inbox.published(span.epoch, span.queue) > span.end), None)
+
+
 def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
-    for span in snapshot.ranges:
-        published = inbox.published(span.epoch, span.queue)
-        if span.current and published > span.end:
-            raise StoreDamagedError(
-                f"the table {uri}/inbox holds sequence {published} of queue {span.queue} in epoch {span.epoch}, the data "
-                f"directory ends at {span.end}: it is an older copy. Stop the queue manager and put the newer data directory "
-                "back, or start with an empty one"
-            )
+    span = _ahead(inbox, snapshot)
+    if span is not None:
+        raise OlderCopyError(
+            f"the table {uri}/inbox holds sequence {inbox.published(span.epoch, span.queue)} of queue {span.queue} in epoch "
+            f"{span.epoch}, the data directory ends at {span.end}: it is an older copy. Put the newer data directory back, or "
+            "start with an empty one"
+        )
 
 
 def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.store.delta_tables import PARTITION, TableSpec
+from srmp_spark.store.durable import sync_directory, sync_file
 
 ROW_GROUP_ROWS = 50_000
 """Rows of one Parquet row group, and of one commit: with 64 MB the bound of the publisher's memory."""
@@ -57,33 +58,6 @@ class Storage(Protocol):
 
     def open_input(self, path: str) -> IO[bytes]:
         """A seekable file for reading."""
-
-
-def sync_file(path: Path) -> None:
-    """The file's bytes and length to the disk. An error ends the publisher's cycle: a failed fsync is never tried again."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_directory(path: Path) -> None:
-    """The folder's entries to the disk: without it a new file's name may be lost."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """A small file, whole or not at all, and there after a power loss."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    temporary.write_bytes(data)
-    sync_file(temporary)
-    temporary.replace(path)
-    sync_directory(path.parent)
 
 
 class LocalStorage:

@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.store.delta_files import looks_whole, sync_directory, sync_file, write_durably
+from srmp_spark.store.delta_files import looks_whole
+from srmp_spark.store.durable import sync_directory, sync_file, write_durably
 
 SHADOW_COMMITS_MAX = 200
 """Copies kept per table, a few KB each: twice the distance of two checkpoints. Older damage is rot, no power loss."""

@@ -11,16 +11,20 @@ nothing more. Network file systems are refused: neither lock nor WAL can be trus
 
 **Epoch.** Sequences are only comparable within one history. A directory that was copied, or put back from a backup, would
 give out numbers again that readers already know with other content, so it must be seen as another history: a new epoch.
-``identity`` holds what a copy cannot keep: the inodes of the directory, of itself and of the database. It also holds the
-number of starts and a lower bound of the commit number, which the database must agree with: an older database put in place
-is found by these. What cannot be seen from inside is a block device set back as a whole; comparing with the Delta state
-does that.
+``identity`` holds what a copy does not keep: the inodes of the directory, of itself and of the database, and when the
+database was born. Inodes alone may come again by chance (a restore onto a fresh file system gives them out in order); the
+time of birth cannot be set by any copying tool, and unlike the time of change no ``chown`` moves it. Where the file system
+does not tell it, inodes have to do. It also holds the number of starts and a lower bound of the commit number, which the
+database must agree with: an older database put in place is found by these. What cannot be seen from inside is a block
+device set back as a whole; comparing with the Delta state does that (queue_manager/maintenance.py).
 
 The order of writes makes a crash in between harmless: at worst a directory that *was* foreign changes its epoch twice.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +32,7 @@ import re
 import secrets
 import socket
 import sqlite3
+import struct
 import time
 import uuid
 from dataclasses import dataclass
@@ -35,9 +40,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
 from srmp_spark.store import epochs
-from srmp_spark.store.schema import connect_writer
+from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.schema import RESTORE_HINT, connect_writer, readable
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
@@ -54,6 +60,11 @@ NETWORK_FILE_SYSTEMS = frozenset(
 """Where flock or the shared memory of a WAL reaches one host only, or an fsync does not reach a disk."""
 
 
+STATX_BYTES = 256
+_AT_FDCWD, _STATX_BTIME, _STATX_BTIME_AT = -100, 0x800, 80
+"""The layout of ``struct statx``: the kernel's ABI, the same on every architecture."""
+
+
 class Identity(NamedTuple):
     """The content of the file ``identity``."""
 
@@ -65,15 +76,21 @@ class Identity(NamedTuple):
     """The database has had at least so many commits."""
     inodes: tuple[int, int, int]
     """Of the directory, of this file, of the database."""
+    born: int | None = None
+    """When the database file was made, nanoseconds since 1970; ``None`` if the file system does not tell."""
 
 
-def foreign_because(identity: Identity | None, *, starts: int, position: int, inodes: tuple[int, int, int]) -> str | None:
+def foreign_because(
+    identity: Identity | None, *, starts: int, position: int, inodes: tuple[int, int, int], born: int | None = None
+) -> str | None:
     """Why the database in this directory is not the one that was used here last; ``None`` if it is."""
     if identity is None:
         return "it has no file identity"
     for kind, written, found in zip(("directory", "identity file", "database"), identity.inodes, inodes, strict=True):
         if written != found:
             return f"its {kind} is a copy (inode {found}, was {written})"
+    if None not in (identity.born, born) and identity.born != born:
+        return f"its database is a copy (born at {born}, was {identity.born})"
     if starts not in (identity.starts, identity.starting):
         return f"its database has seen {starts} starts, the directory {identity.starts}"
     if position < identity.position:
@@ -102,7 +119,8 @@ class DataDirectory:
     def open(cls, path: Path, *, now: int, mountinfo: Path = Path("/proc/self/mountinfo")) -> DataDirectory:
         """Take ownership of ``path``, which is created if need be. ``now`` is microseconds since 1970, UTC.
 
-        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6), :class:`StoreError`.
+        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1: the disk is
+        full or refuses), :class:`StoreError`.
         """
         path = path.absolute()
         try:
@@ -111,16 +129,19 @@ class DataDirectory:
             refuse_network_file_system(path, mountinfo)
             lock = _take_lock(path)
         except OSError as error:
-            raise StoreError(f"the data directory {path} cannot be used: {error}") from error
+            raise _unusable(path, error) from error
         writer: sqlite3.Connection | None = None
         try:
             identity = _read_identity(path)
             writer = connect_writer(path / DATABASE_FILE)
-            return cls._begin(path, writer, identity, lock, now)
-        except BaseException:
+            with readable(path / DATABASE_FILE):
+                return cls._begin(path, writer, identity, lock, now)
+        except BaseException as error:
             if writer is not None:
                 writer.close()
             lock.close()
+            if isinstance(error, OSError):
+                raise _unusable(path, error) from error
             raise
 
     @classmethod
@@ -131,7 +152,8 @@ class DataDirectory:
         position, fence = writer.execute("SELECT position, fence FROM head").fetchone()
         starts: int = facts.get("starts", 0)
         queue_manager: str = facts.get("queue_manager") or str(uuid.uuid4())
-        because = foreign_because(identity, starts=starts, position=position, inodes=_inodes(path))
+        born = birth_of(path / DATABASE_FILE)
+        because = foreign_because(identity, starts=starts, position=position, inodes=_inodes(path), born=born)
         if because is None:
             # Before the database is told: a crash between the two must not make a foreign directory of our own.
             _write_identity(path, queue_manager, starts, starts + 1, position)
@@ -178,21 +200,18 @@ class DataDirectory:
         self.close()
 
 
+def _unusable(path: Path, error: OSError) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return StoreSyncError(f"{path} cannot be written ({error}): make room or repair the disk, then start again")
+    return StoreError(f"the data directory {path} cannot be used: {error}")
+
+
 def _make_directory(path: Path) -> None:
     """The folder and those above it, each made durable in the one above: else a power loss takes the first messages along."""
     if not path.exists():
         _make_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
         sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a folder durable: a new file whose folder was not synced may be gone after a power loss."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
@@ -243,6 +262,20 @@ def _inodes(path: Path) -> tuple[int, int, int]:
     return path.stat().st_ino, identity.stat().st_ino if identity.exists() else 0, (path / DATABASE_FILE).stat().st_ino
 
 
+def birth_of(path: Path) -> int | None:
+    """When the file was made, nanoseconds since 1970, by statx(2), which Python does not offer; ``None`` if nobody knows."""
+    buffer = ctypes.create_string_buffer(STATX_BYTES)
+    try:
+        statx = ctypes.CDLL(None).statx
+    except AttributeError:  # glibc before 2.28
+        return None
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
+        return None
+    (known,) = struct.unpack_from("=I", buffer, 0)
+    seconds, nanoseconds = struct.unpack_from("=qI", buffer, _STATX_BTIME_AT)
+    return (seconds * 1_000_000_000 + nanoseconds if known & _STATX_BTIME else 0) or None  # tmpfs of old kernels says 0
+
+
 def _read_identity(path: Path) -> Identity | None:
     try:
         text = (path / IDENTITY_FILE).read_text()
@@ -253,7 +286,7 @@ def _read_identity(path: Path) -> Identity | None:
         inodes = found["inodes"]
         identity = Identity(
             str(found["queue_manager"]), int(found["starts"]), found["starting"], int(found["position"]),
-            (int(inodes["directory"]), int(inodes["identity"]), int(inodes["database"])),
+            (int(inodes["directory"]), int(inodes["identity"]), int(inodes["database"])), found.get("born"),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(
@@ -261,7 +294,7 @@ def _read_identity(path: Path) -> Identity | None:
         ) from error
     if not (path / DATABASE_FILE).exists():
         raise StoreDamagedError(
-            f"{path / DATABASE_FILE} is gone, it had {identity.position} commits: put it back, run srmp-spark restore, "
+            f"{path / DATABASE_FILE} is gone, it had {identity.position} commits. {RESTORE_HINT}; "
             f"or remove {path / IDENTITY_FILE} to begin with an empty queue manager"
         )
     return identity
@@ -274,6 +307,7 @@ def _write_identity(path: Path, queue_manager: str, starts: int, starting: int |
         inodes = {"directory": directory, "identity": os.fstat(file.fileno()).st_ino, "database": database}
         content = {"queue_manager": queue_manager, "starts": starts, "starting": starting, "position": position}
         content["inodes"] = inodes
+        content["born"] = birth_of(path / DATABASE_FILE)
         file.write(json.dumps(content, indent=1) + "\n")
         file.flush()
         os.fsync(file.fileno())

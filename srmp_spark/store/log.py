@@ -25,15 +25,13 @@ from typing import NamedTuple
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import post_lengths
 from srmp_spark.store.epochs import end_of
+from srmp_spark.store.ranges import Range, gaps
 from srmp_spark.store.schema import SEQUENCE_MAX, connect_reader, row_key
 
 GROUPS_BYTES_MAX = 8 * 1024 * 1024
 """Groups fetched by one query: what a reader holds at once besides the piece it works on."""
 GROUPS_MAX = 512
 """The same in number, for groups of one small message."""
-
-Range = tuple[int, int]
-"""A closed range of sequences."""
 
 
 class UnknownQueueError(StoreError):
@@ -121,7 +119,8 @@ def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
     """The error for rows that cannot be given any more."""
     return StoreDamagedError(
         f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back from a backup; "
-        "or give the rows up: srmp-spark queues, see docs/troubleshooting.md, 'damaged rows'"
+        f"or give them up: srmp-spark give-up --queue '{queue}' --first {first} --last {last} "
+        "(docs/troubleshooting.md, 'Damaged rows')"
     )
 
 
@@ -261,7 +260,7 @@ class Log:
                     continue
                 if first > end:
                     return end
-                kept = _keep(max(first, at + 1), min(last, end), holes)
+                kept = gaps(max(first, at + 1), min(last, end), holes)
                 if kept == ((first, last),) and size <= left:
                     left, at, begun = left - size, last, True
                     continue
@@ -293,7 +292,7 @@ class Log:
                 first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc = segment
                 base = self._segments / file
                 chunk = SegmentChunk(
-                    queue, epoch, first, last, _keep(max(at, first), min(last, to), holes),
+                    queue, epoch, first, last, gaps(max(at, first), min(last, to), holes),
                     base.with_name(base.name + ".columns.arrow"), columns_bytes, columns_crc,
                     base.with_name(base.name + ".posts.arrow"), posts_bytes, posts_crc,
                 )  # fmt: skip
@@ -331,7 +330,7 @@ class Log:
         for first, last, blob in rows:
             if first > at or first > to:
                 break  # a hole, or damage: the next call tells
-            kept = _keep(at, min(last, to), holes)
+            kept = gaps(at, min(last, to), holes)
             if kept:  # what lies in a hole is not even looked at: it may be there because it is damaged
                 found.append(GroupChunk(queue, epoch, first, last, kept, blob))
             at, size = last + 1, size + len(blob)
@@ -346,17 +345,3 @@ def _epochs(db: sqlite3.Connection, queue_id: int) -> list[tuple[str, int]]:
     return db.execute(
         "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? ORDER BY epoch_id", (queue_id,)
     ).fetchall()
-
-
-def _keep(first: int, last: int, holes: list[Range]) -> tuple[Range, ...]:
-    """The closed range without the holes in it."""
-    kept = []
-    for start, stop in holes:
-        if start > first:
-            kept.append((first, min(start - 1, last)))
-        first = max(first, stop + 1)
-        if first > last:
-            break
-    if first <= last:
-        kept.append((first, last))
-    return tuple(kept)

@@ -14,6 +14,7 @@ from typing import Any
 from srmp_spark.errors import StoreError
 from srmp_spark.store import state, sweeper
 from srmp_spark.store.epochs import end_of
+from srmp_spark.store.ranges import gaps
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
 
@@ -106,20 +107,6 @@ def queue_id_of(transaction: Transaction, name: str) -> int:
     if row is None:
         raise StoreError(f"there is no queue {name}")
     return int(row[0])
-
-
-def gaps(first: int, last: int, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of the closed range remains outside the closed ranges ``taken``."""
-    left = []
-    for start, stop in sorted(taken):
-        if start > first:
-            left.append((first, min(start - 1, last)))
-        first = max(first, stop + 1)
-        if first > last:
-            break
-    if first <= last:
-        left.append((first, last))
-    return left
 
 
 def _make_holes(

@@ -14,9 +14,11 @@ Nothing here needs a newer SQLite than 3.24 (2018): long-lived distributions hav
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 
 FORMAT = 1
 """Of the database, the groups in it and the segment files. A data directory with a higher number is refused (exit code 6)."""
@@ -39,6 +41,15 @@ QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
 
 DEFAULT_CONSUMER = "default"
 """The consumer that decides a message's fate (INTERFACE.md section 1)."""
+
+_DISK_REFUSES = ("disk is full", "disk I/O error", "readonly database")
+"""SQLite's words; before Python 3.11 its errors have no number."""
+
+RESTORE_HINT = (
+    "Put a backup of the whole data directory back; with --state the published rows are in the Delta table inbox "
+    "(docs/troubleshooting.md, 'A damaged data directory')"
+)
+"""What there is today against a lost or damaged database."""
 
 DDL = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -150,11 +161,20 @@ def connect_writer(path: Path) -> sqlite3.Connection:
             _create(connection)
     except sqlite3.DatabaseError as error:
         connection.close()
-        raise _damaged(path, error) from error
+        raise store_error(path, error) from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Around whatever opens and loads the database: its errors as ours, :func:`store_error` says which."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise store_error(path, error) from error
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
@@ -166,14 +186,14 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     except sqlite3.OperationalError as error:
-        raise _damaged(path, error) from error
+        raise store_error(path, error) from error
     try:
         if check_format(connection) == 0:
             message = f"{path} is empty: start srmp-spark serve on this data directory first"
             raise StoreDamagedError(message)  # noqa: TRY301  # the connection is closed below in every case
     except sqlite3.DatabaseError as error:
         connection.close()
-        raise _damaged(path, error) from error
+        raise store_error(path, error) from error
     except BaseException:
         connection.close()
         raise
@@ -205,7 +225,12 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _damaged(path: Path, error: sqlite3.Error) -> StoreError:
-    if isinstance(error, sqlite3.OperationalError) and "unable to open" not in str(error):
-        return StoreError(f"{path}: {error}")
-    return StoreDamagedError(f"{path} cannot be read ({error}): put a backup in place, or run srmp-spark restore")
+def store_error(path: Path, error: sqlite3.Error) -> StoreError:
+    """What SQLite says as an error of ours: a disk that refuses (exit code 1), damage (6), or another user of the file (2)."""
+    said = str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        if any(words in said for words in _DISK_REFUSES):
+            return StoreSyncError(f"{path} cannot be written ({said}): make room or repair the disk, then start again")
+        if "unable to open" not in said:
+            return StoreError(f"{path}: {said}")
+    return StoreDamagedError(f"{path} cannot be read ({said}). {RESTORE_HINT}")

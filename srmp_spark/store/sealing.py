@@ -14,7 +14,6 @@ and only slower to read.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import struct
 import zlib
@@ -23,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from srmp_spark.errors import StoreError
+from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import Record, unpack_group
 from srmp_spark.store import sweeper
-from srmp_spark.store.directory import sync_directory
-from srmp_spark.store.log import GroupChunk, Log
+from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.log import GroupChunk, Log, damaged
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 from srmp_spark.store.transaction import Transaction
 
@@ -152,7 +151,7 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
         folder.mkdir(mode=0o700)
         sync_directory(segments)
     for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
-        _write_durably(segments / (file + ending), data)
+        write_durably(segments / (file + ending), data, sync_folder=False)
     sync_directory(folder)
     return Sealed(
         plan, len(decoded.sequences), sum(encoded.sizes), file, len(encoded.columns), zlib.crc32(encoded.columns),
@@ -213,15 +212,9 @@ def _rows(log: Log, plan: SealPlan) -> Iterator[tuple[int, Record]]:
     for chunk in log.chunks(plan.queue, plan.epoch, plan.first - 1, plan.last):
         if not isinstance(chunk, GroupChunk):
             raise StaleSealError(f"{plan.queue} {plan.first} to {plan.last} is sealed by now")
-        for sequence, record in unpack_group(chunk.blob):
-            if any(first <= sequence <= last for first, last in chunk.keep):
-                yield sequence, record
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+        try:
+            for sequence, record in unpack_group(chunk.blob):
+                if any(first <= sequence <= last for first, last in chunk.keep):
+                    yield sequence, record
+        except StoreDamagedError as error:
+            raise damaged(chunk.queue, chunk.first, chunk.last, str(error)) from error

@@ -48,7 +48,7 @@ class Waiting:
                 waiting._add(first, last, size, arrived)
         holes = connection.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, received))
         for first, last in holes:
-            waiting._cut(first, last)
+            waiting.cut(first, last)
         return waiting
 
     @property
@@ -106,7 +106,7 @@ class Waiting:
         else:
             entries.append([first, last, size, arrived_at])
 
-    def _cut(self, first: int, last: int) -> None:
+    def cut(self, first: int, last: int) -> None:
         """A hole: its rows wait for nobody."""
         for entry in self._entries:
             inside = min(last, entry[1]) - max(first, entry[0]) + 1

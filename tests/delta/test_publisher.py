@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store import delta_table
-from srmp_spark.store.delta import _stamp
+from srmp_spark.store.delta import OlderCopyError, _stamp
 from srmp_spark.store.delta_source import HistoryRow, Snapshot, StreamRow
 
 STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
@@ -179,6 +179,59 @@ def test_a_data_directory_older_than_the_table_is_refused(state: State, log: Mem
         state.publisher(older).publish_once()
 
 
+def test_a_table_that_comes_to_be_ahead_is_found_in_a_later_cycle(state: State, log: MemoryLog) -> None:
+    publisher = state.publisher(log)
+    log.put("private$/orders", 4)
+    publisher.publish_once()
+    newer = MemoryLog()
+    newer.put("private$/orders", 9)
+    state.publisher(newer).publish_once()
+    with pytest.raises(OlderCopyError, match=r"holds sequence 9 .* ends at 4"):
+        publisher.publish_once()
+
+
+def test_run_says_that_the_log_is_an_older_copy_and_compares_before_it_publishes(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 9)
+    reports: list[dict[str, Any]] = []
+    stop = threading.Event()
+    stop.set()
+    state.publisher(log).run(stop, reports.append)
+    assert [each["event"] for each in reports] == ["compared", "published"]
+    older = MemoryLog()
+    older.put("private$/orders", 4)
+    reports.clear()
+    state.publisher(older).run(threading.Event(), reports.append)
+    assert [(each["event"], each["fatal"], each["older_copy"]) for each in reports] == [("failed", True, True)]
+
+
+def test_a_damaged_queue_is_named_and_the_others_are_reported(state: State, log: MemoryLog) -> None:
+    log.put("audit", 2)
+    log.put("broken", 3)
+    log.put("private$/orders", 4)
+    good = log.batches
+
+    def batches(epoch: str, queue: str, after: int, to: int) -> Any:
+        if queue == "broken":
+            raise StoreDamagedError("rows 1 to 3 of broken cannot be read")
+        return good(epoch, queue, after, to)
+
+    log.batches = batches  # type: ignore[method-assign]
+    reports: list[dict[str, Any]] = []
+    stop = threading.Event()
+    stop.set()
+    publisher = state.publisher(log)
+    publisher.run(stop, reports.append)
+    assert [each["event"] for each in reports] == ["compared", "published", "failed"]
+    assert reports[1]["sequences"] == {EPOCH: {"audit": 2, "broken": 0, "private$/orders": 4}}
+    assert reports[1]["position"] == 0, "the lag goes on growing: not everything is there"
+    assert not reports[2]["fatal"]
+    assert "queue broken is not published: rows 1 to 3" in reports[2]["error"]
+    log.batches = good  # type: ignore[method-assign]
+    report = publisher.publish_once()
+    assert (report["position"], report["damaged"]) == (3, {})
+    assert state.landed() == log.expected()
+
+
 def test_a_table_of_a_newer_format_is_refused(state: State, log: MemoryLog) -> None:
     schema = pa.schema([("queue_manager", pa.string())])
     DeltaTable.create(str(state.folder / "inbox"), schema, configuration={"srmp.format": "2"}, raise_if_key_not_exists=False)
@@ -197,8 +250,9 @@ def test_run_publishes_until_stopped_and_once_more(state: State, log: MemoryLog)
     reports: list[dict[str, Any]] = []
 
     def notify(report: dict[str, Any]) -> None:
-        reports.append(report)
-        first.set()
+        if report["event"] == "published":
+            reports.append(report)
+            first.set()
 
     log.put("private$/orders", 3)
     thread = threading.Thread(target=state.publisher(log).run, args=(stop, notify))
@@ -226,7 +280,8 @@ def test_run_tells_a_failure_and_tries_again(state: State, log: MemoryLog) -> No
     log.batches = batches  # type: ignore[method-assign]
 
     def notify(report: dict[str, Any]) -> None:
-        reports.append(report)
+        if report["event"] != "compared":
+            reports.append(report)
         if report["event"] == "published":
             stop.set()
 

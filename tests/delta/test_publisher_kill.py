@@ -15,7 +15,7 @@ import pytest
 from delta_state_kit import MemoryLog, State
 from deltalake import DeltaTable
 
-from srmp_spark.store import delta_files, delta_shadow
+from srmp_spark.store import delta_files, delta_shadow, durable
 
 STEPS = [
     (delta_files, "sync_file"),
@@ -23,6 +23,8 @@ STEPS = [
     (delta_shadow, "sync_file"),
     (delta_shadow, "sync_directory"),
     (delta_shadow, "write_durably"),
+    (durable, "sync_file"),
+    (durable, "sync_directory"),
     (DeltaTable, "create_write_transaction"),
     (DeltaTable, "update_incremental"),
 ]

@@ -106,8 +106,8 @@ class TestQueues:
         found = client.range("given_up", after=0)
         assert (found.first, found.end) == (1, 5), "they stay counted"
         assert client.holes("given_up", epoch=found.epoch, after=0, to=5) == 2
-        with client.rows("given_up", epoch=found.epoch, after=0, to=5) as stream, pa.ipc.open_stream(stream.as_file()) as reader:
-            assert reader.read_all().column("sequence").to_pylist() == [1, 4, 5]
+        with client.rows("given_up", epoch=found.epoch, after=0, to=5) as stream:
+            assert pa.ipc.open_stream(stream.as_file()).read_all().column("sequence").to_pylist() == [1, 4, 5]
         assert queue(client, "given_up")["waiting"] == 5
         for wrong, code in (("?first=4&last=6", 409), ("?first=0&last=1", 400), ("?first=3&last=2", 400), ("?first=1", 400)):
             assert call(running, "POST", path + wrong)[0] == code

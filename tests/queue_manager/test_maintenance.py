@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
@@ -86,6 +88,84 @@ def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: 
         disk(monkeypatch, 3 << 20, 64 << 20)
         maintenance_.look_at_disk()
         assert manager.acceptor.gate is not None
+
+    rig(tmp_path / "d", test)
+
+
+class Reader:
+    """A reader process that answers as it is told."""
+
+    def __init__(self, broken: set[str]) -> None:
+        self.is_up = True
+        self.broken = broken
+        self.asked: list[tuple[str, str]] = []
+
+    async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((command["op"], command["queue"]))
+        if command["queue"] in self.broken:
+            raise ApiError(409, "damaged", f"rows 1 to 3 of {command['queue']} cannot be read")
+        return {"sealed": None, "to": None}
+
+
+def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        for name in ("a", "b", "c"):
+            await manager.create_queue(name, transactional=False)
+            manager.catalogue.find(name).end = 10_000
+        reader = manager.reader = Reader({"a"})
+        for _ in range(3):
+            await maintenance_._seal()
+            await maintenance_._retain()
+        assert reader.asked.count(("seal", "a")) == 1, "left alone for a while"
+        assert {name for op, name in reader.asked if op == "seal"} == {"a", "b", "c"}
+        assert {name for op, name in reader.asked if op == "trim"} == {"a", "b", "c"}
+        clock.pass_by(maintenance.QUEUE_RETRY_SECONDS + 1)
+        await maintenance_._seal()
+        assert reader.asked.count(("seal", "a")) == 2
+        assert caplog.text.count("maintenance.queue_failed step=seal queue=a") == 1, "told once"
+        reader.broken = set()
+        clock.pass_by(maintenance.QUEUE_RETRY_SECONDS + 1)
+        await maintenance_._seal()
+        assert "maintenance.queue_recovered step=seal queue=a" in caplog.text
+        reader.is_up = False
+        with pytest.raises(ApiError, match="restarted"):
+            await maintenance_._retain()
+
+    caplog.set_level("INFO")
+    rig(tmp_path / "d", test)
+
+
+def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        stopped: list[bool] = []
+        maintenance_._on_unused = lambda: stopped.append(True)
+        maintenance_._on_event({"event": "failed", "error": "the store is away", "fatal": False})
+        assert manager.acceptor.gate is None
+        maintenance_._on_event({"event": "failed", "error": "it is an older copy", "fatal": True, "older_copy": True})
+        assert stopped == [True]
+        assert manager.acceptor.gate.reason == "older-copy"
+        disk(monkeypatch, 1 << 40, 1 << 41)
+        maintenance_.look_at_disk()
+        assert manager.acceptor.gate.reason == "older-copy", "a free disk opens only its own gate"
+        manager.config = dataclasses.replace(manager.config, state="s")
+        with pytest.raises(StoreDamagedError, match="older copy"):
+            await maintenance_.compare_state()
+
+    rig(tmp_path / "d", test)
+
+
+def test_a_state_that_is_away_does_not_keep_messages_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 0.05)
+        manager.config = dataclasses.replace(manager.config, state="s")
+        await maintenance_.compare_state()
+        maintenance_._on_event({"event": "compared"})
+        monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 60.0)
+        await asyncio.wait_for(maintenance_.compare_state(), 5)
 
     rig(tmp_path / "d", test)
 

@@ -330,6 +330,58 @@ def test_a_failed_sync_ends_it_with_1_and_one_clear_line(tmp_path: Path) -> None
     assert stored == answered
 
 
+@pytest.mark.parametrize("table", ["queues", "history", "streams", "groups", "queue_epochs"])
+def test_a_damaged_page_ends_the_start_with_6_and_one_clear_line(start: Start, tmp_path: Path, table: str) -> None:
+    running = start(queues=QUEUES)
+    peer = Peer(running)
+    assert peer.send(peer.message()).status == 200
+    assert peer.send(peer.stream(1)).status == 200
+    peer.close()
+    running.stop()
+    database = tmp_path / "data" / "store.db"
+    with sqlite3.connect(database) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    db.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(ServeFailedError) as failed:
+        running.restart()
+    assert failed.value.code == 6
+    assert "Traceback" not in failed.value.stderr
+    assert "backup" in failed.value.stderr
+
+
+def test_an_older_copy_takes_nothing_and_ends_with_6(start: Start, tmp_path: Path) -> None:
+    """A volume set back as a whole: inodes, births, starts and commits all agree, only the Delta state knows more."""
+    data = tmp_path / "data"
+    running = start(queues=QUEUES, state=tmp_path / "state", state_interval=0.3)
+    peer = Peer(running)
+    assert peer.send(peer.message()).status == 200
+    peer.close()
+    running.stop()
+    older = {name: (data / name).read_bytes() for name in ("store.db", "identity")}
+    running.start()
+    for _ in range(3):
+        assert peer.send(peer.message()).status == 200
+    peer.close()
+    running.stop()  # a clean end publishes
+    (data / "store.db").write_bytes(older["store.db"])
+    note = json.loads(older["identity"]) | {"inodes": json.loads((data / "identity").read_text())["inodes"]}
+    (data / "identity").write_text(json.dumps(note))
+    with pytest.raises(ServeFailedError) as failed:
+        running.start()
+    assert failed.value.code == 6
+    assert "Traceback" not in failed.value.stderr
+    told = [line for line in failed.value.stderr.splitlines() if line.startswith("srmp-spark:")]
+    assert len(told) == 1
+    assert "it is an older copy. Put the newer data directory back" in told[0]
+    with sqlite3.connect(data / "store.db") as database:
+        (last,) = database.execute("SELECT max(last) FROM groups").fetchone()
+    assert last == 1, "not one message was taken"
+
+
 def test_the_delta_state_is_written_and_its_lag_is_told(start: Start, tmp_path: Path) -> None:
     running = start(queues=QUEUES, state=tmp_path / "state", state_interval=0.3)
     client, peer = QueueManagerClient(running.api), Peer(running)

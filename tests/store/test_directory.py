@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 from store_kit import NOW, QUEUE, Store
 
-from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError
+from srmp_spark.cli import exit_code_of
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
 from srmp_spark.store import directory as directory_module
 from srmp_spark.store import schema
-from srmp_spark.store.directory import DataDirectory, Identity, foreign_because, refuse_network_file_system
+from srmp_spark.store.directory import DataDirectory, Identity, birth_of, foreign_because, refuse_network_file_system
 
 HOLD = """
 import sys, time
@@ -139,11 +141,96 @@ def test_a_foreign_directory_whose_start_crashed_is_still_foreign(tmp_path: Path
         (Identity("g", 2, 3, 10, (1, 2, 3)), None),
         (Identity("g", 3, 4, 10, (1, 2, 3)), None),
         (Identity("g", 3, None, 11, (1, 2, 3)), "commit"),
+        (Identity("g", 3, None, 10, (1, 2, 3), 7), None),
+        (Identity("g", 3, None, 10, (1, 2, 3), 8), "born"),
     ],
 )
 def test_what_makes_a_directory_foreign(identity: Identity | None, foreign: str | None) -> None:
-    found = foreign_because(identity, starts=3, position=10, inodes=(1, 2, 3))
+    found = foreign_because(identity, starts=3, position=10, inodes=(1, 2, 3), born=7)
     assert found is None if foreign is None else foreign in str(found)
+
+
+def test_a_copy_that_got_the_same_inodes_is_known_by_its_birth(tmp_path: Path) -> None:
+    """What a restore onto a fresh file system can do; here the inodes stay and the note of the birth differs."""
+    path = tmp_path / "data"
+    epoch = start(path)[1]
+    assert start(path)[1] == epoch
+    note = json.loads((path / "identity").read_text())
+    assert note["born"] == birth_of(path / "store.db")
+    note["born"] = 1
+    with (path / "identity").open("r+") as file:  # in place: its inode stays
+        file.write(json.dumps(note).ljust(400))
+    after = start(path)
+    if birth_of(path / "store.db") is None:
+        assert after[1] == epoch, "inodes have to do where the file system tells no birth"
+    else:
+        assert after[1] != epoch
+        assert "born" in str(after[3])
+
+
+def test_a_birth_is_told_once_and_survives_writes_and_chmod(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("a")
+    born = birth_of(path)
+    path.write_text("b")
+    path.chmod(0o600)
+    assert birth_of(path) == born
+    assert birth_of(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("page", [b"\0" * schema.PAGE_SIZE_BYTES, b"\xff" * schema.PAGE_SIZE_BYTES])
+@pytest.mark.parametrize("table", ["meta", "head", "epochs"])
+def test_a_damaged_page_is_damage_and_not_a_traceback(tmp_path: Path, table: str, page: bytes) -> None:
+    path = tmp_path / "data"
+    start(path)
+    overwrite_root(path / "store.db", table, page)
+    with pytest.raises(StoreDamagedError, match="Put a backup of the whole data directory back"):
+        DataDirectory.open(path, now=NOW)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_full_disk_at_the_start_is_no_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def full(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(directory_module, "_write_identity", full)
+    with pytest.raises(StoreSyncError, match="make room or repair the disk") as failed:
+        DataDirectory.open(tmp_path / "data", now=NOW)
+    assert exit_code_of(failed.value) == 1
+    monkeypatch.undo()
+    start(tmp_path / "data")
+
+
+def test_what_sqlite_says_becomes_the_right_exit_code(tmp_path: Path) -> None:
+    for error, code in (
+        (sqlite3.OperationalError("database or disk is full"), 1),
+        (sqlite3.OperationalError("disk I/O error"), 1),
+        (sqlite3.OperationalError("database is locked"), 2),
+        (sqlite3.DatabaseError("database disk image is malformed"), 6),
+    ):
+        assert exit_code_of(schema.store_error(tmp_path, error)) == code
+
+
+def test_no_message_names_a_command_that_is_not_there(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    (tmp_path / "data" / "store.db").unlink()
+    with pytest.raises(StoreDamagedError) as gone:
+        DataDirectory.open(tmp_path / "data", now=NOW)
+    damaged_ = schema.store_error(tmp_path, sqlite3.DatabaseError("malformed"))
+    for said in (str(gone.value), str(damaged_)):
+        assert "srmp-spark restore" not in said
+        assert "backup" in said
+        assert "inbox" in said
+
+
+def overwrite_root(database: Path, table: str, page: bytes) -> None:
+    """Put other bytes where a table begins."""
+    with sqlite3.connect(database) as db:
+        (number,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    db.close()
+    with database.open("r+b") as file:
+        file.seek((number - 1) * schema.PAGE_SIZE_BYTES)
+        file.write(page)
 
 
 def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:

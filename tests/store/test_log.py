@@ -23,8 +23,8 @@ from srmp_spark.store.log import (
     TrimmedError,
     UnknownEpochError,
     UnknownQueueError,
-    _keep,
 )
+from srmp_spark.store.ranges import gaps
 
 
 @pytest.fixture
@@ -264,6 +264,22 @@ def test_a_damaged_segment_is_an_error(store: Store, log: Log) -> None:
         list(log.chunks(QUEUE, None, 0, 10))
 
 
+def test_a_damaged_row_names_the_command_that_gives_it_up(store: Store, log: Log) -> None:
+    """The command is there: cli parses what the error says."""
+    import shlex
+
+    from srmp_spark.cli import parser
+
+    store.put(6, together=2)
+    store.directory.writer.execute("UPDATE groups SET data = x'00' WHERE first = 3")
+    with pytest.raises(StoreDamagedError) as told:
+        sequences(log, 0, 6)
+    said = str(told.value)
+    line = shlex.split(said[said.index("srmp-spark give-up") : said.index(" (docs/")])
+    parsed = parser().parse_args(line[1:])
+    assert (parsed.command, parsed.queue, parsed.first, parsed.last) == ("give-up", QUEUE, 3, 4)
+
+
 def test_a_queue_that_comes_back_goes_on_counting(store: Store, log: Log) -> None:
     store.put(5)
     store.call(lambda t: queues.delete(t, QUEUE, store.directory.segments, NOW))
@@ -280,8 +296,8 @@ def test_a_queue_that_comes_back_goes_on_counting(store: Store, log: Log) -> Non
 
 
 def test_the_ranges_kept() -> None:
-    assert _keep(1, 10, []) == ((1, 10),)
-    assert _keep(1, 10, [(3, 4), (7, 7)]) == ((1, 2), (5, 6), (8, 10))
-    assert _keep(3, 5, [(1, 3), (5, 9)]) == ((4, 4),)
-    assert _keep(3, 5, [(2, 6)]) == ()
-    assert queues.gaps(1, 10, [(5, 20), (2, 3)]) == [(1, 1), (4, 4)]
+    assert gaps(1, 10, []) == ((1, 10),)
+    assert gaps(1, 10, [(3, 4), (7, 7)]) == ((1, 2), (5, 6), (8, 10))
+    assert gaps(3, 5, [(1, 3), (5, 9)]) == ((4, 4),)
+    assert gaps(3, 5, [(2, 6)]) == ()
+    assert gaps(1, 10, [(5, 20), (2, 3)]) == ((1, 1), (4, 4))

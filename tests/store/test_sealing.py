@@ -124,17 +124,17 @@ def test_a_crash_at_each_step_loses_and_doubles_nothing(tmp_path: Path, monkeypa
     crash_here()
     plan = plan_of(store)
     assert plan is not None
-    write_durably: Callable[..., None] = sealing._write_durably
+    write_durably: Callable[..., None] = sealing.write_durably
 
-    def write_and_crash(path: Path, data: bytes) -> None:
+    def write_and_crash(path: Path, data: bytes, *, sync_folder: bool) -> None:
         path.with_name(path.name + ".new").write_bytes(data[: len(data) // 2])
         crash_here()
-        write_durably(path, data)
+        write_durably(path, data, sync_folder=sync_folder)
         crash_here()
 
-    monkeypatch.setattr(sealing, "_write_durably", write_and_crash)
+    monkeypatch.setattr(sealing, "write_durably", write_and_crash)
     sealed = write(store, plan)
-    monkeypatch.setattr(sealing, "_write_durably", write_durably)
+    monkeypatch.setattr(sealing, "write_durably", write_durably)
     assert commit(store, sealed)
     crash_here()
     while store.call(sweeper.sweep):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
+from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.http import Receive, Request, Response, Scope, Send, parse_query
 from srmp_spark.queue_manager.api.messages import MessagesApi
@@ -34,6 +35,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("PUT", "/v1/queues/{queue}", queues.put),
         Route("DELETE", "/v1/queues/{queue}", queues.delete),
         Route("POST", "/v1/queues/{queue}/purge", queues.purge),
+        Route("POST", "/v1/queues/{queue}/give-up", GiveUpApi(manager).post),
         Route("POST", "/v1/queues/{queue}/pause", queues.pause),
         Route("POST", "/v1/queues/{queue}/resume", queues.resume),
         Route("POST", "/v1/queues/{queue}/messages", messages.post),

@@ -1,0 +1,49 @@
+"""``queues/{q}/give-up``: damaged rows become counted holes, so that readers, sealing and the Delta state get past them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ApiError, StoreError, StoreSyncError
+from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.store import queues
+from srmp_spark.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+log = logging.getLogger(__name__)
+
+
+class GiveUpApi:
+    """The handler."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def post(self, request: Request) -> Response:
+        """``POST queues/{q}/give-up?first=N&last=M``: how many rows became holes; those that were holes do not count.
+
+        Raises a 409 if the queue does not hold all of first to last.
+        """
+        manager = self._manager
+        queue = manager.catalogue.find(request.parameters["queue"])
+        first, last = request.required_integer("first"), request.required_integer("last")
+        if not 0 < first <= last:
+            raise usage("first and last are sequences: 1 or more, last not before first")
+
+        def give_up(transaction: Transaction) -> int:
+            return queues.give_up(transaction, queue.name, first, last, manager.directory.segments)
+
+        try:
+            rows = await manager.journal.transact(give_up)
+        except StoreSyncError:
+            raise
+        except StoreError as error:
+            raise ApiError(409, "not-held", str(error), "the queue's status names what it holds") from None
+        queue.waiting.cut(first, last)
+        queue.marks_moved()
+        manager.garbage.set()
+        log.warning("queue.given_up name=%s first=%d last=%d rows=%d", queue.name, first, last, rows)
+        return Response.json({"queue": queue.name, "given_up": rows})

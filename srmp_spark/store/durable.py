@@ -1,0 +1,38 @@
+"""Names and bytes that a power loss does not take: syncs of files and folders, in one place."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+
+def sync_file(path: Path) -> None:
+    """The file's bytes and length to the disk. After an error the caller gives up: a failed fsync is never tried again."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """The folder's entries to the disk: without it a new file's name may be gone after a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes, *, sync_folder: bool = True) -> None:
+    """A file, whole or not at all, and there after a power loss.
+
+    Without ``sync_folder`` the caller syncs the folder, once for several files.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary.write_bytes(data)
+    sync_file(temporary)
+    temporary.replace(path)
+    if sync_folder:
+        sync_directory(path.parent)

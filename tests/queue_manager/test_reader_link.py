@@ -1,0 +1,121 @@
+"""The link to the reader process: events in packets that fit, and a keeper that nothing ends but the stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager import reader_link
+from srmp_spark.queue_manager.reader_answer import EVENT_TEXT_MAX, Events
+from srmp_spark.queue_manager.reader_link import PACKET_MAX, ReaderLink
+
+
+class Wire:
+    """What was sent, packet by packet."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ours.settimeout(0.3)
+        self.events = Events(self.theirs)
+
+    def tell(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        sender = threading.Thread(target=self.events.tell, args=(event,), daemon=True)  # it waits for a reader, as it should
+        sender.start()
+        found = []
+        while True:
+            try:
+                packet = self.ours.recv(PACKET_MAX)
+            except TimeoutError:
+                sender.join(10)
+                return found
+            found.append(json.loads(packet))
+
+
+@pytest.fixture
+def wire() -> Any:
+    wire = Wire()
+    yield wire
+    wire.ours.close()
+    wire.theirs.close()
+
+
+def published(sequences: dict[str, dict[str, int]], position: int = 1) -> dict[str, Any]:
+    return {"event": "published", "uri": "s", "position": position, "as_of": 1.0, "sequences": sequences, "damaged": {}}
+
+
+def merged(events: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for event in events:
+        for epoch, queues in event["sequences"].items():
+            found.setdefault(epoch, {}).update(queues)
+    return found
+
+
+def test_the_report_of_five_thousand_queues_arrives_whole(wire: Wire) -> None:
+    sequences = {"epoch": {f"private$/{'long' * 20}{n}": n for n in range(5_000)}}
+    assert len(json.dumps(sequences)) > PACKET_MAX
+    events = wire.tell(published(sequences))
+    assert [each["event"] for each in events] == ["synced"] * (len(events) - 1) + ["published"]
+    assert merged(events) == sequences
+    assert events[-1]["position"] == 1
+
+
+def test_the_longest_names_fit(wire: Wire) -> None:
+    sequences = {"e" * 36: {f"{n:03d}" + "\u4e00" * 124: 2**44 for n in range(400)}}
+    assert merged(wire.tell(published(sequences))) == sequences
+
+
+def test_only_what_changed_is_sent(wire: Wire) -> None:
+    wire.tell(published({"e": {"a": 1, "b": 2}}))
+    (event,) = wire.tell(published({"e": {"a": 1, "b": 3}}, position=2))
+    assert event == {"event": "published", "uri": "s", "position": 2, "as_of": 1.0, "sequences": {"e": {"b": 3}}}
+
+
+def test_a_packet_that_does_not_fit_is_told_and_a_long_error_is_cut(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    assert wire.tell({"event": "huge", "text": "x" * 4_000_000}) == []
+    assert "reader.event_too_large event=huge" in caplog.text
+    (event,) = wire.tell({"event": "failed", "error": "x" * 4_000_000, "fatal": False})
+    assert len(event["error"]) == EVENT_TEXT_MAX
+
+
+def test_a_main_process_that_is_gone_is_not_worth_a_word(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    wire.ours.close()
+    wire.events.tell({"event": "compared"})
+    assert caplog.text == ""
+    wire.ours, _ = socket.socketpair()
+
+
+def test_a_reader_that_cannot_be_started_is_tried_again_and_stop_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[object] = []
+
+    def no_memory(*args: object, **options: object) -> None:
+        tries.append(args)
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(subprocess, "Popen", no_memory)
+    monkeypatch.setattr(reader_link, "RESTART_SECONDS", (0.0, 0.01))
+
+    async def main() -> None:
+        link = ReaderLink({}, lambda event: None)
+        link.start()
+        while len(tries) < 3:
+            await asyncio.sleep(0.01)
+        assert not link.is_up
+        with pytest.raises(ApiError, match="being restarted"):
+            await link.ask({"op": "end"})
+        await asyncio.wait_for(link.stop(), 5)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(asyncio.wait_for(main(), 10))
+    assert "reader.not_started" in caplog.text
+    assert "Cannot allocate memory" in caplog.text
