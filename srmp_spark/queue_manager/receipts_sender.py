@@ -304,7 +304,9 @@ class ReceiptsSender:
         if resolved is None:
             return "busy"
         if not resolved:
-            log.info("receipt.not_delivered url=%s reason=%s", url, "the host has no address")
+            # The sender waits for a receipt that nobody can send: as visible as one that is not allowed.
+            hint = f"make {parts.host} known to this host: DNS, or a line in /etc/hosts"
+            self._block(Blocked(parts.host, "the host has no address here", ""), url, first, hint)
             return "failed"
         verdict = self._policy.decide(parts, resolved, peer=source, tls_name=tls_name)
         if isinstance(verdict, Blocked):
@@ -343,14 +345,16 @@ class ReceiptsSender:
         log.info("receipt.answered url=%s status=%d reason=%s", message.destination, answer.status, answer.reason)
         return "refused" if answer.status == 400 else "failed"
 
-    def _block(self, verdict: Blocked, url: str, first: bool) -> None:
+    def _block(self, verdict: Blocked, url: str, first: bool, hint: str | None = None) -> None:
         if first:
             self._metrics.receipts_blocked += 1
             key = verdict.host if verdict.host in self.blocked or len(self.blocked) < WARNED_MAX else "other"
             self.blocked[key] = self.blocked.get(key, 0) + 1
-        if verdict.pattern not in self._warned and len(self._warned) < WARNED_MAX:
-            self._warned.add(verdict.pattern)
-            hint = f"allow it with: --allow-url {verdict.pattern}" if verdict.pattern else "no pattern can allow it"
+        warning = verdict.pattern or f"{verdict.host}: {verdict.reason}"
+        if warning not in self._warned and len(self._warned) < WARNED_MAX:
+            self._warned.add(warning)
+            if hint is None:
+                hint = f"allow it with: --allow-url {verdict.pattern}" if verdict.pattern else "no pattern can allow it"
             log.warning('receipt.blocked url=%r reason="%s" hint="%s"', url[:200], verdict.reason, hint)
 
 

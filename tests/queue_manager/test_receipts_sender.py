@@ -148,6 +148,26 @@ def test_a_blocked_receipt_is_one_warning_with_the_flag_a_metric_and_a_line_in_s
     assert "--allow-url http://169.254.169.254" in warnings[0]
 
 
+def test_a_host_that_has_no_address_is_as_visible_as_one_that_is_not_allowed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A NetBIOS name that only Windows knows: the sender waits for receipts that nobody can send."""
+
+    async def test(rig: Rig) -> None:
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            return []
+
+        rig.manager.receipts._resolve = resolve
+        for _ in range(2):
+            await rig.take(delivery_receipt_to="http://machine1/msmq/private$/receipts")
+        await until(lambda: rig.manager.receipts.blocked == {"machine1": 2})
+        assert rig.manager.metrics.receipts_blocked == 2
+
+    rig(tmp_path / "d", test)
+    (warning,) = [record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()]
+    assert "make machine1 known to this host" in warning
+
+
 def test_the_host_is_resolved_once_and_the_judged_address_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DNS rebinding: the second answer of the resolver would be another host."""
     asked: list[str] = []

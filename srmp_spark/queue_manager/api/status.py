@@ -80,7 +80,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             {
                 "queue": stream.queue,
                 "stream_id": str(stream.id),
-                "source_qm": stream.source_qm,
+                "source_qm": stream.guid,
                 "sequence_number": stream.sequence_number,
                 "last_acknowledged": stream.last_acknowledged,
                 "gap_at": stream.gap_at,
