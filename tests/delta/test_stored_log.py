@@ -114,8 +114,6 @@ def test_streams_and_history_land_as_the_journal_has_them(real: RealLog) -> None
 
 
 def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:
-    from srmp_spark.errors import StoreError
-
     real.store.call(lambda transaction: queues.create(transaction, "audit", transactional=False))
     real.put(3)
     done: list[object] = []
@@ -124,9 +122,14 @@ def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:
     real.store.settle()
     real.store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, length(data) - 1) WHERE queue_id = 2")
     real.store.directory.writer.execute("PRAGMA wal_checkpoint")
-    with pytest.raises(StoreError, match="not everything could be published"):
-        real.publisher().publish_once()
+    publisher = real.publisher()
+    report = publisher.publish_once()
+    assert "rows 1 to 1 of audit" in report["damaged"]["audit"]
+    assert report["sequences"] == {real.store.directory.epoch: {"audit": 0, QUEUE: 3}}
     assert [row["queue"] for row in real.landed()] == [QUEUE] * 3
+    real.store.call(lambda transaction: queues.give_up(transaction, "audit", 1, 1, real.store.directory.segments))
+    report = publisher.publish_once()
+    assert (report["damaged"], report["sequences"][real.store.directory.epoch]["audit"]) == ({}, 1), "given up, it goes on"
 
 
 def test_the_publisher_reads_only(real: RealLog) -> None:

@@ -26,7 +26,7 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 OPTION = re.compile(r"\.option\(\s*[\"'](\w+)[\"']")
 
-COMMAND = re.compile(r"(?:`|^)srmp-spark ([a-z]+)", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^)srmp-spark ([a-z]+(?:-[a-z]+)*)", re.MULTILINE)
 SCRIPT_FLAG = re.compile(r"\"--([a-z][a-z-]+)\"")
 
 

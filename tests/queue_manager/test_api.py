@@ -488,7 +488,7 @@ class TestStatus:
         for name in (
             'srmp_messages_accepted_total{queue="private$/', 'srmp_messages_refused_total{reason="unknown-queue",status="400"}',
             "srmp_queue_waiting{", "srmp_queue_oldest_waiting_seconds{", "srmp_receipts_blocked_total",
-            "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count",
+            "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count", "srmp_history_evicted_total 0",
             "srmp_state_lag_seconds", "srmp_disk_free_bytes",
         ):  # fmt: skip
             assert name in text, name
