@@ -33,7 +33,7 @@ ONE_MACHINE = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""Defaults for ``local[…]``: a small Delta read drops from 20 s to 3 s (DESIGN.md section 7)."""
+"""Defaults for ``local[…]``: a small Delta read drops from 20 s to 3 s, measured."""
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -23,7 +23,7 @@ _layouts = LearnedLayouts(read_fields)
 
 
 def decode(content_type: bytes, content: bytes) -> Message:
-    """The message in ``content``; ``content_type`` is the value of the HTTP field, folds included.
+    """The message in ``content``; ``content_type`` is the value of the HTTP field, unfolded (``http_head.unfold``).
 
     Raises :class:`RemoteProtocolError` and nothing else: its ``status_hint`` is 400 (malformed), 413 (body above
     ``BODY_MAX``) or 415 (another media type).
