@@ -162,7 +162,7 @@ class Reader:
         answer.end()
 
     def _publish(self) -> None:
-        from srmp_spark.store.delta import Publisher  # deltalake is loaded only where it is used
+        from srmp_spark.store.delta.publisher import Publisher  # deltalake is loaded only where it is used
 
         assert self._state is not None
         publisher = Publisher(self._data_dir, self._state, self._queue_manager, self._state_interval)

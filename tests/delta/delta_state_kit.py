@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.store.delta import Publisher
-from srmp_spark.store.delta_source import HistoryRow, LogRange, Snapshot, StreamRow
+from srmp_spark.store.delta.log_source import HistoryRow, LogRange, Snapshot, StreamRow
+from srmp_spark.store.delta.publisher import Publisher
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
 EPOCH = "11111111-0000-4000-8000-000000000001"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from delta_state_kit import MemoryLog, State
 
-from srmp_spark.store import delta_table
-from srmp_spark.store.delta_shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
-from srmp_spark.store.delta_source import HistoryRow
+from srmp_spark.store.delta import state_table
+from srmp_spark.store.delta.log_source import HistoryRow
+from srmp_spark.store.delta.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
 
 DAMAGES = {
     "emptied": lambda data, _: b"",
@@ -117,7 +117,7 @@ def test_rows_that_the_log_no_longer_has_are_told_as_lost_and_the_table_stays_re
 
 @pytest.mark.parametrize("how", ["emptied", "cut", "removed"])
 def test_a_damaged_checkpoint_is_dropped(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(delta_table, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 3)
     publish_some(state, log, 8)
     newest = max(state.log().glob("*.checkpoint.parquet"))
     damage(newest, how)

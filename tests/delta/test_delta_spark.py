@@ -11,8 +11,8 @@ import pytest
 from delta_state_kit import MemoryLog, State
 from pyspark.sql import SparkSession
 
-from srmp_spark.store import delta_table
-from srmp_spark.store.delta_source import HistoryRow
+from srmp_spark.store.delta import state_table
+from srmp_spark.store.delta.log_source import HistoryRow
 
 pytestmark = pytest.mark.spark
 
@@ -58,8 +58,8 @@ def test_delta_spark_reads_every_row_and_type(spark: SparkSession, state: State,
 def test_delta_spark_streams_the_inbox_once_through_compaction_and_checkpoints(
     spark: SparkSession, state: State, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta_table, "COMPACT_FILES_MIN", 3)
-    monkeypatch.setattr(delta_table, "CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 3)
+    monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 4)
     publisher = state.publisher(log)
     log.put("private$/orders", 5)
     publisher.publish_once()

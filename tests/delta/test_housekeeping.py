@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from delta_state_kit import MemoryLog, State
 
-from srmp_spark.store import delta_table, delta_tables
-from srmp_spark.store.delta_source import HistoryRow
+from srmp_spark.store.delta import state_table, table_specs
+from srmp_spark.store.delta.log_source import HistoryRow
 
 
 def test_small_files_are_joined_and_no_row_changes(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "COMPACT_FILES_MIN", 5)
+    monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 5)
     publisher = state.publisher(log)
     for _ in range(12):
         log.put("private$/orders", 3)
@@ -27,7 +27,7 @@ def test_small_files_are_joined_and_no_row_changes(state: State, log: MemoryLog,
 
 
 def test_a_compaction_is_no_change_for_streaming_readers(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "COMPACT_FILES_MIN", 2)
+    monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 2)
     publisher = state.publisher(log)
     for _ in range(2):
         log.put("private$/orders", 3)
@@ -38,7 +38,7 @@ def test_a_compaction_is_no_change_for_streaming_readers(state: State, log: Memo
 
 
 def test_only_one_queue_managers_files_are_joined(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "COMPACT_FILES_MIN", 3)
+    monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 3)
     other = MemoryLog("aaaaaaaa-0000-4000-8000-000000000002")
     other.put("private$/orders", 2)
     elsewhere = state.publisher(other)
@@ -56,7 +56,7 @@ def test_only_one_queue_managers_files_are_joined(state: State, monkeypatch: pyt
 
 
 def test_a_checkpoint_comes_by_number_of_commits(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 4)
     publisher = state.publisher(log)
     for _ in range(9):
         log.put("private$/orders", 1)
@@ -67,13 +67,13 @@ def test_a_checkpoint_comes_by_number_of_commits(state: State, log: MemoryLog, m
     assert state.landed() == log.expected()
 
 
-@pytest.mark.parametrize("hours", [0, delta_tables.TIME_TRAVEL_HOURS])
+@pytest.mark.parametrize("hours", [0, table_specs.TIME_TRAVEL_HOURS])
 def test_replaced_files_are_vacuumed_after_their_time(
     state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    monkeypatch.setattr(delta_tables, "TIME_TRAVEL_HOURS", hours)
-    monkeypatch.setattr(delta_table, "TIME_TRAVEL_HOURS", hours)
-    monkeypatch.setattr(delta_table, "VACUUM_INTERVAL_S", 0)
+    monkeypatch.setattr(table_specs, "TIME_TRAVEL_HOURS", hours)
+    monkeypatch.setattr(state_table, "TIME_TRAVEL_HOURS", hours)
+    monkeypatch.setattr(state_table, "VACUUM_INTERVAL_S", 0)
     publisher = state.publisher(log)
     for n in range(1, 6):
         log.history[:] = [HistoryRow(log.guid, 1, n, n)]
@@ -89,8 +89,8 @@ def test_readers_see_a_growing_prefix_while_the_publisher_writes(
     state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """deltalake beside us, through appends, compactions and checkpoints: never a row twice, never a row back."""
-    monkeypatch.setattr(delta_table, "COMPACT_FILES_MIN", 4)
-    monkeypatch.setattr(delta_table, "CHECKPOINT_COMMITS", 5)
+    monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 4)
+    monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 5)
     publisher = state.publisher(log)
     log.put("private$/orders", 1)
     publisher.publish_once()
@@ -122,4 +122,4 @@ def test_old_versions_can_be_read_back(state: State, log: MemoryLog) -> None:
     table: Any = state.table()
     table.load_as_version(2)
     assert table.to_pyarrow_table().num_rows == 4
-    assert timedelta(hours=delta_table.TIME_TRAVEL_HOURS) > timedelta(hours=24)
+    assert timedelta(hours=state_table.TIME_TRAVEL_HOURS) > timedelta(hours=24)

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
-from srmp_spark.store import delta_table
-from srmp_spark.store.delta import OlderCopyError, _stamp
-from srmp_spark.store.delta_source import HistoryRow, Snapshot, StreamRow
+from srmp_spark.store.delta import state_table
+from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
+from srmp_spark.store.delta.publisher import OlderCopyError, _stamp
 
 STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
                    1_795_000_000_000_000, 1_795_000_000_000_001)  # fmt: skip
@@ -106,7 +106,7 @@ def test_two_publishers_of_one_queue_manager_never_double_a_row(state: State, lo
     opened = [publisher._tables["inbox"] for publisher in (old, new)]
     rows = _stamp(next(log.batches(EPOCH, "private$/orders", 5, 10)), log.snapshot().position)
     opened[0].append(iter([rows]), {(EPOCH, "private$/orders"): 10})
-    with pytest.raises(delta_table.PublishConflictError):
+    with pytest.raises(state_table.PublishConflictError):
         opened[1].append(iter([rows]), {(EPOCH, "private$/orders"): 10})
     new.publish_once()
     assert state.landed() == log.expected()
@@ -300,11 +300,13 @@ def test_run_ends_with_a_fatal_report_when_the_table_cannot_be_used(state: State
 
 def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code with deltalake's own client below it, here over a file URL: no folder, no shadow."""
-    from srmp_spark.store import delta
-    from srmp_spark.store.delta_files import ObjectStorage
+    from srmp_spark.store.delta import publisher as publisher_module
+    from srmp_spark.store.delta.data_files import ObjectStorage
 
     state.folder.mkdir()
-    monkeypatch.setattr(delta, "storage_of", lambda uri, table, options: ObjectStorage(f"file://{uri}/{table}", options))
+    monkeypatch.setattr(
+        publisher_module, "storage_of", lambda uri, table, options: ObjectStorage(f"file://{uri}/{table}", options)
+    )
     for name in ("inbox", "message_id_history", "incoming_streams"):
         (state.folder / name).mkdir()
     log.put("private$/orders", 10)

@@ -15,14 +15,15 @@ import pytest
 from delta_state_kit import MemoryLog, State
 from deltalake import DeltaTable
 
-from srmp_spark.store import delta_files, delta_shadow, durable
+from srmp_spark.store import durable
+from srmp_spark.store.delta import data_files, shadow
 
 STEPS = [
-    (delta_files, "sync_file"),
-    (delta_files, "sync_directory"),
-    (delta_shadow, "sync_file"),
-    (delta_shadow, "sync_directory"),
-    (delta_shadow, "write_durably"),
+    (data_files, "sync_file"),
+    (data_files, "sync_directory"),
+    (shadow, "sync_file"),
+    (shadow, "sync_directory"),
+    (shadow, "write_durably"),
     (durable, "sync_file"),
     (durable, "sync_directory"),
     (DeltaTable, "create_write_transaction"),
@@ -81,6 +82,6 @@ def test_killed_at_every_call(
 def test_nothing_is_reported_before_the_syncs(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.put("private$/orders", 3)
     reports = []
-    with pytest.raises(Killed), dying_at(monkeypatch, delta_shadow, "sync_file", 1, after=False):
+    with pytest.raises(Killed), dying_at(monkeypatch, shadow, "sync_file", 1, after=False):
         reports.append(state.publisher(log).publish_once())
     assert reports == []

@@ -14,8 +14,8 @@ from srmp_spark.srmp.effects import Changes, IncomingStreamRow
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun
 from srmp_spark.store import queues, sealing, state
-from srmp_spark.store.delta import Publisher
-from srmp_spark.store.delta_log import StoredLog
+from srmp_spark.store.delta.publisher import Publisher
+from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.store.log import Log
 

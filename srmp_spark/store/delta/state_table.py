@@ -21,10 +21,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.store.delta_actions import LiveFile, add_action, application_id, overlap, remove_action
-from srmp_spark.store.delta_files import Storage, looks_whole, write_file
-from srmp_spark.store.delta_shadow import ACTIONS_KEY, Shadow
-from srmp_spark.store.delta_tables import FORMAT, FORMAT_PROPERTY, PARTITION, TIME_TRAVEL_HOURS, TableSpec
+from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action
+from srmp_spark.store.delta.data_files import Storage, looks_whole, write_file
+from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
+from srmp_spark.store.delta.table_specs import FORMAT, FORMAT_PROPERTY, PARTITION, TIME_TRAVEL_HOURS, TableSpec
 
 COMMIT_RETRIES = 20
 """Attempts of one commit while other queue managers commit to the same table; each attempt looks at the newest version."""

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.store.delta_files import looks_whole
+from srmp_spark.store.delta.data_files import looks_whole
 from srmp_spark.store.durable import sync_directory, sync_file, write_durably
 
 SHADOW_COMMITS_MAX = 200

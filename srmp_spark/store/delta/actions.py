@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
 
-from srmp_spark.store.delta_files import DataFile
-from srmp_spark.store.delta_tables import PARTITION
+from srmp_spark.store.delta.data_files import DataFile
+from srmp_spark.store.delta.table_specs import PARTITION
 
 
 class LiveFile(NamedTuple):

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from srmp_spark.message import StreamId
 from srmp_spark.store import reading, state
-from srmp_spark.store.delta_source import HistoryRow, LogRange, Snapshot, StreamRow
+from srmp_spark.store.delta.log_source import HistoryRow, LogRange, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.log import Log
 
 
 class StoredLog:
-    """:class:`~srmp_spark.store.delta_source.LogSource` over a data directory. Belongs to the thread that first uses it."""
+    """:class:`~srmp_spark.store.delta.log_source.LogSource` over a data directory. Belongs to the thread that first uses it."""
 
     def __init__(self, data_dir: Path, queue_manager: str) -> None:
         self._queue_manager = queue_manager

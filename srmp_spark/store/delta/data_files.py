@@ -22,7 +22,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.store.delta_tables import PARTITION, TableSpec
+from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.durable import sync_directory, sync_file
 
 ROW_GROUP_ROWS = 50_000

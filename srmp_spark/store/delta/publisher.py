@@ -5,8 +5,8 @@ One cycle: look at the log in one read transaction (commit P, the end of each qu
 was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
 
 Where each queue goes on is read from the table itself: from the application transactions that were committed together with
-the rows (``delta_table``). A publisher that is killed between any two steps begins again at the last commit and neither loses
-nor doubles a row. What a power loss can do to the files is in ``delta_files`` (order of syncs) and ``delta_shadow`` (repair).
+the rows (``state_table``). A publisher that is killed between any two steps begins again at the last commit and neither loses
+nor doubles a row. What a power loss can do to the files is in ``data_files`` (order of syncs) and ``shadow`` (repair).
 
 The publisher runs in a thread of the reader process, reads SQLite read-only, and holds at most one chunk in memory. An object
 store that is away stops nothing: the cycle is tried again, the lag grows, the log keeps its rows.
@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.store import delta_tables
-from srmp_spark.store.delta_actions import LiveFile, digest_of
-from srmp_spark.store.delta_files import storage_of
-from srmp_spark.store.delta_source import LogRange, LogSource, Snapshot
-from srmp_spark.store.delta_table import StateTable
+from srmp_spark.store.delta import table_specs
+from srmp_spark.store.delta.actions import LiveFile, digest_of
+from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
+from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``."""
@@ -159,11 +159,11 @@ class Publisher:
 
     def _open(self) -> LogSource:
         if self._source is None:
-            from srmp_spark.store.delta_log import StoredLog
+            from srmp_spark.store.delta.stored_log import StoredLog
 
             self._source = StoredLog(self._data_dir, self._queue_manager)
         if not self._tables:
-            specs = (delta_tables.inbox(), delta_tables.message_id_history(), delta_tables.incoming_streams())
+            specs = (table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams())
             shadows = self._data_dir / "delta"
             tables = {
                 spec.name: StateTable(
@@ -304,7 +304,7 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 
 def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
     """A batch of source columns as rows of ``inbox``."""
-    spec = delta_tables.inbox()
+    spec = table_specs.inbox()
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     table = pa.Table.from_batches([batch])
     table = table.append_column("position", pa.repeat(pa.scalar(position, pa.int64()), table.num_rows))
@@ -313,17 +313,17 @@ def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
 
 
 def _history_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    spec = delta_tables.message_id_history()
+    spec = table_specs.message_id_history()
     for start in range(0, len(snapshot.history), STATE_ROWS_PER_GROUP):
         yield _state_table(spec, snapshot.history[start : start + STATE_ROWS_PER_GROUP], snapshot.position)
 
 
 def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.streams:
-        yield _state_table(delta_tables.incoming_streams(), snapshot.streams, snapshot.position)
+        yield _state_table(table_specs.incoming_streams(), snapshot.streams, snapshot.position)
 
 
-def _state_table(spec: delta_tables.TableSpec, rows: Sequence[tuple[Any, ...]], position: int) -> pa.Table:
+def _state_table(spec: table_specs.TableSpec, rows: Sequence[tuple[Any, ...]], position: int) -> pa.Table:
     now = datetime.now(timezone.utc)
     columns = [*zip(*rows, strict=True), [position] * len(rows), [now] * len(rows)]
     schema = spec.file_schema
