@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
-from srmp_spark.queue_manager.reader_link import Event, ReaderLink
+from srmp_spark.queue_manager.reader.link import Event, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
 from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, try_register
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.queue_manager.reader_link import ReaderLink
+from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.srmp.history import MessageIdHistory

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager import reader_link
-from srmp_spark.queue_manager.reader_answer import EVENT_TEXT_MAX, Events
-from srmp_spark.queue_manager.reader_link import PACKET_MAX, ReaderLink
+from srmp_spark.queue_manager.reader import link as link_module
+from srmp_spark.queue_manager.reader.answer import EVENT_TEXT_MAX, Events
+from srmp_spark.queue_manager.reader.link import PACKET_MAX, ReaderLink
 
 
 class Wire:
@@ -103,7 +103,7 @@ def test_a_reader_that_cannot_be_started_is_tried_again_and_stop_is_quiet(
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(subprocess, "Popen", no_memory)
-    monkeypatch.setattr(reader_link, "RESTART_SECONDS", (0.0, 0.01))
+    monkeypatch.setattr(link_module, "RESTART_SECONDS", (0.0, 0.01))
 
     async def main() -> None:
         link = ReaderLink({}, lambda event: None)

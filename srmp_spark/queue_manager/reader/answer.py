@@ -1,4 +1,4 @@
-"""How the reader process answers one command: packets into the socket that came with it (see :mod:`.reader_link`)."""
+"""How the reader process answers one command: packets into the socket that came with it (see :mod:`.link`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.queue_manager.reader_link import PACKET_MAX
+from srmp_spark.queue_manager.reader.link import PACKET_MAX
 from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
 
 STALL_SECONDS = 120.0

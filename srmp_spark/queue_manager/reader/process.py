@@ -1,10 +1,10 @@
-"""The reader process: everything that decodes, in a child of the queue manager (see :mod:`.reader_link`).
+"""The reader process: everything that decodes, in a child of the queue manager (see :mod:`.link`).
 
 It holds no port and no lock, opens the database read-only, and ends with its parent: PR_SET_PDEATHSIG tells the kernel, and
 the end of the command socket tells us. Each command runs in a thread of its own with its own connection; a caller that goes
 away ends its thread and nothing else. Sealing runs at low priority. The Delta publisher lives here too.
 
-    python -m srmp_spark.queue_manager.reader_process FD '{"data_dir": …, "queue_manager": …, "state": …, "state_interval": …}'
+    python -m srmp_spark.queue_manager.reader.process FD '{"data_dir": …, "queue_manager": …, "state": …, "state_interval": …}'
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 import pyarrow as pa
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.queue_manager.reader_answer import Answer, AnswerFile, Events
-from srmp_spark.queue_manager.reader_link import COMMAND_MAX
-from srmp_spark.queue_manager.reader_rows import dense_pieces
+from srmp_spark.queue_manager.reader.answer import Answer, AnswerFile, Events
+from srmp_spark.queue_manager.reader.dense_rows import dense_pieces
+from srmp_spark.queue_manager.reader.link import COMMAND_MAX
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY

@@ -53,7 +53,7 @@ class ReaderLink:
     """Starts the reader, keeps it running, and talks to it."""
 
     def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
-        """``settings`` go to the child as JSON (:mod:`.reader_process` says which); ``on_event`` gets what it tells unasked."""
+        """``settings`` go to the child as JSON (:mod:`.process` says which); ``on_event`` gets what it tells unasked."""
         self._settings = settings
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class ReaderLink:
                 [
                     sys.executable,
                     "-m",
-                    "srmp_spark.queue_manager.reader_process",
+                    "srmp_spark.queue_manager.reader.process",
                     str(theirs.fileno()),
                     json.dumps(self._settings),
                 ],
