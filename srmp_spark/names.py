@@ -2,6 +2,14 @@
 
 A queue name is kept in one canonical form, ``private$/orders`` or ``orders`` (lower case, forward slash, no host), and is
 only ever a key of a map: it never becomes a path of the file system.
+
+**Separators.** In a URL's path, of a request target or of a ``<to>`` alike, ``/`` and the backslash separate, as written.
+Written as ``%2f`` or ``%5c`` they are refused, like ``%2e`` and ``%00`` (:data:`ENCODED_SEPARATOR`; 400): proxies and web
+servers differ in whether they decode these, and a check in front of us must not see another path than we do. No queue
+needs them: a name holds no slash of either kind. Every other percent-encoding means its character. In the *API* a queue
+name is one segment of the path, so there the slash of ``private$/orders`` is written ``%2F`` (:func:`quote_queue_name`).
+
+**Hosts.** Compared in lower case and without the dot that may end an absolute name (RFC 1034 3.1): :func:`canonical_host`.
 """
 
 from __future__ import annotations
@@ -25,9 +33,13 @@ QUEUE_NAME_LENGTH_MAX = 124
 CONSUMER_NAME_LENGTH_MAX = 100
 """Characters of a consumer's name: people read it in ``status`` beside the queue's."""
 
+ENCODED_SEPARATOR = re.compile(r"%(?:2f|5c|2e|00)", re.IGNORECASE)
+"""What must not stand in the path of a queue URL: slash, backslash, dot, NUL, percent-encoded. Why: the module's docstring."""
+
 _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 # A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.
 _URL = re.compile(r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE)
+_QUEUE_SUFFIX = re.compile(r"(.*):(transactional|journal|multicast=.*)", re.IGNORECASE | re.DOTALL)
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
 
@@ -70,9 +82,28 @@ def local_queue_name(text: str) -> str:
         raise ConfigurationError(str(error)) from None
 
 
+def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:
+    """``private$/a:b:transactional`` → ``private$/a:b`` and its options, ``("transactional",)`` (``serve --queue``).
+
+    Only what INTERFACE.md section 2 knows is an option, from the end and in any case: ``transactional``, ``journal``,
+    ``multicast=…``. Every other colon belongs to the name. The name is not judged here.
+    """
+    suffixes: list[str] = []
+    while (match := _QUEUE_SUFFIX.fullmatch(text)) is not None:
+        text = match[1]
+        suffixes.insert(0, match[2].lower())
+    return text, tuple(suffixes)
+
+
 def quote_queue_name(name: str) -> str:
     """A canonical name as one percent-encoded path segment of the API."""
     return quote(name, safe="")
+
+
+def canonical_host(text: str) -> str:
+    """A host as it is compared: lower case, and ``machine2.`` is ``machine2`` (RFC 1034 3.1, an absolute name)."""
+    host = text.lower()
+    return host[:-1] if host.endswith(".") and len(host) > 1 else host
 
 
 class QueueAddress(NamedTuple):
@@ -104,7 +135,8 @@ class UrlParts(NamedTuple):
 def split_url(url: str) -> UrlParts:
     """Take an absolute http(s) URL apart by its grammar, never by ``in`` or ``startswith``.
 
-    User info is refused (``http://127.0.0.1:9@evil``): it exists to mislead. Raises :class:`ValueError`.
+    The host comes out as :func:`canonical_host` has it. User info is refused (``http://127.0.0.1:9@evil``): it exists to
+    mislead. Raises :class:`ValueError`.
     """
     match = _URL.fullmatch(url)
     if match is None:
@@ -116,16 +148,16 @@ def split_url(url: str) -> UrlParts:
     port = int(host_port[2]) if host_port[2] else (443 if scheme == "https" else 80)
     if not 0 < port < 65536:
         raise ValueError(f"not a port: {port}")
-    return UrlParts(scheme, host_port[1].strip("[]").lower(), port, path, query)
+    return UrlParts(scheme, canonical_host(host_port[1].strip("[]")), port, path, query)
 
 
 def queue_of_path(path: str) -> str:
     """The canonical queue name in ``/msmq/private$/orders`` (either slash, any case, percent-encoded).
 
-    Raises :class:`ValueError`: no such name, an encoded slash or dot segment, bytes that are no UTF-8.
+    Raises :class:`ValueError`: no such name, an encoded separator (rule in the module's docstring), bytes that are no UTF-8.
     """
-    if re.search(r"%(2f|5c|2e|00)", path, re.IGNORECASE):
-        raise ValueError("an encoded slash, dot or NUL in a queue path")
+    if ENCODED_SEPARATOR.search(path):
+        raise ValueError("an encoded slash, backslash, dot or NUL in a queue path; write / or \\ as it is")
     decoded = unquote_to_bytes(path).decode("utf-8").replace("\\", "/")  # UnicodeDecodeError is a ValueError
     segments = decoded.split("/")
     if len(segments) < 3 or segments[0] or segments[1].lower() != VIRTUAL_DIRECTORY or "" in segments[2:]:
@@ -144,7 +176,8 @@ class LocalHosts:
     """Which hosts in a ``<to>`` are this queue manager ([MC-MQSRM] 3.1.5.1.3); ports are not compared."""
 
     names: frozenset[str] = field(default_factory=frozenset)
-    """Lower case: ``--host-name``, listening addresses, the host of ``--public-url``. ``localhost`` is always ours."""
+    """As :func:`canonical_host` has them: ``--host-name``, listening addresses, the host of ``--public-url``. ``localhost`` is
+    always ours."""
 
     def __contains__(self, host: object) -> bool:
         return isinstance(host, str) and (host in self.names or host in ("localhost", "127.0.0.1", "::1"))

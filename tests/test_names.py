@@ -7,6 +7,7 @@ import pytest
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.names import (
     LocalHosts,
+    canonical_host,
     canonical_queue_name,
     message_id,
     parse_guid,
@@ -15,6 +16,7 @@ from srmp_spark.names import (
     quote_queue_name,
     split_url,
 )
+from srmp_spark.srmp.http_head import check_target
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,36 @@ def test_what_is_no_queue_name(bad: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "canonical"),
+    [("Machine2.", "machine2"), ("machine2", "machine2"), ("qm.example.", "qm.example"), ("a..", "a."), (".", ".")],
+)
+def test_a_host_ends_with_or_without_the_dot_of_an_absolute_name(written: str, canonical: str) -> None:
+    """RFC 1034 3.1; one dot, no more."""
+    assert canonical_host(written) == canonical
+
+
+@pytest.mark.parametrize("path", ["/msmq/private$/orders", "/msmq/private$\\orders", "/msmq\\private%24/%6frders"])
+def test_separators_of_a_queue_url_stand_as_they_are_in_targets_and_in_to(path: str) -> None:
+    """The rule for both is in the docstring of srmp_spark.names."""
+    assert check_target(path.encode()) == parse_queue_url("http://machine2" + path).queue == "private$/orders"
+
+
+@pytest.mark.parametrize("encoded", ["%2f", "%2F", "%5c", "%5C"])
+@pytest.mark.parametrize("path", ["/msmq{}private$/orders", "/msmq/private${}orders", "/msmq/{}orders"])
+def test_encoded_separators_are_refused_in_targets_and_in_to(encoded: str, path: str) -> None:
+    with pytest.raises(RemoteProtocolError) as refused:
+        check_target(path.format(encoded).encode())
+    assert refused.value.status_hint == 400
+    with pytest.raises(ValueError, match="encoded slash"):
+        parse_queue_url("http://machine2" + path.format(encoded))
+
+
+def test_an_encoded_separator_in_the_query_is_kept_as_sent() -> None:
+    assert parse_queue_url("http://m/msmq/orders?x=%2f").query == "?x=%2f"
+    assert check_target(b"/msmq/orders?x=%2f%5c") == "orders"
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "http://machine2/msmq/private$/simpleq",
@@ -45,6 +77,8 @@ def test_what_is_no_queue_name(bad: str) -> None:
         "http://machine2:8080/msmq/private$\\simpleq",
         "http://machine2/msmq/private%24/simple%71",
         "https://machine2/msmq/private$/simpleq?SenderStream=XRntV",
+        "http://machine2./msmq/private$/simpleq",
+        "http://Machine2.:80/msmq/private$/simpleq",
     ],
 )
 def test_every_spelling_of_a_queue_url_names_the_same_queue(url: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import LocalHosts, local_queue_name, split_url
+from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
 from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.url_policy import UrlPattern
 
@@ -40,6 +40,10 @@ RETRANSMISSION_TIMEOUT_SECONDS = 20.0
 """A receipt that could not be delivered is owed again after this long ([MC-MQSRM] 3.1.3.1, appendix A <25>)."""
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
 """Waits between attempts, as Windows has them ([MC-MQSRM] appendix A <16>)."""
+QUEUE_SUFFIXES = ("transactional", "multicast", "journal")
+"""What may follow a queue's name after a colon (docs/INTERFACE.md section 2)."""
+MISSPELLED = 0.8
+"""How much alike (difflib) the end of a name and a suffix are to be a typing error: ``transactionl`` is, ``cast`` is not."""
 QUEUES_MAX = 10_000
 """Queues of one queue manager: each costs memory and a line in ``status``."""
 TOKEN_LENGTH_MIN = 16
@@ -47,20 +51,29 @@ TOKEN_LENGTH_MIN = 16
 
 
 class QueueSpec(NamedTuple):
-    """``NAME[:transactional]``."""
+    """``NAME[:transactional]``; the name may hold colons."""
 
     name: str
     transactional: bool
 
     @classmethod
     def parse(cls, text: str) -> QueueSpec:
-        """Raises :class:`ConfigurationError`."""
-        name, colon, suffix = text.rpartition(":")
-        if not colon:
-            return cls(local_queue_name(text), transactional=False)
-        if suffix != "transactional":
-            raise ConfigurationError(f"unknown suffix :{suffix} in --queue {text!r}; {_nearest(suffix, ['transactional'])}")
-        return cls(local_queue_name(name), transactional=True)
+        """Raises :class:`ConfigurationError`, also for a name that ends in what is nearly a suffix: that is a typing error."""
+        name, suffixes = split_queue_suffixes(text)
+        _, _, ending = name.rpartition(":")
+        meant = (
+            difflib.get_close_matches(ending.partition("=")[0].lower(), QUEUE_SUFFIXES, 1, MISSPELLED) if ":" in name else []
+        )
+        if meant:
+            raise ConfigurationError(
+                f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant[0]!r}? "
+                f"(a queue that is really called so is made by PUT /v1/queues)"
+            )
+        for suffix in suffixes:
+            if suffix != "transactional":
+                word = suffix.partition("=")[0]
+                raise ConfigurationError(f"--queue {text!r}: :{word} is not in this version; known: transactional")
+        return cls(local_queue_name(name), transactional=bool(suffixes))
 
 
 class Endpoint(NamedTuple):
@@ -131,11 +144,11 @@ class ServeConfig:
 
     def local_hosts(self, listening: Endpoint) -> LocalHosts:
         """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3)."""
-        names = {name.lower() for name in self.host_name} | {listening.host.lower()}
+        names = {canonical_host(name) for name in (*self.host_name, listening.host)}
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
         if listening.host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound: "everywhere" means each of our addresses
-            names |= own_names()
+            names |= {canonical_host(name) for name in own_names()}
         return LocalHosts(frozenset(names))
 
 
@@ -173,7 +186,7 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 def _host(text: str) -> str:
     if not text or any(c in text for c in "/:@ ?#") or not text.isprintable():
         raise ValueError("expected a host name without scheme and port")
-    return text.lower()
+    return canonical_host(text)
 
 
 def _base_url(text: str) -> str:

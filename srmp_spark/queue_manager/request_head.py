@@ -7,6 +7,9 @@ space before the colon. Those end the connection, as a proxy in front of us may 
 The head is stored as it came, and readers take the Content-Type from it by :func:`content_type_of`. So does this: what a
 message was accepted by is what it is read by, folds or not.
 
+The request line is judged first, by :func:`_check_request_line`, and as soon as it is there: what becomes of it must not depend
+on how much of the rest came with it. A line without a version (HTTP/0.9) is 400 and not waited for.
+
 Nearly every head is the one that Windows writes (chapter 4), so one anchored expression of exactly that form comes first: a
 third of the cost. What it does not match is httptools' to judge; what it matches, httptools takes to be the same
 (tests/queue_manager/test_request_head.py).
@@ -32,9 +35,14 @@ _WINDOWS = re.compile(
     rb'SOAPAction: "MSMQMessage"\r\n(?:Proxy-Accept: NonInteractiveClient\r\n)?\r\n'
 )
 _BARE_LF = re.compile(rb"(?<!\r)\n")
-_METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32} ")
-_BEGINNING = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}(?: |$)")
-_HTTP_VERSION = re.compile(rb"[^\r\n]* HTTP/(\d+\.\d+)\r\n")
+_METHOD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: |$)")
+_HTTP_VERSION = re.compile(rb" HTTP/(\d+\.\d+)\Z")
+_METHODS = frozenset(b"GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH".split())
+"""RFC 9110 9.3 and RFC 5789: what we know and, but for POST, do not allow (405). Any other word is 501, RFC 9110 15.6.2."""
+_METHOD_MAX: Final = 32
+"""Bytes of a method: a longer one is none that anybody registered. 501 without waiting for its end, RFC 9112 3."""
+_LINE_MAX: Final = TARGET_MAX + 64
+"""Bytes of a request line: more can only be the target's fault, 414, even if it is a method's that is not allowed."""
 _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
 """A head shorter than this cannot have too many lines: a line has at least four bytes."""
 
@@ -92,15 +100,14 @@ class RequestHead:
         try:
             self._parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            if self.method != b"POST":  # CONNECT
-                raise HeadError(405, "method", "RFC 9110 15.5.6") from None
-            # an offer to change the protocol may be ignored (RFC 9110 7.8)
+            pass  # an offer to change the protocol may be ignored (RFC 9110 7.8); CONNECT was refused by its request line
         finally:
             del self._parser  # it refers to us: no reference cycle per message
 
     @classmethod
     def parse(cls, head: bytes) -> RequestHead:
         """Read ``head``, blank line included. Raises :class:`HeadError`."""
+        _check_request_line(head)
         if len(head) > HEAD_MAX:
             raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")
         if len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1:
@@ -126,24 +133,14 @@ class RequestHead:
                 pass  # something else is wrong as well: judged below, on the head as it came
             else:
                 return again
-        version = _HTTP_VERSION.match(head)
-        if version is not None and version[1] not in (b"1.0", b"1.1"):
-            raise HeadError(505, "http-version", "RFC 9110 15.6.6")
         if first.complete and b"transfer-encoding" in first.headers:
             raise HeadError(501, "transfer-encoding", "RFC 9112 6.1")
-        line_end = head.find(b"\r\n")
-        if line_end > TARGET_MAX:
-            raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
-        if version is not None and _METHOD.match(head) and not head.startswith(b"POST "):
-            raise HeadError(405, "method", "RFC 9110 15.5.6")
         raise HeadError(400, "malformed-http", f"RFC 9112: {error}")
 
     def _check(self) -> None:
         headers = self.headers
-        if not self.complete or self.version not in ("1.1", "1.0"):
-            raise HeadError(505, "http-version", "RFC 9110 15.6.6")
-        if self.method != b"POST":
-            raise HeadError(405, "method", "RFC 9110 15.5.6")
+        if not self.complete or self.version not in ("1.1", "1.0") or self.method != b"POST":  # the line was checked before
+            raise HeadError(400, "malformed-http", "RFC 9112 3: httptools reads another request line")
         if len(self.target) > TARGET_MAX:
             raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
         if self.repeated is not None:
@@ -188,19 +185,38 @@ class RequestHead:
         return b"expect" in self.headers and self.version == "1.1"
 
 
+def _check_request_line(head: bytes | bytearray) -> None:
+    """Judge the request line with which ``head`` begins, as far as it is there. Raises :class:`HeadError`."""
+    line_end = head.find(b"\r\n", 0, _LINE_MAX + 2)
+    line = bytes(head[: line_end if line_end >= 0 else _LINE_MAX])
+    method = _METHOD.match(line)
+    if method is None:
+        raise HeadError(400, "malformed-http", "RFC 9112 3: no request line")
+    if len(method[1]) > _METHOD_MAX:
+        raise HeadError(501, "method", "RFC 9110 15.6.2")
+    if line_end < 0:
+        if len(head) > _LINE_MAX:
+            raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
+        return
+    version = _HTTP_VERSION.search(line)
+    if version is None:
+        raise HeadError(400, "malformed-http", "RFC 9112 3: a request line without HTTP version")
+    if version[1] not in (b"1.0", b"1.1"):
+        raise HeadError(505, "http-version", "RFC 9110 15.6.6")
+    if method[1] != b"POST":
+        known = method[1] in _METHODS
+        raise HeadError(405, "method", "RFC 9110 15.5.6") if known else HeadError(501, "method", "RFC 9110 15.6.2")
+
+
 def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
     """What can be said of a head whose blank line has not come yet; its first ``seen`` bytes were looked at before.
 
     Raises :class:`HeadError`, so that rubbish is not answered with a 408 only after HEAD_SECONDS.
     """
+    _check_request_line(beginning)
     if len(beginning) > HEAD_MAX:
         raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")
-    if _BEGINNING.match(beginning) is None:
-        raise HeadError(400, "malformed-http", "RFC 9112 3: no request line")
     if _BARE_LF.search(beginning, max(0, seen - 1)):
         raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
-    line_end = beginning.find(b"\r\n")
-    if (line_end if line_end >= 0 else len(beginning)) > TARGET_MAX + 64:
-        raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
     if beginning.count(b"\n") > HEAD_LINES_MAX + 1:
         raise HeadError(431, "too-many-headers", f"HEAD_LINES_MAX {HEAD_LINES_MAX}")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import UrlParts, split_url
+from srmp_spark.names import ENCODED_SEPARATOR, UrlParts, canonical_host, split_url
 
 URL_LENGTH_MAX = 2_048
 """A longer receipt URL is never called; Windows' own format names end at 255 characters."""
 
 _PATTERN = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^:/\[\]@?#*\s]+)(?::(\d{1,5}|\*))?(/[^?#\s]*)?", re.IGNORECASE)
-_UNSAFE_PATH = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)|%(?:2f|5c|2e|00)", re.IGNORECASE)
+_UNSAFE_PATH = re.compile(rf"(?:^|[/\\])\.{{1,2}}(?:[/\\]|$)|{ENCODED_SEPARATOR.pattern}", re.IGNORECASE)
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -66,7 +66,7 @@ class UrlPattern:
         port = None if match[3] == "*" else int(match[3] or default)
         if port is not None and not 0 < port < 65536:
             raise ConfigurationError(f"not a port in --allow-url {text!r}: {port}")
-        return cls(scheme, match[2].strip("[]").lower(), port, (match[4] or "/*").lower())
+        return cls(scheme, canonical_host(match[2].strip("[]")), port, (match[4] or "/*").lower())
 
     def matches(self, url: UrlParts) -> bool:
         """Whether the pattern allows a URL; the query is not compared."""
@@ -126,7 +126,7 @@ class UrlPolicy:
         for text, address in addresses:
             if needs_pattern(address):
                 continue
-            if address == source or (tls_name is not None and tls_name.lower() == url.host):
+            if address == source or (tls_name is not None and canonical_host(tls_name) == url.host):
                 return Allowed(text)
         host = f"[{url.host}]" if ":" in url.host else url.host
         default = url.port == (443 if url.scheme == "https" else 80)

@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_url
+from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes, split_url
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
@@ -229,7 +229,7 @@ def _serve_flags(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _served_names(queues: str) -> str:
     """``queues`` without its suffixes (``orders:transactional``): the queues to read when ``queue`` is not given."""
-    return ",".join(part.partition(":")[0] for part in _split("queues", queues))
+    return ",".join(split_queue_suffixes(part)[0] for part in _split("queues", queues))
 
 
 def _split(name: str, text: str) -> list[str]:

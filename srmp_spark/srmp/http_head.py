@@ -27,8 +27,9 @@ _DOT_SEGMENT = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?:[/\\]|$)")
 def check_target(target: bytes) -> str:
     """The canonical queue name in a request target, ``/msmq/private$/orders?SenderStream=x`` or with ``http://host`` before it.
 
-    The name is only ever a key of a map of configured queues; dot segments, encoded slashes, path parameters and NTFS
-    streams (bad input 19) are refused here all the same, because nobody who means a queue writes them.
+    The name is only ever a key of a map of configured queues; dot segments, encoded separators (the rule is in
+    :mod:`srmp_spark.names`), path parameters and NTFS streams (bad input 19) are refused here all the same, because nobody
+    who means a queue writes them.
 
     Raises :class:`RemoteProtocolError` (400), 414 for a target longer than ``TARGET_MAX``.
     """

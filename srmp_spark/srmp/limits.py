@@ -31,7 +31,7 @@ CONTENT_MAX = BODY_MAX + ENVELOPE_MAX + (PARTS_MAX + 1) * PART_HEAD_MAX
 """Bytes of a whole HTTP body that can still be a message; for the endpoint, which must know before it has read all."""
 
 CONTENT_TYPE_MAX = 1_024
-"""Bytes of a Content-Type field, folds included."""
+"""Bytes of the value of a Content-Type field after unfolding: each fold counts as the one blank that it becomes."""
 
 TARGET_MAX = 2_048
 """Bytes of a request target: 124 characters of a queue name, each up to 12 bytes percent-encoded, and a query. Above: 414."""

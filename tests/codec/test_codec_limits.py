@@ -10,7 +10,7 @@ from codec_kit import BOUNDARY, CONTENT_TYPE, envelope, multipart
 from srmp_spark.errors import LimitExceededError
 from srmp_spark.srmp import limits
 from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import check_target
+from srmp_spark.srmp.http_head import check_target, content_type_of
 
 
 def exceeded(name: str, content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400) -> None:
@@ -130,6 +130,19 @@ def test_target():
     with pytest.raises(LimitExceededError) as caught:
         check_target(b"/msmq/orders?" + b"x" * (limits.TARGET_MAX - 12))
     assert (caught.value.name, caught.value.status_hint) == ("TARGET_MAX", 414)
+
+
+def test_content_type_is_measured_after_unfolding():
+    """A fold of any length is one blank of the limit."""
+    beginning = b"text/xml;" + b"\r\n" + b" " * 500 + b"x="
+    shown = content_type_of(b"POST / HTTP/1.1\r\nContent-Type: " + beginning + b"\r\n\r\n")
+    room = limits.CONTENT_TYPE_MAX - len(shown)
+    for letters in (room, room + 1):
+        field = content_type_of(b"POST / HTTP/1.1\r\nContent-Type: " + beginning + b"y" * letters + b"\r\n\r\n")
+        if letters == room:
+            assert decode(field, envelope())
+        else:
+            exceeded("CONTENT_TYPE_MAX", envelope(), field)
 
 
 def test_names_of_strangers_are_forgotten():

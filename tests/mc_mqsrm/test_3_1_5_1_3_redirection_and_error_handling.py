@@ -23,6 +23,8 @@ ORDERS = "private$/orders"
         "https://machine2/msmq/private%24/orders",
         "http://machine2/msmq\\private$\\orders",
         "http://localhost/msmq/private$/orders",
+        "http://machine2./msmq/private$/orders",
+        "http://localhost.:80/msmq/private$/orders",
         "http://127.0.0.1:1801/msmq/private$/orders?SenderStream=XRntV",
     ],
 )

@@ -58,6 +58,9 @@ def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:
         ({"listen": "8080"}, "HOST:PORT"),
         ({"listen": "h:99999"}, "HOST:PORT"),
         ({"queue": ["a:transactionl"]}, "did you mean 'transactional'"),
+        ({"queue": ["a:b:journl"]}, "did you mean 'journal'"),
+        ({"queue": ["a:journal"]}, ":journal is not in this version"),
+        ({"queue": ["a:multicast=234.1.1.1:8001:transactional"]}, ":multicast is not in this version"),
         ({"queue": ["a/b/c"]}, "queue name"),
         ({"queue": ["a", "A"]}, "twice"),
         ({"unknown_queue": "drop"}, "known: reject, retry"),
@@ -92,6 +95,27 @@ def test_an_api_beyond_loopback_needs_a_token_and_tls(tmp_path: Path) -> None:
     assert config.token == TOKEN
     token.write_text("short")
     assert "16 or more" in refused({"token_file": str(token)})
+
+
+@pytest.mark.parametrize(
+    ("written", "spec"),
+    [
+        ("private$/a:b", QueueSpec("private$/a:b", False)),
+        ("private$/a:b:transactional", QueueSpec("private$/a:b", True)),
+        ("A:TRANSACTIONAL", QueueSpec("a", True)),
+        ("a::b:", QueueSpec("a::b:", False)),
+        ("transactional", QueueSpec("transactional", False)),
+        ("multicast=1:b", QueueSpec("multicast=1:b", False)),
+    ],
+)
+def test_only_a_known_suffix_is_an_option_and_every_other_colon_belongs_to_the_name(written: str, spec: QueueSpec) -> None:
+    assert QueueSpec.parse(written) == spec
+
+
+def test_a_host_name_with_the_dot_of_an_absolute_name_is_the_same_host() -> None:
+    config = load({"data_dir": "d", "host_name": ["Machine2."]}, {})
+    assert "machine2" in config.local_hosts(Endpoint("127.0.0.1", 1))
+    assert config.public_base(Endpoint("127.0.0.1", 1)) == "http://machine2:1"
 
 
 def test_what_public_url_and_host_name_do_to_receipts_and_destinations() -> None:

@@ -169,12 +169,19 @@ CL = b"Content-Length: 2300"
         (b"\r\nHost", b"\rHost", 400),
         (b"POST", b"GET", 405),
         (b"POST", b"DELETE", 405),
-        (b"POST", b"FOO", 405),
         (b"POST", b"CONNECT", 405),
+        (b"POST", b"PATCH", 405),
+        (b"POST", b"FOO", 501),
+        (b"POST", b"PROPFIND", 501),
+        (b"POST", b"post", 501),
+        (b"POST", b"A" * 33, 501),
+        (b"POST", b"P@ST", 400),
+        (b" HTTP/1.1", b"", 400),
         (b"HTTP/1.1", b"HTTP/2.0", 505),
         (b"HTTP/1.1", b"HTTP/3.7", 505),
         (b"HTTP/1.1", b"SIP/2.0", 400),
         (b"/msmq/private$/orders", b"/" + b"a" * TARGET_MAX, 414),
+        (b"/msmq/private$/orders", b"/" + b"a" * 100_000, 414),
         (b"Host: machine2", b"Host: machine2\r\nX: " + b"a" * HEAD_MAX, 431),
         (b"Host: machine2", b"Host: machine2" + b"\r\nX: y" * HEAD_LINES_MAX, 431),
     ],
@@ -197,6 +204,14 @@ def test_chunked_and_upgrade_are_accepted() -> None:
         (b"no request at all", 200),
         (b"POST /msmq/q HTTP/1.1\r\nHost: a\n", 400),
         (b"POST /" + b"a" * (TARGET_MAX + 100), 414),
+        (b"POST /" + b"a" * 100_000, 414),
+        (b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n", 414),
+        (b"GET /\r\n", 400),
+        (b"POST /msmq/q\r\nHost: a\r\n", 400),
+        (b"FOO / HTTP/1.1\r\n", 501),
+        (b"A" * 33, 501),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", 405),
+        (b"GET /", 200),
         (b"POST / HTTP/1.1\r\nX: " + b"a" * HEAD_MAX, 431),
         (b"POST / HTTP/1.1\r\n" + b"X: y\r\n" * (HEAD_LINES_MAX + 2), 431),
         (b"POST / HTTP/1.1\r\nHost: a\r\n", 200),
@@ -210,3 +225,13 @@ def test_an_unfinished_head_is_refused_as_soon_as_it_cannot_become_good(beginnin
     with pytest.raises(HeadError) as refused:
         check_unfinished(beginning, 0)
     assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET /", b"FOO / HTTP/1.1", b"GET / HTTP/1.1", b"POST / HTTP/2.0", b"POST /" + b"a" * 3000 + b" HTTP/1.1"]
+)
+def test_a_request_line_is_answered_the_same_whether_the_rest_of_the_head_has_come_or_not(line: bytes) -> None:
+    whole = status_of(line + b"\r\nHost: a\r\n\r\n")
+    with pytest.raises(HeadError) as refused:
+        check_unfinished(line + b"\r\n", 0)
+    assert refused.value.status == whole

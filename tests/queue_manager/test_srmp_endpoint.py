@@ -172,6 +172,10 @@ def test_a_refusal_has_no_body_and_says_why_in_a_header() -> None:
     ("raw", "status"),
     [
         (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", 405),
+        (b"BREW / HTTP/1.1\r\nHost: h\r\n\r\n", 501),
+        (b"GET /\r\n", 400),
+        (b"GET /\r\n\r\n", 400),
+        (request(target=b"/msmq/" + b"a" * 100_000), 414),
         (request(target=b"/msmq/../x"), 400),
         (b"POST /msmq/q HTTP/1.1\nHost: h\n\n", 400),
         (b"\x16\x03\x01\x00\x05hello", 400),

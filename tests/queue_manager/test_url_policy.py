@@ -28,6 +28,12 @@ def test_the_sender_s_own_address_is_called_and_pinned() -> None:
     assert decide("http://machine1/q", ["::ffff:192.0.2.7"]) == Allowed("::ffff:192.0.2.7"), "IPv6-mapped is the same address"
 
 
+@pytest.mark.parametrize(("pattern", "url"), [("http://peer./*", "http://peer/q"), ("http://peer/*", "http://PEER./q")])
+def test_a_host_with_the_dot_of_an_absolute_name_is_the_same_host(pattern: str, url: str) -> None:
+    """RFC 1034 3.1."""
+    assert decide(url, ["198.51.100.1"], patterns=[pattern]) == Allowed("198.51.100.1")
+
+
 def test_another_address_is_blocked_and_the_flag_is_named() -> None:
     blocked = decide("http://victim:8080/q", ["198.51.100.1"])
     assert isinstance(blocked, Blocked)

@@ -92,16 +92,17 @@ def test_an_embedded_queue_manager_takes_the_flags_of_serve() -> None:
         {
             "dataDir": "/d",
             "listen": "127.0.0.1:0",
-            "queues": "orders:transactional, private$/in",
+            "queues": "orders:transactional, private$/in, a:b",
             "allowUrl": "http://a:*,http://b",
             "stateInterval": "2",
         }
     )
-    assert options.queues == ("orders", "private$/in"), "read what is served, unless queue says otherwise"
+    assert options.queues == ("orders", "private$/in", "a:b"), "read what is served, unless queue says otherwise"
     assert options.serve_flags == (
         ("listen", "127.0.0.1:0"),
         ("queue", "orders:transactional"),
         ("queue", "private$/in"),
+        ("queue", "a:b"),
         ("allow-url", "http://a:*"),
         ("allow-url", "http://b"),
         ("state-interval", "2"),
