@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -57,13 +58,13 @@ def part_of(path: Path) -> str:
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
-def imports_of(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, absolute module) of every import, those for type checking alone left out."""
+def imports_of(path: Path, *, typing: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, absolute module) of every import; those for type checking alone only if asked for."""
     tree = ast.parse(path.read_text())
     typing_only = {
         child
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not typing and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for child in ast.walk(node)
     }
     for node in ast.walk(tree):
@@ -92,6 +93,20 @@ def test_imports_point_downwards(path: Path) -> None:
         if target == "__version__":
             continue
         assert target == part or target in MAY_IMPORT[part], f"{path.name}:{line}: {part} may not import {target}"
+
+
+def test_no_module_needs_one_that_needs_it() -> None:
+    """Not even for its types: whoever reads one file of a circle must read them all."""
+    names = {str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in modules()}
+    graph = {}
+    for name, path in names.items():
+        tree = ast.parse(path.read_text())
+        members = {f"{n.module}.{a.name}" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        graph[name] = ({module for _, module in imports_of(path, typing=True)} | members) & names.keys()
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("package", SANS_IO)

@@ -31,10 +31,10 @@ from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.lookups import Lookups, Resolve, resolve
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, split_receipt_url
-from srmp_spark.srmp.effects import SendStreamReceipt
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, delivery_receipt, stream_receipt
 from srmp_spark.srmp.receiver import Receiver
+from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.state import StoredReceipt
@@ -329,9 +329,7 @@ class ReceiptsSender:
         content_type, content = encode(message, boundary="")
         default = parts.port == (443 if parts.scheme == "https" else 80)
         name = f"[{parts.host}]" if ":" in parts.host else parts.host
-        head = http_head(
-            parts.request_target, name if default else f"{name}:{parts.port}", content_type, len(content)
-        )
+        head = http_head(parts.request_target, name if default else f"{name}:{parts.port}", content_type, len(content))
         if parts.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if parts.scheme == "https" else None

@@ -11,18 +11,12 @@ sync returned (``tests/engine/test_proof.py`` reads the source to see that nobod
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.message import StreamId
 from srmp_spark.srmp.history import HistoryChanges
-
-if TYPE_CHECKING:
-    from srmp_spark.srmp.incoming_streams import IncomingStream
-
-RepeatKind = Literal["identifier", "position", "gap", "stale"]
-"""Why a message that is answered 200 makes no row. Its identifier is known ([MC-MQSRM] 3.1.5.1.11); its position in the
-stream is taken; a position before it is still empty, or its stream is unknown (3.1.5.1.6.3); its stream has been replaced."""
+from srmp_spark.srmp.incoming_streams import IncomingStream
+from srmp_spark.srmp.stream_effects import IncomingStreamRow, RepeatKind
 
 
 class Committed:
@@ -131,46 +125,6 @@ class Ok:
 
     def __repr__(self) -> str:
         return f"Ok({self.pending!r})"
-
-
-class SendStreamReceipt(NamedTuple):
-    """Acknowledge everything up to ``last_ordinal`` ([MC-MQSRM] 3.1.6.3), then report delivery or failure to the receiver."""
-
-    queue: str
-    stream_id: StreamId
-    url: str
-    """Stream.SendReceiptsTo, as the peer gave it."""
-    last_ordinal: int
-    peer: str
-    """The address that the stream's last message came from: the allow-list compares it with the host of ``url``."""
-    sender_name: str | None
-
-
-class StreamReceiptGivenUp(NamedTuple):
-    """The peer answered 400 to a stream receipt: it is not sent again before the next message of the stream. Warn."""
-
-    queue: str
-    stream_id: StreamId
-    url: str
-    last_ordinal: int
-
-
-class IncomingStreamRow(NamedTuple):
-    """A row of the table ``streams``: its key is (``queue``, ``guid``). Times are microseconds since 1970, UTC."""
-
-    queue: str
-    guid: str
-    stream_ordinal: int
-    sequence_number: int
-    last_acknowledged: int
-    send_receipts_to: str
-    peer: str
-    source_qm: str | None
-    """SourceQmGuid of the last message; the document's own example 4.4 changes it within one stream."""
-    reject_count: int
-    started_at: int
-    last_access_at: int
-    sender_name: str | None
 
 
 class Changes(NamedTuple):

@@ -30,7 +30,7 @@ from enum import Enum, auto
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.srmp.effects import IncomingStreamRow, RepeatKind, SendStreamReceipt
+from srmp_spark.srmp.stream_effects import IncomingStreamRow, RepeatKind, SendStreamReceipt
 
 STREAM_RECEIPT_COALESCING_S = 0.5
 """[MC-MQSRM] 3.1.2.3: "The timer MUST expire after 500 milliseconds"."""

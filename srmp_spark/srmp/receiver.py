@@ -22,23 +22,11 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import NULL_GUID, LocalHosts
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, QueueState
-from srmp_spark.srmp.effects import (
-    Accepted,
-    Changes,
-    Committed,
-    Ok,
-    OwedReceipt,
-    Pending,
-    Refused,
-    Repeated,
-    RepeatKind,
-    SendStreamReceipt,
-    StreamMark,
-    StreamReceiptGivenUp,
-)
+from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 
 RETRANSMISSION_TIMEOUT_S = 20.0
 """SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""

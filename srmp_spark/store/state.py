@@ -11,8 +11,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from srmp_spark.srmp.effects import Changes, IncomingStreamRow, OwedReceipt
+from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
+from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.waiting import Waiting
 

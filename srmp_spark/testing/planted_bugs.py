@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from srmp_spark.message import Arrival, Message, StreamPosition
 from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.srmp.effects import (
-    Changes,
-    OwedReceipt,
-    Pending,
-    Refused,
-    Repeated,
-    RepeatKind,
-)
+from srmp_spark.srmp.effects import Changes, OwedReceipt, Pending, Refused, Repeated
 from srmp_spark.srmp.history import HistoryChanges
 from srmp_spark.srmp.incoming_streams import IncomingStream, IncomingStreams
 from srmp_spark.srmp.receiver import Receiver
+from srmp_spark.srmp.stream_effects import RepeatKind
 from srmp_spark.testing.sim_disk import SimRow
 from srmp_spark.testing.sim_net import Answer
 from srmp_spark.testing.sim_queue_manager import Request, SimQueueManager, Waiting

@@ -30,10 +30,11 @@ from typing import Any
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
-from srmp_spark.srmp.effects import Accepted, Pending, Refused, SendStreamReceipt
+from srmp_spark.srmp.effects import Accepted, Pending, Refused
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_disk import SimDisk, SimRow, SimTransaction
 
@@ -150,7 +151,7 @@ def row(queue: str, sequence: int) -> Output:
 
 
 def repeated(kind: str) -> Output:
-    """No row; 200 will follow (:data:`~srmp_spark.srmp.effects.RepeatKind`)."""
+    """No row; 200 will follow (:data:`~srmp_spark.srmp.stream_effects.RepeatKind`)."""
     return Output(f"repeated {kind}")
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from srmp_spark.srmp.effects import Changes, Committed, IncomingStreamRow, OwedReceipt
+from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
+from srmp_spark.srmp.stream_effects import IncomingStreamRow
 
 
 class SimRow(NamedTuple):

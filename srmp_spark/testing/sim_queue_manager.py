@@ -13,11 +13,12 @@ from random import Random
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, SendStreamReceipt
+from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receipts import delivery_receipt, stream_receipt
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_disk import SimDisk, SimRow, SimTransaction
 from srmp_spark.testing.sim_net import Answer

@@ -10,9 +10,10 @@ from store_kit import NOW, QUEUE, Store
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.effects import Changes, IncomingStreamRow
+from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store import queues, sealing, state
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog

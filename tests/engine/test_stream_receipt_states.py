@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.effects import IncomingStreamRow
 from srmp_spark.srmp.incoming_streams import (
     STREAM_RECEIPT_DELAY_S_MAX,
     TRANSITIONS,
@@ -18,6 +17,7 @@ from srmp_spark.srmp.incoming_streams import (
     ReceiptEvent,
     ReceiptState,
 )
+from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.testing.playbook import SENDER, STREAM, Playbook, delivered, failed, post, stream_message, synced, tick
 
 ROW = IncomingStreamRow("private$/ledger", SENDER, STREAM, 3, 3, "http://machine1/msmq/q", "192.0.2.1:1", None, 0, 0, 0, None)

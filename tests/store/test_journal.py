@@ -13,8 +13,9 @@ from store_kit import NOW, QUEUE, HandLoop, Store, record
 from srmp_spark.errors import StoreError, StoreSyncError
 from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Record, unpack_group
-from srmp_spark.srmp.effects import Changes, Committed, IncomingStreamRow, OwedReceipt
+from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store import journal as journal_module
 from srmp_spark.store import queues, state
 from srmp_spark.store.directory import DataDirectory
