@@ -3,12 +3,18 @@
 One SQLite connection, used by two threads strictly in turn. The loop's thread writes (``BEGIN``, INSERTs: they only touch
 memory), the commit thread runs ``COMMIT`` (it waits for the disk, without the GIL). So the loop never waits for a sync:
 
-    submit(), transact()  →  collected until the end of this turn of the loop
+    submit(), transact()  →  collected, mostly until the end of this turn of the loop
     flush                 →  fence and position, one row per queue, streams, history, receipts owed, functions of the API,
     COMMIT in the thread  →  meanwhile what arrives is collected for the next flush: group commit without a timer
-    Committed(position)   →  each one's callback, then the next flush at once
+    Committed(position)   →  each one's callback, then the next flush
 
-A turn's messages for one queue become *one* row, a packed group (rows/group.py): the cost per message falls with the load.
+**When to write.** A commit costs as much as fifteen messages, whatever is in it, and an SRMP sender has one POST in flight:
+those just answered will be back in a moment. So a flush waits turn by turn until three quarters of what was in flight around
+the last commit is there again, or a turn brought nothing more, or :data:`COLLECT_S_MAX` is over. The last quarter is read
+while the disk works. A lone sender waits for nobody: one of one is enough. (32 senders on one core: 23,400 messages a second
+against 19,000 when each turn was written at once, and half the commits.)
+
+A group's messages for one queue become *one* row, a packed group (rows/group.py): the cost per message falls with the load.
 What repeats something stored needs no commit of its own; it is answered with the last one, or rides behind the running one.
 
 **Failure.** After a failed sync the page cache lies, and trying again may succeed without having written (Rebello et al.,
@@ -42,6 +48,8 @@ T = TypeVar("T")
 
 GROUP_BYTES_MAX = 8 * 1024 * 1024
 """A turn with more becomes several groups: a group is read and decoded as a whole. Two bodies of the largest size fit."""
+COLLECT_S_MAX = 0.001
+"""What a message may wait for those that are on their way: about one sync of a good disk."""
 DRAIN_LOOK_S = 0.002
 """How often :meth:`Journal.drain` looks whether the checkpoint that may follow a commit is done."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
@@ -76,11 +84,12 @@ class _Call(NamedTuple):
 class _Batch:
     """What goes into one transaction."""
 
-    __slots__ = ("bytes", "callbacks", "calls", "must_commit", "owed", "rows", "rows_count")
+    __slots__ = ("bytes", "callbacks", "calls", "must_commit", "owed", "rows", "rows_count", "submissions")
 
     def __init__(self) -> None:
         self.rows: dict[str, list[tuple[int, Record]]] = {}
         self.rows_count = 0
+        self.submissions = 0
         self.bytes = 0
         self.owed: list[OwedReceipt] = []
         self.callbacks: list[Callable[[Committed], object]] = []
@@ -127,6 +136,9 @@ class Journal:
         self._state = State.IDLE
         self._failure: StoreSyncError | None = None
         self._waiting = _Batch()
+        self._collected = 0
+        self._collect_until = 0.0
+        self._enough = 1
         self._position: int = self._connection.execute("SELECT position FROM head").fetchone()[0]
         self._queues: dict[str, list[int]] = {
             name: [queue_id, end_of(self._connection, queue_id)]
@@ -180,6 +192,7 @@ class Journal:
         the same :attr:`collecting` answers for this one too. Raises :class:`StoreSyncError` after a failure.
         """
         batch = self._collect()
+        batch.submissions += 1
         if insert is not None:
             name, sequence, record = insert
             end = self._queues[name]
@@ -256,17 +269,31 @@ class Journal:
 
     def _collect(self) -> _Batch:
         if self._state is State.IDLE:
-            self._move(Event.SUBMITTED)
-            self._scheduler.call_soon(self._flush)
+            self._begin_collecting()
         elif self._failure is not None:
             raise self._failure
         elif self._state is State.CLOSED:
             raise StoreSyncError("the journal is closed")
         return self._waiting
 
-    def _flush(self) -> None:
+    def _begin_collecting(self) -> None:
+        self._move(Event.SUBMITTED)
+        self._collected = 0
+        self._collect_until = time.perf_counter() + COLLECT_S_MAX
+        self._scheduler.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Once in each turn of the loop while collecting: write as soon as a turn brought nothing more."""
         if self._state is not State.SCHEDULED:
             return
+        count = self._waiting.submissions
+        if self._collected != count < self._enough and time.perf_counter() < self._collect_until:
+            self._collected = count
+            self._scheduler.call_soon(self._look)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
         batch, self._waiting = self._waiting, _Batch()
         if not batch.rows and not batch.calls and not batch.must_commit:
             # Every one of these repeats something that is committed: what was under way at its arrival has come back.
@@ -365,6 +392,7 @@ class Journal:
             return  # it is stored, but what else is true nobody knows: the next start finds out
         batch, transaction = written.batch, written.transaction
         self._position = written.position
+        self._enough = (batch.submissions + self._waiting.submissions) * 3 // 4
         for name, (queue_id, end) in transaction.queues_opened.items():
             self._queues[name] = [queue_id, end]
         for name in transaction.queues_closed:
@@ -392,8 +420,7 @@ class Journal:
     def _go_on(self) -> None:
         waiting = self._waiting
         if waiting.callbacks or waiting.calls or waiting.must_commit:
-            self._move(Event.SUBMITTED)
-            self._flush()
+            self._begin_collecting()
 
     def _answer(self, callbacks: list[Callable[[Committed], object]], proof: Committed) -> None:
         for callback in callbacks:
