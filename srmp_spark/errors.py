@@ -7,6 +7,18 @@ status to answer. Everything a user can meet carries the next step in its messag
 from __future__ import annotations
 
 
+def with_hint(message: str, hint: str) -> str:
+    """``message; hint``: what is wrong and what to do next as one line. The only place that puts something between the two.
+
+    What ``message`` ends with makes way for the semicolon, but for a question or exclamation mark, which ends a sentence
+    itself; a hint ends without a full stop, as the code follows it.
+    """
+    message, hint = " ".join(message.split()), " ".join(hint.split()).rstrip(" .,;:")
+    if message.endswith(("?", "!")):
+        return f"{message} {hint}".rstrip()
+    return f"{message.rstrip(' .,;:')}; {hint}" if hint else message
+
+
 class SrmpSparkError(Exception):
     """The root: catch this to catch whatever the package raises on purpose."""
 
@@ -74,7 +86,7 @@ class ApiError(SrmpSparkError):
     """The queue manager refused an API call: ``{"error": {code, message, hint, section}}`` (INTERFACE.md section 3)."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "", section: str = "") -> None:
-        super().__init__(f"{message}{' ' + hint if hint else ''} [{code}]")
+        super().__init__(f"{with_hint(message, hint)} [{code}]")
         self.status = status
         self.code = code
         self.message = message

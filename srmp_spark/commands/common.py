@@ -31,7 +31,10 @@ CELL_WIDTH_MAX = 60
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     """``--api``, ``--token-file``, ``--table``."""
     parser.add_argument(
-        "--api", metavar="URL", help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API})"
+        "--api",
+        metavar="URL",
+        help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API}); "
+        "for https with a private CA set REQUESTS_CA_BUNDLE or SSL_CERT_FILE",
     )
     parser.add_argument("--token-file", metavar="FILE", help="its token (also SRMP_SPARK_TOKEN)")
     parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")

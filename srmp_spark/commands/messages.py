@@ -36,11 +36,11 @@ def add_commands(commands: Commands[Any]) -> None:
     )
     parser.add_argument("--label", metavar="S", default="")
     body = parser.add_mutually_exclusive_group()
-    body.add_argument("--body", metavar="S", help="the body as UTF-8 text")
-    body.add_argument("--body-file", metavar="F", help="the body's bytes; - is standard input")
-    body.add_argument("--lines", metavar="F", help="one message per line; - is standard input")
+    body.add_argument("--body", metavar="S", help="the body as text: UTF-16LE with --body-type 8 and 31, else UTF-8")
+    body.add_argument("--body-file", metavar="F", help="the body's bytes, as they are; - is standard input")
+    body.add_argument("--lines", metavar="F", help="one message per line of UTF-8 text, as with --body; - is standard input")
     parser.add_argument(
-        "--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE, for example 8 for a COM string"
+        "--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE: 8 a COM string, 30 a C string, 31 a wide one"
     )
     parser.add_argument("--delivery", choices=("express", "recoverable", "transactional"), help="default: what the queue takes")
     parser.add_argument("--key", metavar="S", help="identity of the message, for remote destinations")
@@ -113,15 +113,26 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str:
 
 
 def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
+    from srmp_spark.rows.body_text import VT_BSTR, VT_LPWSTR, body_of
+
     if args.lines is not None:
         with _open(args.lines) as file:
-            for text in file:
-                yield text.rstrip(b"\r\n")
+            for number, line_bytes in enumerate(file, 1):
+                content = line_bytes.rstrip(b"\r\n")
+                if args.body_type in (VT_BSTR, VT_LPWSTR):
+                    try:
+                        content = body_of(args.body_type, content.decode())
+                    except UnicodeDecodeError:
+                        raise ConfigurationError(f"--lines {args.lines}: line {number} is not UTF-8") from None
+                yield content
     elif args.body_file is not None:
         with _open(args.body_file) as file:
             yield file.read()
     else:
-        yield (args.body or "").encode()
+        try:
+            yield body_of(args.body_type, args.body or "")
+        except UnicodeEncodeError:  # an argument that is not in the locale's encoding
+            raise ConfigurationError("--body is not text; --body-file takes any bytes") from None
 
 
 def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input

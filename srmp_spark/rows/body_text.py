@@ -56,6 +56,14 @@ def body_text(body_type: int, body: bytes) -> str | None:
     return None
 
 
+def body_of(body_type: int, text: str) -> bytes:
+    """What a sender writes for ``text``, so that :func:`body_text` gives it back.
+
+    UTF-16LE for VT_BSTR and VT_LPWSTR, else UTF-8. Without a terminating NUL, as the length is sent. Raises :class:`UnicodeEncodeError` for half of a surrogate pair.
+    """
+    return text.encode("utf-16-le" if body_type in (VT_BSTR, VT_LPWSTR) else "utf-8")
+
+
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
     """Whether the text of every VT_EMPTY body is its bytes taken as UTF-8, or one of them is not UTF-8 at all."""
     joined = b"".join(bodies)

@@ -90,6 +90,27 @@ def test_lines_files_and_standard_input(running: RunningQueueManager, tmp_path: 
     assert (rows[-1]["body_type"], rows[-1]["body_text"]) == (17, None)
 
 
+@pytest.mark.parametrize(("body_type", "encoding"), [(0, "utf-8"), (8, "utf-16-le"), (30, "utf-8"), (31, "utf-16-le")])
+def test_a_text_is_written_as_its_body_type_says_and_read_back(
+    running: RunningQueueManager, body_type: int, encoding: str
+) -> None:
+    queue, text = make(running, f"typed{body_type}"), "Straße € 𝄞"
+    lines(running, "send", "--destination", queue, "--body", text, "--body-type", str(body_type))
+    lines(running, "send", "--destination", queue, "--lines", "-", "--body-type", str(body_type), stdin=f"{text}\nb")
+    rows = lines(running, "peek", "--queue", queue)
+    assert [base64.b64decode(row["body"]) for row in rows] == [each.encode(encoding) for each in (text, text, "b")]
+    assert [row["body_type"] for row in rows] == [body_type] * 3
+    assert [row["body"] for row in lines(running, "peek", "--queue", queue, "--body", "text")] == [text, text, "b"]
+
+
+def test_a_text_that_cannot_be_written_is_an_error_in_words(running: RunningQueueManager, tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"a\nStra\xdfe\n")
+    for arguments in (["--lines", str(tmp_path / "latin"), "--body-type", "8"], ["--body", "Stra\udcdfe"]):
+        done = command(running, "send", "--destination", "private$/orders", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "line 2 is not UTF-8" in done.stderr or "--body-file" in done.stderr
+
+
 def test_receive_goes_by_priority_then_sequence_and_each_row_once(running: RunningQueueManager) -> None:
     from srmp_spark.client.api import QueueManagerClient
 

@@ -103,7 +103,7 @@ def test_503_is_tried_again_and_a_refusal_is_not(scripted: type) -> None:
     with pytest.raises(ApiError) as refusal:
         QueueManagerClient(server.url).status()
     assert (refusal.value.status, refusal.value.code, refusal.value.section) == (409, "past-the-end", "2.2")
-    assert "no. Do that. [past-the-end]" in str(refusal.value)
+    assert "no; Do that [past-the-end]" in str(refusal.value)
     assert len(server.paths) == 3
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.rows.body_text import body_text, body_type_name, is_plain_text, xml_string
+from srmp_spark.rows.body_text import body_of, body_text, body_type_name, is_plain_text, xml_string
 
 XML_FORMATTER = '<?xml version="1.0"?>\r\n<string>Tom &amp; Jerry &lt;3 &#xE9;</string>'
 
@@ -23,6 +23,13 @@ def test_an_ansi_string() -> None:
     assert body_text(30, b"order 7\0") == "order 7"
     assert body_text(30, "Größe".encode()) == "Größe"
     assert body_text(30, "Größe".encode("cp1252")) == "Größe"
+
+
+@settings(max_examples=50)
+@given(st.sampled_from([8, 30, 31]), st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_what_is_written_for_a_text_is_read_as_that_text(body_type: int, text: str) -> None:
+    assert body_text(body_type, body_of(body_type, text)) == text
+    assert body_of(8, "ardenwhite") == "ardenwhite".encode("utf-16-le"), "[MC-MQSRM] 4.5: no NUL at the end"
 
 
 @pytest.mark.parametrize(("body_type", "body"), [(8, b"odd"), (31, b"\x00\xd8"), (30, b"\x81\xff")])
