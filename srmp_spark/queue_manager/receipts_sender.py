@@ -6,7 +6,9 @@ judged is the one that is called. Only what is allowed takes the turn of a host.
 one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what piles up beyond :data:`OWED_MAX` is dropped and counted.
 
 A delivery receipt is stored with its message, so it survives a restart. It is tried again after the waits of
-``--resend-table`` until its time to reach the queue is over (four days, as Windows writes). A stream receipt is never
+``--resend-table`` until its time to reach the queue is over (four days, as Windows writes). The monotonic clock counts them, so
+nobody who sets the wall clock ends a receipt early or keeps it for ever; the wall clock is asked only about receipts that
+a start has found, and not believed before :data:`FOUND_TRIED_SECONDS` have passed. A stream receipt is never
 stored: the engine owes it again until it was delivered, and after every start.
 """
 
@@ -20,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from srmp_spark.clock import Clock
@@ -49,6 +51,10 @@ POSTS_MAX = 64
 """Posts at once in all."""
 OWED_MAX = 100_000
 """Delivery receipts that wait in memory; further ones are dropped and counted (bad input 23)."""
+OWED_SECONDS = RECEIPT_TIME_TO_REACH_QUEUE_US / 1_000_000
+FOUND_TRIED_SECONDS = 6 * 3600.0
+"""How long a receipt that a start has found is tried however old it looks: the wall clock may have been wrong when it came, or
+be so now. Less than a day: a machine that is started anew every night still gives up what cannot be delivered."""
 HOSTS_MAX = 10_000
 """Hosts whose rate is remembered; the one that was idle longest is forgotten."""
 WARNED_MAX = 1_000
@@ -72,6 +78,20 @@ class _Host:
     posts: asyncio.Semaphore
     next_free: float = 0.0
     pending: int = 0
+
+
+class _Owed(NamedTuple):
+    """A delivery receipt that waits; they sort by when they are due."""
+
+    due: float
+    """Monotonic, as all three."""
+    id: int
+    attempts: int
+    stored: StoredReceipt
+    believe_wall_from: float
+    """From here on it is dropped if the wall clock says that its time is over."""
+    drop_from: float
+    """From here on it is dropped."""
 
 
 class ReceiptsSender:
@@ -106,7 +126,7 @@ class ReceiptsSender:
         self._posts = asyncio.Semaphore(POSTS_MAX)
         self._stream_timer: asyncio.TimerHandle | None = None
         self._stream_timer_at = 0.0
-        self._owed: list[tuple[float, int, int, StoredReceipt]] = []
+        self._owed: list[_Owed] = []
         self._owed_timer: asyncio.TimerHandle | None = None
         self._owed_timer_at = 0.0
         self._tls: ssl.SSLContext | None = None
@@ -188,15 +208,17 @@ class ReceiptsSender:
 
     # --- delivery receipts -------------------------------------------------------------------------------------------------
 
-    def owe(self, receipts: Sequence[StoredReceipt]) -> None:
-        """Receipts that a commit has stored, or that a start has found."""
+    def owe(self, receipts: Sequence[StoredReceipt], *, found: bool = False) -> None:
+        """Receipts that a commit has stored, or that a start has ``found``."""
         dropped: list[int] = []
         now = self._clock.monotonic()
+        drop_from = now + OWED_SECONDS
+        believe_wall_from = now + FOUND_TRIED_SECONDS if found else drop_from
         for stored in receipts:
             if len(self._owed) + len(self._tasks) >= OWED_MAX:
                 dropped.append(stored.id)
             else:
-                heapq.heappush(self._owed, (now, stored.id, 0, stored))
+                heapq.heappush(self._owed, _Owed(now, stored.id, 0, stored, believe_wall_from, drop_from))
         if dropped:
             self._drop(dropped)
         self._arm_owed()
@@ -204,7 +226,7 @@ class ReceiptsSender:
     def _arm_owed(self) -> None:
         if not self._owed or self._closed:
             return
-        due = self._owed[0][0]
+        due = self._owed[0].due
         if self._owed_timer is not None:
             if due >= self._owed_timer_at:
                 return
@@ -215,14 +237,19 @@ class ReceiptsSender:
     def _owed_due(self) -> None:
         self._owed_timer = None
         now = self._clock.monotonic()
-        while self._owed and self._owed[0][0] <= now:
-            _, _, attempts, stored = heapq.heappop(self._owed)
-            self._start(partial(self._send_delivery_receipt, stored, attempts))
+        while self._owed and self._owed[0].due <= now:
+            self._start(partial(self._send_delivery_receipt, heapq.heappop(self._owed)))
         self._arm_owed()
 
-    async def _send_delivery_receipt(self, stored: StoredReceipt, attempts: int) -> None:
-        receipt = stored.receipt
-        if self._clock.utc() > receipt.arrived_at + RECEIPT_TIME_TO_REACH_QUEUE_US:
+    def _is_over(self, owed: _Owed) -> bool:
+        now = self._clock.monotonic()
+        if now < owed.believe_wall_from:
+            return False
+        return now >= owed.drop_from or self._clock.utc() > owed.stored.receipt.arrived_at + RECEIPT_TIME_TO_REACH_QUEUE_US
+
+    async def _send_delivery_receipt(self, owed: _Owed) -> None:
+        stored, receipt, attempts = owed.stored, owed.stored.receipt, owed.attempts
+        if self._is_over(owed):
             log.warning("receipt.expired url=%s message_id=%s@%s", receipt.url, receipt.uniquifier, receipt.lineage)
             self._drop([stored.id])
             return
@@ -250,7 +277,8 @@ class ReceiptsSender:
                 if busy
                 else self._resend_table[min(attempts, len(self._resend_table) - 1)]
             )
-            heapq.heappush(self._owed, (self._clock.monotonic() + wait, stored.id, attempts + (not busy), stored))
+            again = owed._replace(due=self._clock.monotonic() + wait, attempts=attempts + (not busy))
+            heapq.heappush(self._owed, again)
             self._arm_owed()
 
     def _forget(self, numbers: Sequence[int]) -> None:

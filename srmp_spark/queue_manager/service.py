@@ -135,7 +135,7 @@ class QueueManager:
 
     def start_sending(self) -> None:
         """Begin with the receipts that the last run still owed."""
-        self.receipts.owe(self._owed_at_start)
+        self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start = []
         self.receipts.arm()
 

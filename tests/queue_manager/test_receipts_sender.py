@@ -56,7 +56,29 @@ class Rig:
         await asyncio.wait_for(waiting.stored.wait(), 5)
 
 
-def rig(directory: Path, test: Callable[[Rig], Awaitable[None]], *allow: str, **options: object) -> None:
+class SetClock(SystemClock):
+    """This machine's clock, moved by a test."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+        """Seconds that went by besides."""
+        self.wrong = 0.0
+        """Seconds by which somebody set the wall clock."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed
+
+    def utc(self) -> int:
+        return super().utc() + int((self.passed + self.wrong) * 1e6)
+
+
+def rig(
+    directory: Path,
+    test: Callable[[Rig], Awaitable[None]],
+    *allow: str,
+    clock: SystemClock | None = None,
+    **options: object,
+) -> None:
     async def main() -> None:
         flags = {
             "data_dir": str(directory),
@@ -65,10 +87,10 @@ def rig(directory: Path, test: Callable[[Rig], Awaitable[None]], *allow: str, **
             **options,
         }
         config = load(flags, {})
-        clock = SystemClock()
-        with DataDirectory.open(directory, now=clock.utc()) as data:
+        now = clock or SystemClock()
+        with DataDirectory.open(directory, now=now.utc()) as data:
             manager = QueueManager(
-                config, data, config.local_hosts(config.listen), "http://gateway:8080", clock, on_fatal=pytest.fail
+                config, data, config.local_hosts(config.listen), "http://gateway:8080", now, on_fatal=pytest.fail
             )
             await ensure_queues(manager)
             manager.start_sending()
@@ -115,7 +137,7 @@ def test_what_is_owed_survives_a_restart(tmp_path: Path) -> None:
         assert owed(rig.manager) == 1
 
     async def after(rig: Rig) -> None:
-        await until(lambda: not rig.manager.receipts._owed[:1] or rig.manager.receipts._owed[0][2] >= 1)
+        await until(lambda: not rig.manager.receipts._owed[:1] or rig.manager.receipts._owed[0].attempts >= 1)
         assert owed(rig.manager) == 1, "not delivered, so still owed"
 
     rig(tmp_path / "d", before, "http://127.0.0.1:*")
@@ -284,3 +306,61 @@ def test_numbers_of_receipts_are_never_used_twice(tmp_path: Path) -> None:
     rig(tmp_path / "d", test)
     assert len(set(seen)) == 6
     assert seen == sorted(seen)
+
+
+# --- four days, whatever the wall clock says ---------------------------------------------------------------------------------
+
+DAY = 86_400.0
+UNREACHABLE = "http://127.0.0.1:1/msmq/private$/r"
+
+
+async def settled(rig: Rig, clock: SetClock, seconds: float) -> None:
+    """Let ``seconds`` go by, and what is due then be done."""
+    await until(lambda: rig.manager.receipts._owed or owed(rig.manager) == 0)
+    clock.passed += seconds
+    rig.manager.receipts._owed_due()
+    await until(lambda: not rig.manager.receipts._tasks)
+    await rig.manager.journal.drain()
+
+
+def over(directory: Path, clock: SetClock, *steps: tuple[float, float], take: bool = False) -> list[int]:
+    """Start; for each step (seconds that pass, how wrong the wall clock is by then): how many receipts are owed after it."""
+    seen: list[int] = []
+
+    async def test(rig: Rig) -> None:
+        if take:
+            await rig.take(delivery_receipt_to=UNREACHABLE)
+        for seconds, wrong in steps:
+            clock.wrong = wrong
+            await settled(rig, clock, seconds)
+            seen.append(owed(rig.manager))
+
+    rig(directory, test, "http://127.0.0.1:*", clock=clock)
+    return seen
+
+
+@pytest.mark.parametrize("wrong", [0.0, 3650 * DAY, -3650 * DAY], ids=["right", "ten years ahead", "ten years back"])
+def test_a_receipt_is_given_up_after_four_days_however_the_wall_clock_is_set_meanwhile(tmp_path: Path, wrong: float) -> None:
+    assert over(tmp_path / "d", SetClock(), (DAY, wrong), (2.9 * DAY, wrong), (0.2 * DAY, wrong), take=True) == [1, 1, 0]
+
+
+def test_a_receipt_of_a_time_when_the_clock_was_ahead_is_given_up_four_days_after_the_next_start(tmp_path: Path) -> None:
+    clock = SetClock()
+    assert over(tmp_path / "d", clock, (0, 3650 * DAY), take=True) == [1]
+    assert over(tmp_path / "d", clock, (3.9 * DAY, 0), (0.2 * DAY, 0)) == [1, 0]
+
+
+def test_a_start_under_a_clock_that_is_ahead_gives_time_to_set_it_right(tmp_path: Path) -> None:
+    clock = SetClock()
+    assert over(tmp_path / "d", clock, (0, 0), take=True) == [1]
+    clock.wrong = 3650 * DAY
+    hour = 3600.0
+    assert over(tmp_path / "d", clock, (5 * hour, 3650 * DAY), (2 * hour, 0), (3 * DAY, 0), (DAY, 0)) == [1, 1, 1, 0]
+
+
+def test_what_is_old_is_tried_for_six_hours_after_a_start_and_then_given_up(tmp_path: Path) -> None:
+    """So a machine that is started every night does not keep it for ever."""
+    clock = SetClock()
+    assert over(tmp_path / "d", clock, (0, 0), take=True) == [1]
+    clock.passed += 30 * DAY
+    assert over(tmp_path / "d", clock, (3600, 0), (6 * 3600, 0)) == [1, 0]
