@@ -16,6 +16,10 @@ Theory of operation. ``foreachBatch`` may run a batch again, and with a damaged 
    not in the history, and ends. A job with other queue names that may mean the same queues (``private$/orders`` and
    ``private$/*``) is ended the same way: the claim takes its numbers too. So the answer of (1) cannot grow stale behind the
    back of the job that acts on it, and jobs whose names cannot meet share a table in peace.
+
+Who ever wrote stands in the table's snapshot (:func:`transactions`), one entry a name: checkpoints of the log carry it on, so
+neither the log's length nor its cleanup matters. The history is read only for the commit that was just made. Why it is so, and
+what it does not cover: docs/adr/0008-exactly-once-into-a-delta-table.md.
 """
 
 from __future__ import annotations
@@ -28,6 +32,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.window import Window
 
@@ -43,7 +55,18 @@ LOG = ("queue_manager", "epoch", "queue")
 RUN = "queue_manager string, epoch string, queue string, first long, last long"
 HISTORY_LOOK_BACK = 20
 """Commits in which we look for our own: others (OPTIMIZE, another job's queues) may have come since."""
-CLAIM_ATTEMPTS = 3
+CLAIM_ATTEMPTS = 5
+"""A claim that crosses another job's claim, or its batches, begins again; each attempt takes a second or two."""
+CONFLICTS = (
+    ConcurrentAppendException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+"""What Delta raises when somebody else's commit came between; the last two when two jobs create the table at once."""
+EXPIRY = "delta.setTransactionRetentionDuration"
 WRITER_PREFIX = "srmp-ingest:"
 RUNS_SHOWN = 10
 """Lines in the log about rows that are there already: one a queue, more only where rows are missing in between."""
@@ -84,12 +107,19 @@ class ExactlyOnce:
     def claim(self) -> None:
         """Create the table if there is none, and become its only writer for these queues.
 
-        Raises :class:`SrmpSparkError` when Delta does not accept the claim.
+        Raises :class:`SrmpSparkError` when Delta does not accept the claim, or the table forgets who wrote it.
         """
         empty = self._spark.createDataFrame([], spark_ddl())
         self._version = time.time_ns() // 1000
         self._take(empty, self._writer)  # first: it creates the table
-        for other in self._writers():
+        if transactions_expire(self._spark, self._table):
+            raise SrmpSparkError(
+                f"the table {self._table} forgets who wrote it, so an old job could write rows twice: "
+                f"ALTER TABLE delta.`{self._table}` UNSET TBLPROPERTIES ('{EXPIRY}')"
+            )
+        for other in transactions(self._spark, self._table):
+            if not other.startswith(WRITER_PREFIX):
+                continue
             if other != self._writer and may_meet(self._queues, other.removeprefix(WRITER_PREFIX).split(",")):
                 _log.info("writer.ended table=%s writer=%s", self._table, other)
                 self._take(empty, other)
@@ -97,9 +127,13 @@ class ExactlyOnce:
     def _take(self, empty: DataFrame, writer: str) -> None:
         """Commit nothing under the next number of ``writer``: who held that name until now writes no more."""
         for _ in range(CLAIM_ATTEMPTS):
-            if self._commit(empty, writer) is not None:
-                return
-            self._version = max(self._version, self._writers()[writer])  # the clock was set back since the last job
+            try:
+                if self._commit(empty, writer) is not None:
+                    return
+            except CONFLICTS as error:
+                _log.info("claim.crossed table=%s writer=%s reason=%s", self._table, writer, type(error).__name__)
+            # The clock was set back since the last job, or another job was faster.
+            self._version = max(self._version, transactions(self._spark, self._table).get(writer, 0))
         raise SrmpSparkError(f"the table {self._table} does not accept commits of {writer}: is another job being started?")
 
     def append(self, batch: DataFrame, batch_id: int) -> Appended:
@@ -194,24 +228,32 @@ class ExactlyOnce:
                 return int((commit["operationMetrics"] or {}).get("numOutputRows", 0))
         return None
 
-    def _writers(self) -> dict[str, int]:
-        """The jobs that ever wrote this table, as far as its history goes back, each with its highest number."""
-        found: dict[str, int] = {}
-        for commit in self._history(None):
-            try:
-                mark = json.loads(commit["userMetadata"] or "{}")
-            except ValueError:  # somebody else's words
-                continue
-            if isinstance(mark, dict) and str(mark.get("writer")).startswith(WRITER_PREFIX):
-                found[mark["writer"]] = max(found.get(mark["writer"], 0), int(mark["version"]))
-        return found
-
-    def _history(self, commits: int | None) -> Iterable[Any]:
+    def _history(self, commits: int) -> Iterable[Any]:
         from delta.tables import DeltaTable
 
-        table = DeltaTable.forPath(self._spark, self._table)
-        history = table.history() if commits is None else table.history(commits)
+        history = DeltaTable.forPath(self._spark, self._table).history(commits)
         return history.select("userMetadata", "operationMetrics").collect()
+
+
+def transactions(spark: SparkSession, table: str) -> dict[str, int]:
+    """The transaction identifiers of the table as it is now, each with its highest number: whoever ever wrote with one.
+
+    Not the history, which Delta cuts after ``delta.logRetentionDuration``. Delta's Python does not show them, its JVM does.
+    """
+    found = _snapshot(spark, table).setTransactions()
+    return {found.apply(index).appId(): int(found.apply(index).version()) for index in range(found.size())}
+
+
+def transactions_expire(spark: SparkSession, table: str) -> bool:
+    """Whether the table drops transaction identifiers that were not used for a time (:data:`EXPIRY`; off unless set)."""
+    return bool(_snapshot(spark, table).metadata().configuration().contains(EXPIRY))
+
+
+def _snapshot(spark: SparkSession, table: str) -> Any:  # noqa: ANN401  # an object of the JVM
+    jvm: Any = spark._jvm  # noqa: SLF001  # py4j's only door
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)  # noqa: SLF001  # as above
+    nothing = jvm.scala.Option.empty()
+    return log.update(False, nothing, nothing)  # "stale is acceptable": no
 
 
 def may_meet(ours: Iterable[str], theirs: Iterable[str]) -> bool:

@@ -5,7 +5,10 @@ to the checkpoint. Against a real queue manager.
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.spark.exactly_once import ExactlyOnce, TakenOverError, may_meet
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.spark.exactly_once import EXPIRY, ExactlyOnce, TakenOverError, may_meet, transactions
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -73,6 +77,21 @@ class Pipeline:
             (self.checkpoint / kind / str(number)).unlink()
             (self.checkpoint / kind / f".{number}.crc").unlink(missing_ok=True)
 
+    def age_the_log(self, days: int = 40) -> None:
+        """Let Delta itself write a checkpoint and delete its older commits, as it does after 30 days."""
+        log = self.table / "_delta_log"
+        self.spark.sql(f"ALTER TABLE delta.`{self.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+        old = time.time() - days * 86_400
+        before = commits_of(self.table)
+        for file in log.iterdir():
+            if file.is_file():
+                os.utime(file, (old, old))
+        for number in range(2):  # the first has the older checkpoint, the second may delete what is below
+            empty = self.spark.read.format("delta").load(str(self.table)).where("false")
+            other = empty.write.format("delta").mode("append").option("txnAppId", "somebody else")
+            other.option("txnVersion", number).save(str(self.table))
+        assert not set(before) & set(commits_of(self.table)), "Delta has deleted them"
+
     def batches(self) -> list[int]:
         return sorted(int(file.name) for file in (self.checkpoint / "offsets").iterdir() if file.name.isdigit())
 
@@ -81,6 +100,10 @@ class Pipeline:
         rows = self.spark.read.format("delta").load(str(self.table)).select("sequence", "label", "queue").collect()
         assert sorted(row.sequence for row in rows) == list(range(1, self.sent + 1))
         assert all(row.label == str(row.sequence) and row.queue == self.queue for row in rows)
+
+
+def commits_of(table: Path) -> list[int]:
+    return sorted(int(file.stem) for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit())
 
 
 @pytest.fixture
@@ -225,3 +248,89 @@ def test_a_clock_that_was_set_back_does_not_lock_the_job_out(pipeline: Pipeline,
     pipeline.send(10)
     assert pipeline.ingest() == 10
     pipeline.check()
+
+
+# --- a log that was checkpointed and cleaned up: the history knows nothing of who wrote --------------------------------------
+
+
+def test_an_idle_job_is_ended_though_its_claim_is_gone_from_the_history(pipeline: Pipeline) -> None:
+    """Thirty days without a message, then a job with other words for the same queue."""
+    idle = pipeline.sink("private$/*")
+    idle.claim()
+    pipeline.age_the_log()
+    pipeline.send(10)
+    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    pipeline.ingest(consumer="other")
+    with pytest.raises(TakenOverError):
+        idle.append(rows, 0)
+    pipeline.check()
+
+
+def test_a_clock_that_was_set_back_over_a_cleaned_log(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number to go beyond is in no commit that is left."""
+    pipeline.send(10)
+    pipeline.ingest()
+    pipeline.age_the_log()
+    monkeypatch.setattr("srmp_spark.spark.exactly_once.time.time_ns", lambda: 1_000_000)
+    pipeline.send(10)
+    assert pipeline.ingest() == 10
+    pipeline.check()
+
+
+def test_without_the_last_batches_of_the_checkpoint_over_a_cleaned_log(pipeline: Pipeline) -> None:
+    pipeline.send(35)
+    pipeline.ingest()
+    pipeline.age_the_log()
+    last = pipeline.batches()[-2:]
+    pipeline.forget("commits", *last)
+    pipeline.forget("offsets", *last)
+    pipeline.send(12)
+    assert pipeline.ingest(limit=17) == 12
+    pipeline.check()
+
+
+def test_a_claim_reads_none_of_the_history(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 100,000 commits costs what a new one costs: the snapshot, and the newest commits to find our own."""
+    asked: list[int | None] = []
+    history = ExactlyOnce._history
+    monkeypatch.setattr(ExactlyOnce, "_history", lambda sink, commits: asked.append(commits) or history(sink, commits))
+    pipeline.sink().claim()
+    pipeline.sink("private$/*").claim()
+    assert len(asked) == 3, "one for each of the claims, and one for the job that was ended"
+    assert all(commits is not None and commits <= 20 for commits in asked)
+
+
+def test_two_jobs_that_start_at_once_on_a_new_table(pipeline: Pipeline) -> None:
+    """Both claim, in whatever order; afterwards one of them writes at most, and no row comes twice."""
+    pipeline.send(10)
+    jobs = [pipeline.sink(), pipeline.sink("private$/*")]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(ExactlyOnce.claim, jobs))
+    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    ended = 0
+    for job in jobs:
+        try:
+            job.append(rows, 0)
+        except TakenOverError:
+            ended += 1
+    assert ended >= 1
+    written = pipeline.spark.read.format("delta").load(str(pipeline.table)).count()
+    assert written == (10 if ended == 1 else 0)
+    assert pipeline.ingest() == 10 - written
+    pipeline.check()
+
+
+def test_the_transactions_of_strangers_do_not_matter(pipeline: Pipeline) -> None:
+    pipeline.sink().claim()
+    empty = pipeline.spark.read.format("delta").load(str(pipeline.table))
+    stranger = empty.write.format("delta").mode("append").option("txnAppId", "nightly, 'x' -> y").option("txnVersion", 7)
+    stranger.save(str(pipeline.table))
+    pipeline.sink("private$/*").claim()
+    assert transactions(pipeline.spark, str(pipeline.table))["nightly, 'x' -> y"] == 7
+
+
+def test_a_table_that_forgets_who_wrote_it_is_refused(pipeline: Pipeline) -> None:
+    pipeline.sink().claim()
+    pipeline.spark.sql(f"ALTER TABLE delta.`{pipeline.table}` SET TBLPROPERTIES ('{EXPIRY}' = 'interval 30 days')")
+    with pytest.raises(SrmpSparkError, match=f"UNSET TBLPROPERTIES .'{EXPIRY}'"):
+        pipeline.sink().claim()
