@@ -55,12 +55,12 @@ class Record(NamedTuple):
 def pack_group(first: int, records: Sequence[Record]) -> bytes:
     """The blob of ``records``, the first of which has sequence ``first``."""
     parts: list[bytes] = []
-    for arrival, post, head_length, form in records:
-        transport = arrival.transport.encode()
-        peer = arrival.peer.encode()
-        sender = arrival.sender_name.encode() if arrival.sender_name else b""
-        parts.append(_RECORD.pack(form, arrival.at, len(transport), len(peer), len(sender), head_length, len(post)))
-        parts += (transport, peer, sender, post)
+    pack = _RECORD.pack
+    for (at, transport, peer, sender_name), post, head_length, form in records:
+        sender = sender_name.encode() if sender_name else b""
+        source = f"{transport}{peer}".encode()
+        length = len(transport)  # a transport's name is ASCII
+        parts += (pack(form, at, length, len(source) - length, len(sender), head_length, len(post)), source, sender, post)
     body = b"".join(parts)
     tail = struct.pack("<QI", first, len(records))
     return MAGIC + struct.pack("<I", zlib.crc32(body, zlib.crc32(tail))) + tail + body

@@ -35,14 +35,13 @@ def decode_parts(content_type: bytes, content: bytes) -> tuple[Message, Parts]:
     """:func:`decode`, and where the parts lie in ``content``."""
     parts = split(content_type, content)
     (start, end), body_span, extension_span, body_id, extension_id = parts
-    envelope = content[start:end]
     body = b"" if body_span is None else content[body_span[0] : body_span[1]]
     extension = None if extension_span is None else content[extension_span[0] : extension_span[1]]
-    try:
-        text = envelope.decode()
-    except UnicodeDecodeError:
-        raise RemoteProtocolError("the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2") from None
-    message = read_windows_envelope(text, body, extension)
+    message = read_windows_envelope(content, start, end, body, extension)
     if message is None:
+        try:
+            text = content[start:end].decode()
+        except UnicodeDecodeError:
+            raise RemoteProtocolError("the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2") from None
         message = message_of(_layouts.read(text), body, extension, (body_id, extension_id))
     return message, parts

@@ -18,6 +18,8 @@ RETRY_AFTER_S = 20
 """What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
 DESTINATIONS_MAX = 4096
 """How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
+DESTINATION_KEPT_LENGTH = 512
+"""A longer spelling is looked up each time: strangers must not fill the memory with 64 KB names."""
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
@@ -74,6 +76,8 @@ class Destinations:
         found = self._known.get(destination)
         if found is None:
             found = self._look_up(destination)
+            if len(destination) > DESTINATION_KEPT_LENGTH:
+                return found
             if len(self._known) >= DESTINATIONS_MAX:
                 self._known.clear()
             self._known[destination] = found

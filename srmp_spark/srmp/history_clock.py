@@ -12,6 +12,8 @@ message arrives and so becomes the newest, the process restarts.
 
 from __future__ import annotations
 
+RESOLUTION_S = 0.01
+"""Readings closer together than this are the same: messages come by the thousand a second, and identifiers live for weeks."""
 SLEW = 0.1
 """The largest share by which this clock runs fast or slow: 30 days are at least 27, whatever the wall clock says."""
 
@@ -34,7 +36,7 @@ class HistoryClock:
             self._last = now
             if self._is_new:
                 self._value = value = wall
-        elif now > last:
+        elif now > last + RESOLUTION_S:
             elapsed = (now - last) * 1_000_000
             limit = elapsed * SLEW
             pull = wall - value - elapsed

@@ -75,6 +75,8 @@ _PADDING = re.compile(rb"[ \t]{0,%d}" % PADDING_MAX)
 _EPILOGUE = re.compile(rb"[ \t\r\n]{0,%d}" % PADDING_MAX)
 _B = ord("b")
 """A Content-Id begins with body@ or extension@: one letter tells."""
+_new = tuple.__new__
+"""To fill a NamedTuple without its Python ``__new__``, where every message passes."""
 _UNENCODED = (b"binary", b"7bit", b"8bit")
 
 
@@ -113,7 +115,7 @@ def _split_windows(content_type: bytes, content: bytes) -> Parts | None:
     after = body + int(length)
     if content[after:] != delimiter + b"--\r\n" or content_id[0] != _B or end - start > ENVELOPE_MAX or after - body > BODY_MAX:
         return None
-    return Parts((start, end), (body, after), None, content_id)
+    return _new(Parts, ((start, end), (body, after), None, content_id, b""))
 
 
 def boundary_of(content_type: bytes) -> bytes | None:

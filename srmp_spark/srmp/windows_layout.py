@@ -19,12 +19,11 @@ from typing import Literal, cast
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
 from srmp_spark.srmp import namespaces as ns
-from srmp_spark.srmp.limits import CLASS_MAX, SEQUENCE_NUMBER_MAX, STREAM_ID_CACHE_MAX, UNSIGNED_LONG_MAX
+from srmp_spark.srmp.limits import CLASS_MAX, DATE_CACHE_MAX, SEQUENCE_NUMBER_MAX, STREAM_ID_CACHE_MAX, UNSIGNED_LONG_MAX
 from srmp_spark.srmp.values import XML_SPACE, parse_date, parse_destination, parse_response_queue
 
 LAYOUT_HEAD = (
-    f'<se:Envelope xmlns:se="{ns.SOAP}" xmlns="{ns.SRMP}"><se:Header>'
-    f'<path xmlns="{ns.ROUTING}" se:mustUnderstand="1"><action>'
+    f'<se:Envelope xmlns:se="{ns.SOAP}" xmlns="{ns.SRMP}"><se:Header><path xmlns="{ns.ROUTING}" se:mustUnderstand="1"><action>'
 )
 """What every envelope of Windows begins with; compared before the expression runs, because that is cheaper."""
 
@@ -75,7 +74,7 @@ HOLES = {
 _TOKEN = re.compile(r"\{(\w+)\}|\[(\w+):([^\]]+)\]|([\[\]])|([^\[\]{}]+)")
 
 
-def _compile(layout: str) -> re.Pattern[str]:
+def _compile(layout: str) -> re.Pattern[bytes]:
     """``layout`` as a regular expression; its groups are the holes and flags in their order.
 
     ``(?:x|)`` is ``(?:x)?`` in a fifth less time: a branch looks before it leaps, a repetition saves its state first.
@@ -91,26 +90,37 @@ def _compile(layout: str) -> re.Pattern[str]:
             pattern.append("(?:" if bracket == "[" else "|)")
         else:
             pattern.append(re.escape(literal))
-    return re.compile("".join(pattern))
+    return re.compile("".join(pattern).encode())
 
 
 _PATTERN = _compile(LAYOUT)
-_ABSENT = ("", None)
+_ABSENT = (b"", None)
 """A flag that is not there, and one in an element that is not there."""
 _new = tuple.__new__
 assert len(Message._fields) == 40, "Message has changed: change _message() here, field by field"
 _UNUSUAL = "dD "
 """How a ``<to>`` begins that needs more than to be taken: DIRECT=, a blank, nothing (``"" in _UNUSUAL``)."""
-_HEAD_LENGTH = len(LAYOUT_HEAD)
-_TAIL_LENGTH = len(LAYOUT_TAIL)
+_HEAD = LAYOUT_HEAD.encode()
+_TAIL = LAYOUT_TAIL.encode()
+_HEAD_LENGTH = len(_HEAD)
+_TAIL_LENGTH = len(_TAIL)
+_TEXTS_KEPT = 4_096
+"""Source queue managers, and destinations, that were seen and need no second look; a sender has one, and a few."""
+_DESTINATION_KEPT = 512
+"""Bytes; a longer ``<to>`` is read anew each time: strangers must not fill the memory of known ones."""
 
 
-def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None = None) -> Message | None:
-    """The message of an envelope in exactly Windows' layout; ``None`` means: ask :mod:`envelope_reader`."""
-    if not (text.startswith(LAYOUT_HEAD) and text.endswith(LAYOUT_TAIL)):
+def read_windows_envelope(
+    content: bytes, start: int, end: int, body: bytes = b"", extension: bytes | None = None
+) -> Message | None:
+    """The message of the envelope ``content[start:end]`` if its layout is exactly Windows'.
+
+    ``None`` means: ask :mod:`envelope_reader`, which also words all errors.
+    """
+    if not (content.startswith(_HEAD, start) and content.endswith(_TAIL, start, end)):
         return None
-    match = _PATTERN.fullmatch(text, _HEAD_LENGTH, len(text) - _TAIL_LENGTH)
-    if match is None or not (text.isascii() or ("\ufffe" not in text and "\uffff" not in text)):  # no characters of XML
+    match = _PATTERN.fullmatch(content, start + _HEAD_LENGTH, end - _TAIL_LENGTH)
+    if match is None:
         return None
     # fmt: off
     (
@@ -124,7 +134,7 @@ def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None 
     ) = match.groups()
     # fmt: on
     try:
-        class_number = int(message_class)
+        class_number = _number(message_class)
         uniquifier = int(id_number)
         if class_number > CLASS_MAX or uniquifier > UNSIGNED_LONG_MAX:
             return None
@@ -143,37 +153,37 @@ def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None 
             if receipt is None:
                 return None
         if delivery_to is not None:
-            delivery_to = delivery_to.strip(XML_SPACE)
+            delivery_to = _text(delivery_to).strip(XML_SPACE)
             if not delivery_to:
                 return None
         if commitment_to is not None:
-            commitment_to = commitment_to.strip(XML_SPACE)
+            commitment_to = _text(commitment_to).strip(XML_SPACE)
             if not commitment_to:
                 return None
-        lineage = source_qm.lower()
+        lineage = _guid(source_qm)
         return _new(  # in the order of its fields: to name forty of them costs as much as the expression
             Message,
             (
-                to if to[:1] not in _UNUSUAL and to[-1:] != " " else parse_destination(to.strip(XML_SPACE)),
-                action,
+                _known_destination(to) if len(to) <= _DESTINATION_KEPT else _destination(to),
+                _text(action),
                 lineage,
                 uniquifier,
                 True,
                 class_number,
-                int(priority),
+                _number(priority),
                 durable not in _ABSENT,
                 stream,
                 receipt,
-                None if sent_at is None else parse_date(sent_at),
-                parse_date(expires_at),
-                parse_date(ttrq),
+                None if sent_at is None else _date(sent_at),
+                _date(expires_at),
+                _date(ttrq),
                 body,
-                int(body_type),
+                _number(body_type),
                 extension,
                 None if correlation is None else a2b_base64(correlation),
-                0 if app is None else int(app),
-                None if hash_algorithm is None else int(hash_algorithm),
-                None if via is None else parse_response_queue(via.strip(XML_SPACE)),
+                0 if app is None else _number(app),
+                None if hash_algorithm is None else _number(hash_algorithm),
+                None if via is None else parse_response_queue(_text(via).strip(XML_SPACE)),
                 delivery_to,
                 commitment_to,
                 positive not in _ABSENT,
@@ -196,16 +206,47 @@ def read_windows_envelope(text: str, body: bytes = b"", extension: bytes | None 
                 None,
             ),
         )
-    except RemoteProtocolError:  # a date that no calendar has, for one: the reader words all errors
+    except (RemoteProtocolError, UnicodeDecodeError):  # a date that no calendar has, for one: the reader words all errors
         return None
 
 
+def _text(raw: bytes) -> str:
+    text = raw.decode()
+    if not raw.isascii() and ("\ufffe" in text or "\uffff" in text):
+        raise RemoteProtocolError("no characters of XML", section="XML 1.0 2.2")
+    return text
+
+
+def _destination(to: bytes) -> str:
+    text = _text(to)
+    return text if text[:1] not in _UNUSUAL and text[-1:] != " " else parse_destination(text.strip(XML_SPACE))
+
+
+_known_destination = lru_cache(maxsize=_TEXTS_KEPT)(_destination)
+
+
+_number = lru_cache(maxsize=_TEXTS_KEPT)(int)
+"""For what hardly changes: class, priority, body type, hash algorithm, application's number."""
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _guid(raw: bytes) -> str:
+    return raw.decode().lower()
+
+
+@lru_cache(maxsize=DATE_CACHE_MAX)
+def _date(raw: bytes) -> int:
+    return parse_date(raw.decode())
+
+
 @lru_cache(maxsize=STREAM_ID_CACHE_MAX)
-def _stream_id(guid: str, ordinal: str) -> StreamId:
-    return StreamId(guid.lower(), int(ordinal))
+def _stream_id(guid: bytes, ordinal: bytes) -> StreamId:
+    return StreamId(_guid(guid), int(ordinal))
 
 
-def _stream(guid: str, ordinal: str, current: str, previous: str | None, send_receipts_to: str | None) -> StreamPosition | None:
+def _stream(
+    guid: bytes, ordinal: bytes, current: bytes, previous: bytes | None, send_receipts_to: bytes | None
+) -> StreamPosition | None:
     stream_id = _stream_id(guid, ordinal)
     position = int(current)
     before = position - 1 if previous is None else int(previous)
@@ -213,23 +254,23 @@ def _stream(guid: str, ordinal: str, current: str, previous: str | None, send_re
         return None
     if send_receipts_to is None:
         return StreamPosition(stream_id, position, before)
-    url = send_receipts_to.strip(XML_SPACE)
+    url = _text(send_receipts_to).strip(XML_SPACE)
     return StreamPosition(stream_id, position, before, True, url) if url else None
 
 
 def _receipt(
-    stream: tuple[str | None, str, str],
-    delivery: tuple[str | None, str, str],
-    commitment: tuple[str | None, str, str, str],
+    stream: tuple[bytes | None, bytes, bytes],
+    delivery: tuple[bytes | None, bytes, bytes],
+    commitment: tuple[bytes | None, bytes, bytes, bytes],
 ) -> Receipt | None:
     if delivery[0] is not None:
         if stream[0] is not None or commitment[0] is not None:
             return None
-        return _in_range(Receipt("delivery", delivery[2].lower(), int(delivery[1]), parse_date(delivery[0])))
+        return _in_range(Receipt("delivery", _guid(delivery[2]), int(delivery[1]), _date(delivery[0])))
     receipt = None
     if commitment[0] is not None:
-        decision = cast("Literal['positive', 'negative']", commitment[3])
-        receipt = Receipt("commitment", commitment[2].lower(), int(commitment[1]), parse_date(commitment[0]), decision)
+        decision = cast("Literal['positive', 'negative']", commitment[3].decode())
+        receipt = Receipt("commitment", _guid(commitment[2]), int(commitment[1]), _date(commitment[0]), decision)
     if stream[0] is not None:
         stream_id, last_ordinal = _stream_id(stream[0], stream[1]), int(stream[2])
         if receipt is None:
