@@ -30,6 +30,8 @@ from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, Stream
 
 RETRANSMISSION_TIMEOUT_S = 20.0
 """SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
+_new = tuple.__new__
+"""To fill a NamedTuple without its Python ``__new__``, where every message passes."""
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
 """How often old identifiers are looked for: a pass costs milliseconds and there are 30 days."""
 
@@ -194,7 +196,7 @@ class Receiver:
                 OwedReceipt("delivery", message.delivery_receipt_to, queue.name, message.lineage, message.uniquifier,
                             arrival.at, message.action, arrival.peer),
             )  # fmt: skip
-        return Accepted(queue.name, sequence, owed, mark, self._generation + 1)
+        return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1))
 
     @staticmethod
     def _refuses_kind(queue: QueueState, message: Message) -> Refused | None:
