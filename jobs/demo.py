@@ -27,6 +27,7 @@ import deltalake
 import requests
 
 from srmp_spark.errors import SrmpSparkError
+from srmp_spark.interface import ExitCode
 from srmp_spark.spark import session
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.ledger import Landed, Ledger, digest
@@ -336,7 +337,7 @@ def main() -> int:
         session.check_java()
     except SrmpSparkError as error:
         print(f"demo: {error}", file=sys.stderr)
-        return session.EXIT_USAGE
+        return ExitCode.USAGE
     directory = fresh(arguments.directory)
     demo = Demo(directory, arguments.messages, arguments.seed)
     demo.say(f"everything is under {directory} (kept); seed {arguments.seed}")
@@ -344,7 +345,7 @@ def main() -> int:
     good = closing_table(demo, verdict)
     status, seconds = ("done", "failed")[not good], round(time.monotonic() - demo.begun, 1)
     session.last_line("demo", rows=verdict.landed, batches=batches(directory), status=status, seconds=seconds)
-    return 0 if good else 1
+    return ExitCode.DONE if good else ExitCode.CHECK_FAILED
 
 
 def batches(directory: Path) -> int:

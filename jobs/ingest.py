@@ -27,6 +27,7 @@ if (ROOT / "srmp_spark").is_dir():  # from a clone: Spark's workers must find th
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 from srmp_spark.errors import SrmpSparkError  # noqa: E402  # behind the path
+from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode  # noqa: E402
 from srmp_spark.names import local_queue_name  # noqa: E402
 from srmp_spark.spark import session  # noqa: E402
 
@@ -56,7 +57,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--trigger", metavar='"5 seconds"', help="one batch each such time (default: as soon as there is something)"
     )
     parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N", help="most rows of a batch")
-    parser.add_argument("--consumer", default="default", metavar="NAME", help="whose received marks are moved")
+    parser.add_argument("--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
     found = parser.parse_args(argv)
@@ -167,10 +168,10 @@ def main(argv: list[str] | None = None) -> int:
     except SrmpSparkError as error:
         print(f"ingest: {error}", file=sys.stderr)
         session.last_line("ingest", rows=0, batches=0, status="failed")
-        return session.EXIT_USAGE
+        return ExitCode.USAGE
     ingest = Ingest(args, spark)
     try:
-        status, code = ingest.run(), session.EXIT_DONE
+        status, code = ingest.run(), ExitCode.DONE
     except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
         status = "failed"
         code, text = session.explain(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from srmp_spark.errors import SrmpSparkError
+from srmp_spark.interface import ExitCode
 from srmp_spark.spark import session
 
 
@@ -14,10 +15,10 @@ def main() -> int:
         spark = session.delta_session("jars", "local[1]")
     except SrmpSparkError as error:
         print(f"jars: {error}", file=sys.stderr)
-        return session.EXIT_USAGE
+        return ExitCode.USAGE
     spark.range(1).count()
     spark.stop()
-    return session.EXIT_DONE
+    return ExitCode.DONE
 
 
 if __name__ == "__main__":

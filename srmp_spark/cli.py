@@ -15,34 +15,8 @@ from typing import NoReturn
 
 from srmp_spark import __version__
 from srmp_spark.commands import capture, doctor, messages, queues, serve
-from srmp_spark.errors import (
-    ApiError,
-    ApiUnreachableError,
-    ConfigurationError,
-    SrmpSparkError,
-    StoreDamagedError,
-    StoreError,
-    StoreInUseError,
-    StoreSyncError,
-)
-
-EXIT_CHECK_FAILED = 1
-EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
-EXIT_REFUSED = 4
-EXIT_IN_USE = 5
-EXIT_DAMAGED = 6
-
-_EXIT_CODES: tuple[tuple[type[SrmpSparkError], int], ...] = (
-    (ConfigurationError, EXIT_USAGE),
-    (ApiUnreachableError, EXIT_UNREACHABLE),
-    (ApiError, EXIT_REFUSED),
-    (StoreInUseError, EXIT_IN_USE),
-    (StoreDamagedError, EXIT_DAMAGED),
-    (StoreSyncError, EXIT_CHECK_FAILED),
-    (StoreError, EXIT_USAGE),
-)
-"""The first that fits; any other error of ours is a failed check."""
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.interface import exit_code_of
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,19 +34,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def exit_code_of(error: SrmpSparkError) -> int:
-    """The exit code that INTERFACE.md gives an error."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), EXIT_CHECK_FAILED)
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     parsed = parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed))
     except SrmpSparkError as error:
-        print(f"srmp-spark: {error}", file=sys.stderr)
-        return exit_code_of(error)
+        print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)  # one line, whatever a file or a peer said
+        return exit_code_of(type(error))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output is gone ("| head"): nobody is left to tell

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 
-NOUNS = {"names", "message", "errors", "clock", "holder"}
+NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows"} | NOUNS,
     "client": {"rows"} | NOUNS,
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "message": {"names", "errors"},
     "names": {"errors"},
     "holder": {"errors"},
+    "interface": {"errors"},
     "errors": set(),
     "clock": set(),
     "functions": {"rows"} | NOUNS,

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import requests
 
 from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError
+from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM
 from srmp_spark.names import quote_queue_name, split_url
 
 CONNECT_SECONDS = 5.0
@@ -32,9 +33,6 @@ RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses between attempts; the last one repeats."""
 ERROR_TEXT_MAX = 500
 """Characters of an answer that is no JSON (a proxy's page) that stand in an error."""
-
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
-DENSE_STREAM = "application/vnd.srmp-spark.log"
 
 _log = logging.getLogger(__name__)
 

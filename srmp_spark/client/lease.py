@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from srmp_spark.client.api import QueueManagerClient, Registration
 from srmp_spark.errors import ApiError, SrmpSparkError
+from srmp_spark.interface import SHARING_VIOLATION
 
 RENEW_SECONDS = 10.0
 """A lease lasts 60 s after the last call: five renewals may get lost."""
@@ -25,8 +26,6 @@ RENEW_ANSWER_SECONDS = 20.0
 taken the lease, the queue manager answers when that one renews."""
 RELEASE_SECONDS = 1.0
 """At the end each release is tried once for this long: a process that must end does not wait for a queue manager."""
-SHARING_VIOLATION = "C00E0009"
-"""MQ_ERROR_SHARING_VIOLATION: another receiver holds the queue."""
 
 _log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import ExitCode
 from srmp_spark.names import UrlParts, local_queue_name, split_url
 
 PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
@@ -83,7 +84,7 @@ class Check(NamedTuple):
 def _doctor(args: argparse.Namespace) -> int:
     checks = list(_checks(args))
     emit([check._asdict() for check in checks], table=args.table)
-    return 0 if all(check.ok for check in checks) else 1
+    return ExitCode.DONE if all(check.ok for check in checks) else ExitCode.CHECK_FAILED
 
 
 def _checks(args: argparse.Namespace) -> Iterator[Check]:

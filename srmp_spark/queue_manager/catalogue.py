@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
+from srmp_spark.interface import DEFAULT_CONSUMER, UNKNOWN_EPOCH, UNKNOWN_QUEUE
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, ORDER_QUEUE, canonical_queue_name
-from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, DEFAULT, Consumer
+from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.srmp.destinations import QueueState
 from srmp_spark.store.retention import SYSTEM_QUEUES
 from srmp_spark.store.state import StoredQueue
@@ -59,11 +60,13 @@ class Queue:
     """Bytes that came since there was nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    damage: dict[str, str] = field(default_factory=dict)
+    """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
 
     @property
     def default(self) -> Consumer:
         """The consumer that decides."""
-        return self.consumer(DEFAULT)
+        return self.consumer(DEFAULT_CONSUMER)
 
     @property
     def listed(self) -> bool:
@@ -96,7 +99,7 @@ class Queue:
             if position < 0:
                 raise ApiError(
                     409,
-                    "unknown-epoch",
+                    UNKNOWN_EPOCH,
                     f"queue {self.name} of this queue manager has no epoch {epoch[:50]}",
                     "the data directory is not the one that was read before; see failOnDataLoss",
                     "INTERFACE.md section 1",
@@ -121,14 +124,24 @@ class Queue:
     def trimmed(self, to: int) -> None:
         """Retention has deleted the rows up to ``to``."""
         self.trimmed_to = max(self.trimmed_to, to)
+        self.waiting.trim(to)
+        self.damage.clear()  # perhaps these rows; if not, the next one to read them says so again
         self.marks_moved()
 
     def marks_moved(self) -> None:
         """The default consumer's marks, or the retained range, changed."""
         default = self.default
         self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
-        self.state.count = default.waiting(self.trimmed_to + 1, self.end)
+        self.state.count = self.waiting_for(default)
         self.state.bytes_waiting = self.quota_bytes
+
+    def waiting_for(self, consumer: Consumer) -> int:
+        """How many rows a consumer has not received; holes are none."""
+        first = self.trimmed_to + 1
+        holes = self.waiting.holes_beyond(consumer.received)
+        return consumer.waiting(first, self.end) - sum(
+            consumer.waiting(max(low, first), min(high, self.end)) for low, high in holes
+        )
 
     def wake(self) -> None:
         """Something was committed: long polls look again."""
@@ -178,7 +191,7 @@ class Catalogue:
         queue = self._queues.get(name)
         if queue is None:
             raise ApiError(
-                404, "unknown-queue", f"there is no queue {name}", "create it with serve --queue, or PUT /v1/queues/NAME"
+                404, UNKNOWN_QUEUE, f"there is no queue {name}", "create it with serve --queue, or PUT /v1/queues/NAME"
             )
         return queue
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
+from srmp_spark.interface import SHARING_VIOLATION
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
@@ -34,12 +35,6 @@ AHEAD_RUNS_MAX = 10_000
 
 SEQUENCES_MAX = 100_000
 """Sequences in one ``received`` call: a second of work, and a request of less than 2 MB."""
-
-SHARING_VIOLATION = "C00E0009"
-"""MQ_ERROR_SHARING_VIOLATION."""
-
-DEFAULT = "default"
-"""The consumer that decides a message's fate."""
 
 HolderValue = dict[str, Any] | str
 

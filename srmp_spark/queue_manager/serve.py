@@ -26,7 +26,8 @@ import uvicorn
 import uvloop
 
 from srmp_spark.clock import SystemClock
-from srmp_spark.errors import ConfigurationError, StoreSyncError
+from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
+from srmp_spark.interface import ENDPOINT_FILE, ReadyLine
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.router import Router
@@ -44,8 +45,6 @@ API_KEEP_ALIVE_SECONDS = 75
 """Idle connections of the API: longer than the pause between two renewals of a lease."""
 API_SHUTDOWN_SECONDS = 2
 """What calls of the API under way get at the end: long polls are cut off."""
-ENDPOINT_FILE = "endpoint.json"
-"""In the data directory while we serve: how a Spark query on this host finds the queue manager that holds it."""
 GARBAGE_THRESHOLD = 50_000
 """Objects until Python looks for cycles: the accepting path makes none, and each look costs a pause."""
 
@@ -180,7 +179,7 @@ class _Process:
 
     def _announce(self, manager: QueueManager) -> None:
         """The ready line, and the same for others on this host."""
-        ready = {
+        ready: ReadyLine = {
             "listening": self._listening.url(),
             "api": self._api_url,
             "queue_manager": self._directory.queue_manager,
@@ -201,5 +200,5 @@ def _write_file(path: Path, text: str) -> None:
 
 def _die(error: StoreSyncError) -> Any:  # noqa: ANN401  # it does not return
     """A write or sync failed: end now. A tidy end would write and sync again, on top of what may not be there."""
-    print(f"srmp-spark: {error}. Restart it when the disk is in order.", file=sys.stderr, flush=True)
+    print(f"srmp-spark: {with_hint(str(error), 'restart it when the disk is in order')}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -24,7 +24,6 @@ from srmp_spark.rows.group import Record, unpack_group
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MEDIA_TYPE = "application/vnd.srmp-spark.log"
 SEGMENT = b"S"
 POSTS = b"P"
 GROUP = b"G"

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError, StoreDamagedError
+from srmp_spark.interface import ENDPOINT_FILE, ExitCode, ReadyLine
 from srmp_spark.spark.options import SourceOptions
 
 UNUSED_SECONDS = 60
@@ -26,10 +27,7 @@ READY_SECONDS = 60.0
 """How long a start may take: recovery of a large log included."""
 POLL_SECONDS = 0.05
 
-ENDPOINT_FILE = "endpoint.json"
-"""Written into the data directory by ``serve`` when it is ready, removed when it ends: its ready line."""
 LOG_FILE = "embedded.log"
-EXIT_IN_USE, EXIT_DAMAGED = 5, 6
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> str:
         if url is not None:
             return url
         code = child.poll()
-        if code is not None and code != EXIT_IN_USE:  # in use: another query was faster, its queue manager will be ready soon
+        if code is not None and code != ExitCode.IN_USE:  # else another query was faster: its queue manager is ready soon
             raise _why_it_ended(code, data_dir)
         time.sleep(POLL_SECONDS)
     raise SrmpSparkError(
@@ -74,8 +72,8 @@ def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> str:
 def _living(data_dir: Path) -> str | None:
     """The API URL in the endpoint file, if something answers there."""
     try:
-        endpoint: dict[str, Any] = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
-        url = str(endpoint["api"])
+        endpoint: ReadyLine = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+        url = endpoint["api"]
     except (OSError, ValueError, KeyError):
         return None
     return url if QueueManagerClient(url).is_ready() else None
@@ -109,5 +107,5 @@ def _why_it_ended(code: int, data_dir: Path) -> SrmpSparkError:
     except OSError:
         lines = []
     text = f"the embedded queue manager in {data_dir} ended with code {code}: {' | '.join(lines) or 'it wrote nothing'}"
-    kinds = {2: ConfigurationError, EXIT_DAMAGED: StoreDamagedError}
+    kinds: dict[int, type[SrmpSparkError]] = {ExitCode.USAGE: ConfigurationError, ExitCode.DAMAGED: StoreDamagedError}
     return kinds.get(code, SrmpSparkError)(text)

@@ -18,15 +18,13 @@ from typing import Any, NamedTuple
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
+from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
 
 DISCOVERY_SECONDS = 2.0
 """How often the queues are listed again: a queue that appears is read at most this much later."""
-
-UNKNOWN_EPOCH, TRIMMED, PAST_THE_END = "unknown-epoch", "trimmed", "past-the-end"
-"""Codes of ``GET range`` and ``GET rows`` that mean: the log is not what the query knew."""
 
 _log = logging.getLogger(__name__)
 

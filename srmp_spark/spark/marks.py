@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from srmp_spark.client.lease import LeaseKeeper
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
-from srmp_spark.spark.logs import PAST_THE_END, UNKNOWN_EPOCH, Logs
+from srmp_spark.interface import PAST_THE_END, UNKNOWN_EPOCH
+from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.offsets import LogKey, Offsets, Position
 
 _log = logging.getLogger(__name__)

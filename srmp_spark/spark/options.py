@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes, split_url
 
 EARLIEST, LATEST = -2, -1
@@ -107,7 +108,7 @@ class SourceOptions:
     """Names or globs in canonical form."""
     read_mode: Literal["receive", "peek"] | None = None
     """``None``: not said."""
-    consumer: str = "default"
+    consumer: str = DEFAULT_CONSUMER
     starting: Starting = UNRECEIVED
     ending: Mapping[str, int] | None = None
     """Last sequence per queue; ``None`` = latest."""
@@ -143,7 +144,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         serve_flags=_serve_flags(values) if embedded else (),
         queues=tuple(_queue(part) for part in _split("queue", queues_text)),
         read_mode=_read_mode(values.get("readMode")),
-        consumer=_consumer(values.get("consumer", "default")),
+        consumer=_consumer(values.get("consumer", DEFAULT_CONSUMER)),
         starting=starting,
         ending=_ending(values.get("endingOffsets")),
         max_rows=_whole("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from srmp_spark.client.api import ARROW_STREAM, DENSE_STREAM, QueueManagerClient, RowsStream
+from srmp_spark.client.api import QueueManagerClient, RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
+from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.spark.logs import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.options import SourceOptions
 

@@ -18,7 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark import errors
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,14 +43,6 @@ DELTA = {
     "spark.sql.session.timeZone": "UTC",
 }
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_REFUSED = 0, 1, 2, 3, 4
-"""Exit codes of INTERFACE.md section 2."""
-
-_EXIT_OF = {
-    "ConfigurationError": EXIT_USAGE,
-    "ApiUnreachableError": EXIT_UNREACHABLE,
-    "ApiError": EXIT_REFUSED,
-}
 _OURS = re.compile(r"srmp_spark\.errors\.(\w+): (.+)")
 
 
@@ -134,14 +128,14 @@ def _submitted() -> dict[str, str]:
     return given
 
 
-def explain(error: BaseException) -> tuple[int, str]:
+def explain(error: BaseException) -> tuple[ExitCode, str]:
     """(exit code, one line) for whatever ended a query: our own error out of Spark's traceback, else the first line."""
     ours = _OURS.findall(str(error))
     if ours:
         name, text = ours[-1]
-        return _EXIT_OF.get(name, EXIT_FAILED), text.strip()
+        return exit_code_of(getattr(errors, name, Exception)), text.strip()
     text = str(error).strip() or type(error).__name__
-    return _EXIT_OF.get(type(error).__name__, EXIT_FAILED), text.splitlines()[0]
+    return exit_code_of(type(error)), text.splitlines()[0]
 
 
 def last_line(job: str, *, rows: int, batches: int, status: str, **more: Any) -> None:  # noqa: ANN401  # JSON values

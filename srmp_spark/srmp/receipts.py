@@ -11,6 +11,7 @@ from __future__ import annotations
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_ORDER_ACK, Message, Receipt, StreamId
 from srmp_spark.srmp.effects import OwedReceipt
+from srmp_spark.srmp.encoder import NO_CORRELATION
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.values import NEVER_AT
 
@@ -18,8 +19,6 @@ RECEIPT_TIME_TO_REACH_QUEUE_US = 4 * 86_400_000_000
 """``<TTrq>`` of every receipt in the samples: four days after ``<sentAt>``, MSMQ's LONG_LIVED."""
 DELIVERY_RECEIPT_PRIORITY = 3
 STREAM_RECEIPT_PRIORITY = 0
-NO_CORRELATION = bytes(20)
-"""An OBJECTID of zeros."""
 
 
 def correlation_of(lineage: str, uniquifier: int) -> bytes:

@@ -39,9 +39,6 @@ SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
 QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
 """524,287 queues were ever created here: what is left of a rowid."""
 
-DEFAULT_CONSUMER = "default"
-"""The consumer that decides a message's fate (INTERFACE.md section 1)."""
-
 _DISK_REFUSES = ("disk is full", "disk I/O error", "readonly database")
 """SQLite's words; before Python 3.11 its errors have no number."""
 

@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+
+from srmp_spark.interface import ReadyLine
 
 READY_SECONDS = 30.0
 """From the start of the process to its ready line, on a busy machine."""
@@ -62,7 +63,7 @@ class RunningQueueManager:
         self._environment = dict(environment or {})
         self._options = options
         self.process: subprocess.Popen[str] | None = None
-        self.ready: dict[str, Any] = {}
+        self.ready: ReadyLine
         """The ready line."""
 
     # --- life -------------------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class RunningQueueManager:
         self._api_listen = self.ready["api"].partition("://")[2]
         return self
 
-    def _wait_ready(self, deadline: float) -> dict[str, Any]:
+    def _wait_ready(self, deadline: float) -> ReadyLine:
         process = self.process
         assert process is not None
         assert process.stdout is not None
@@ -107,7 +108,7 @@ class RunningQueueManager:
             readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             line = process.stdout.readline() if readable else ""
             if line:
-                ready: dict[str, Any] = json.loads(line)
+                ready: ReadyLine = json.loads(line)
                 return ready
             if not readable:
                 process.kill()
@@ -162,12 +163,12 @@ class RunningQueueManager:
     @property
     def listening(self) -> str:
         """URL of the SRMP port."""
-        return str(self.ready["listening"])
+        return self.ready["listening"]
 
     @property
     def api(self) -> str:
         """URL of the API."""
-        return str(self.ready["api"])
+        return self.ready["api"]
 
     @property
     def guid(self) -> str:
@@ -177,12 +178,12 @@ class RunningQueueManager:
     @property
     def epoch(self) -> str:
         """Epoch of its data directory."""
-        return str(self.ready["epoch"])
+        return self.ready["epoch"]
 
     @property
     def pid(self) -> int:
         """Process id."""
-        return int(self.ready["pid"])
+        return self.ready["pid"]
 
     def stderr(self) -> str:
         """What it logged so far."""

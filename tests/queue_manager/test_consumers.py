@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
+from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.queue_manager import consumers
 from srmp_spark.queue_manager.consumers import (
     LEASE_SECONDS,
     LEASE_SECONDS_AFTER_START,
-    SHARING_VIOLATION,
     Consumer,
     HolderValue,
     parse_holder,

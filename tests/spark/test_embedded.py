@@ -14,6 +14,7 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.spark import embedded
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.options import parse
@@ -27,7 +28,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     """A data directory; whatever holds it in the end is ended."""
     path = tmp_path / "data"
     yield path
-    endpoint = path / embedded.ENDPOINT_FILE
+    endpoint = path / ENDPOINT_FILE
     if endpoint.exists():
         os.kill(json.loads(endpoint.read_text())["pid"], signal.SIGTERM)
 
@@ -57,7 +58,7 @@ def test_a_running_service_of_the_directory_is_joined(directory: Path) -> None:
 
 def test_after_kill_9_a_new_one_is_started(directory: Path) -> None:
     first = locate(parse(options(directory)))
-    pid = json.loads((directory / embedded.ENDPOINT_FILE).read_text())["pid"]
+    pid = json.loads((directory / ENDPOINT_FILE).read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
         time.sleep(0.02)

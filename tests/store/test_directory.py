@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from store_kit import NOW, QUEUE, Store
 
-from srmp_spark.cli import exit_code_of
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
+from srmp_spark.interface import exit_code_of
 from srmp_spark.store import directory as directory_module
 from srmp_spark.store import schema
 from srmp_spark.store.directory import DataDirectory, Identity, birth_of, foreign_because, refuse_network_file_system
@@ -196,7 +196,7 @@ def test_a_full_disk_at_the_start_is_no_wrong_usage(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(directory_module, "_write_identity", full)
     with pytest.raises(StoreSyncError, match="make room or repair the disk") as failed:
         DataDirectory.open(tmp_path / "data", now=NOW)
-    assert exit_code_of(failed.value) == 1
+    assert exit_code_of(type(failed.value)) == 1
     monkeypatch.undo()
     start(tmp_path / "data")
 
@@ -208,7 +208,7 @@ def test_what_sqlite_says_becomes_the_right_exit_code(tmp_path: Path) -> None:
         (sqlite3.OperationalError("database is locked"), 2),
         (sqlite3.DatabaseError("database disk image is malformed"), 6),
     ):
-        assert exit_code_of(schema.store_error(tmp_path, error)) == code
+        assert exit_code_of(type(schema.store_error(tmp_path, error))) == code
 
 
 def test_no_message_names_a_command_that_is_not_there(tmp_path: Path) -> None:

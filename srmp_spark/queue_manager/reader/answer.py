@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.queue_manager.reader.link import PACKET_MAX
+from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH, UNKNOWN_QUEUE
+from srmp_spark.queue_manager.reader.link import DAMAGED, PACKET_MAX
 from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
 
 STALL_SECONDS = 120.0
@@ -156,11 +157,11 @@ class AnswerFile:
 
 def _refusal_of(error: BaseException) -> tuple[int, str]:
     for kind, status, code in (
-        (UnknownQueueError, 404, "unknown-queue"),
-        (UnknownEpochError, 409, "unknown-epoch"),
-        (PastTheEndError, 409, "past-the-end"),
-        (TrimmedError, 410, "trimmed"),
-        (StoreDamagedError, 409, "damaged"),
+        (UnknownQueueError, 404, UNKNOWN_QUEUE),
+        (UnknownEpochError, 409, UNKNOWN_EPOCH),
+        (PastTheEndError, 409, PAST_THE_END),
+        (TrimmedError, 410, TRIMMED),
+        (StoreDamagedError, 409, DAMAGED),
         (StoreError, 503, "store"),
     ):
         if isinstance(error, kind):

@@ -1,0 +1,83 @@
+"""What two processes must agree on letter for letter (docs/INTERFACE.md), each thing once.
+
+The queue manager writes or answers it; clients, Spark and the jobs read it. They share no memory and may be of different
+versions, so nothing here is changed, only added to. What only one side decides (limits, pauses) lies with that side.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypedDict
+
+from srmp_spark.errors import (
+    ApiError,
+    ApiUnreachableError,
+    ConfigurationError,
+    StoreDamagedError,
+    StoreError,
+    StoreInUseError,
+    StoreSyncError,
+)
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+"""``GET rows`` for everybody: an Arrow IPC stream."""
+DENSE_STREAM = "application/vnd.srmp-spark.log"
+"""``GET rows`` for Spark, by ``Accept``: segments and groups as they are stored (:mod:`srmp_spark.rows.dense`)."""
+
+SHARING_VIOLATION = "C00E0009"
+"""MQ_ERROR_SHARING_VIOLATION, code of a 409: another receiver holds the queue."""
+UNKNOWN_QUEUE = "unknown-queue"
+"""Code of a 404: there is no such queue."""
+UNKNOWN_EPOCH = "unknown-epoch"
+"""Code of a 409: the data directory is not the one that was read before."""
+PAST_THE_END = "past-the-end"
+"""Code of a 409: the reader knows more than the log holds."""
+TRIMMED = "trimmed"
+"""Code of a 410: retention has deleted rows that were asked for."""
+
+DEFAULT_CONSUMER = "default"
+"""The consumer that decides a message's fate (INTERFACE.md section 1)."""
+
+ENDPOINT_FILE = "endpoint.json"
+"""In the data directory while a queue manager serves it: its ready line, for Spark queries on the same host."""
+
+
+class ReadyLine(TypedDict):
+    """What ``serve`` prints when it is ready, and :data:`ENDPOINT_FILE` holds."""
+
+    listening: str
+    """URL of the SRMP port."""
+    api: str
+    """URL of the API."""
+    queue_manager: str
+    epoch: str
+    pid: int
+
+
+class ExitCode(IntEnum):
+    """How commands and jobs end (INTERFACE.md section 2)."""
+
+    DONE = 0
+    CHECK_FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    REFUSED = 4
+    IN_USE = 5
+    DAMAGED = 6
+
+
+_EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (ConfigurationError, ExitCode.USAGE),
+    (ApiUnreachableError, ExitCode.UNREACHABLE),
+    (ApiError, ExitCode.REFUSED),
+    (StoreInUseError, ExitCode.IN_USE),
+    (StoreDamagedError, ExitCode.DAMAGED),
+    (StoreSyncError, ExitCode.CHECK_FAILED),
+    (StoreError, ExitCode.USAGE),
+)
+"""The first that fits; any other error is a failed check."""
+
+
+def exit_code_of(kind: type[BaseException]) -> ExitCode:
+    """The exit code of a command or job that an error of this class ended."""
+    return next((code for base, code in _EXIT_CODES if issubclass(kind, base)), ExitCode.CHECK_FAILED)
