@@ -23,6 +23,7 @@ from conftest import QUEUES, Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
+from srmp_spark.testing.certificate import make_certificate
 from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
 
 Start = Callable[..., RunningQueueManager]
@@ -53,7 +54,10 @@ def test_the_ready_line_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", running.listening)
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", running.guid)
     assert running.pid == running.process.pid
-    assert json.loads((tmp_path / "data" / "endpoint.json").read_text()) == running.ready
+    endpoint = json.loads((tmp_path / "data" / "endpoint.json").read_text())
+    assert {key: endpoint[key] for key in running.ready} == running.ready
+    found = (tmp_path / "data").stat()
+    assert (endpoint["process"]["pid"], endpoint["directory"]) == (running.ready["pid"], [found.st_dev, found.st_ino])
     running.process.send_signal(signal.SIGTERM)
     assert running.process.stdout.read() == ""
     assert running.process.wait(20) == 0
@@ -261,31 +265,6 @@ def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -
     old.options |= ssl.OP_NO_TLSv1_2 | ssl.OP_NO_TLSv1_3
     with socket.create_connection(("127.0.0.1", port)) as plain, pytest.raises((ssl.SSLError, OSError)):
         old.wrap_socket(plain)
-
-
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    from datetime import datetime, timedelta, timezone
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    paths = directory / "cert.pem", directory / "key.pem"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return paths
 
 
 def test_a_failed_sync_ends_it_with_1_and_one_clear_line(tmp_path: Path) -> None:
