@@ -6,8 +6,9 @@ time leaves it wholly there or wholly gone, as the journal of a database does, a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
@@ -30,24 +31,22 @@ class SimTransaction(NamedTuple):
     changes: Changes
 
 
-class SimDisk:
-    """Synced state, and the one transaction that may be under way."""
+Transaction = TypeVar("Transaction")
+
+
+class Synced(ABC, Generic[Transaction]):
+    """What both halves share: one transaction at a time, kept wholly or not at all."""
 
     def __init__(self) -> None:
         self.position = 0
-        self.rows: dict[str, list[SimRow]] = {}
-        self.streams: dict[tuple[str, str], IncomingStreamRow] = {}
-        self.history: dict[tuple[str, int], HistoryRun] = {}
-        self.owed: dict[int, OwedReceipt] = {}
-        self._owed_serial = 0
-        self.under_way: SimTransaction | None = None
+        self.under_way: Transaction | None = None
 
     @property
     def busy(self) -> bool:
         """Whether a transaction is under way."""
         return self.under_way is not None
 
-    def begin(self, transaction: SimTransaction) -> None:
+    def begin(self, transaction: Transaction) -> None:
         """Start to write; :meth:`finish` is the moment when the sync returns."""
         assert self.under_way is None, "one transaction at a time"
         self.under_way = transaction
@@ -56,7 +55,8 @@ class SimDisk:
         """The sync returned."""
         assert self.under_way is not None, "nothing is under way"
         transaction, self.under_way = self.under_way, None
-        self._apply(transaction)
+        self.position += 1
+        self.apply(transaction)
         return Committed(self.position)
 
     def proof(self) -> Committed:
@@ -67,8 +67,25 @@ class SimDisk:
     def crash(self, survives: bool) -> None:
         """Lose what is not synced; ``survives``: the transaction under way had just reached the disk."""
         if self.under_way is not None and survives:
-            self._apply(self.under_way)
+            self.position += 1
+            self.apply(self.under_way)
         self.under_way = None
+
+    @abstractmethod
+    def apply(self, transaction: Transaction) -> None:
+        """Make a transaction true."""
+
+
+class SimDisk(Synced[SimTransaction]):
+    """What a receiving queue manager has synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, list[SimRow]] = {}
+        self.streams: dict[tuple[str, str], IncomingStreamRow] = {}
+        self.history: dict[tuple[str, int], HistoryRun] = {}
+        self.owed: dict[int, OwedReceipt] = {}
+        self._owed_serial = 0
 
     def receipt_delivered(self, number: int) -> None:
         """Forget an owed receipt. Not synced with anything: at worst it is sent once more."""
@@ -79,8 +96,8 @@ class SimDisk:
         rows = self.rows.get(queue)
         return rows[-1].sequence if rows else 0
 
-    def _apply(self, transaction: SimTransaction) -> None:
-        self.position += 1
+    def apply(self, transaction: SimTransaction) -> None:
+        """Rows, receipts owed, streams and identifiers."""
         self._insert(transaction.rows)
         for owed in transaction.owed:
             self._owed_serial += 1

@@ -1,0 +1,365 @@
+"""An OutgoingQueue ([MC-MQSRM] 3.1.1.1.3): what all messages to one destination share, whatever their kind.
+
+Theory of operation. The messages lie in the store, under serials that were given out when they were committed. This object
+holds a few numbers about them and the few messages that leave next, so a million that wait cost nothing here. It reads
+ahead (:class:`~.outgoing_effects.Load`), hands out (:class:`~.outgoing_effects.Send`) and is told the end of each sending.
+
+    acknowledged_to ≤ … cursor … ≤ released_to ≤ end
+      finished        sent      may leave   stored
+
+- ``cursor`` is the last message handed out in this pass. It is never stored: after a restart it begins at
+  ``acknowledged_to`` and what may have left goes out again, with the numbers and identifiers that it has.
+- ``released_to`` is raised in a transaction *before* anything up to there leaves, some way ahead so that a sync is paid once
+  per RELEASE_AHEAD messages. So even after a restart we know what never left. It alone may expire.
+- What the peer may hold (it answered 200, or nobody knows) is sent until its fate is known. The text expires that too
+  (3.1.7.2.1); then a message that arrived would be told as dead, and whoever sends it anew doubles it.
+
+One message is under way at a time: "the protocol MUST wait for the HTTP response" (3.1.7.2.5), and RFC 9112 9.3.2 tells
+clients not to pipeline POST. More are possible (``in_flight_max``, for long lines): the window begins with one, doubles with
+each 200 and falls back to one with any trouble. What a pipeline got wrong (a gap behind a refused message) is never final, for
+everything behind trouble is sent again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.message import Message
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLetter,
+    DeadReason,
+    Load,
+    OutgoingQueueRow,
+    QueueKey,
+    Send,
+    SerialRun,
+    StoredMessage,
+)
+from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
+from srmp_spark.srmp.outgoing_states import (
+    MAY_SEND,
+    RETRY_AFTER_S_MAX,
+    RETRY_AFTER_S_MIN,
+    TRANSITIONS,
+    QueueEvent,
+    QueueState,
+    SenderSettings,
+)
+
+READ_AHEAD = 256
+"""Messages read at once: one query costs about as much as sending ten."""
+READ_AHEAD_BYTES_MAX = 1_048_576
+"""Bytes of them: a hundred busy destinations stay within 100 MB, two hundred loads of big messages included."""
+RELEASE_AHEAD = 1_024
+"""How far ``released_to`` runs ahead of a queue whose peer answers."""
+RECEIVED_NOTHING = (501, 503, 505)
+"""Answers by which the peer itself says that it did not take the message. 3.1.7.2.5 says so of every 5xx and of no answer,
+but a 500 may come from whatever runs after the insertion, a 502 or 504 from a proxy, and an answer may be lost."""
+
+
+class OutgoingQueue(ABC):
+    """One outgoing queue; its two kinds say what 200, 400 and trouble mean."""
+
+    def __init__(self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger) -> None:
+        self.key = QueueKey(row.destination, row.kind)
+        self.identity = identity
+        self.settings = settings
+        self.ledger = ledger
+        self.stored = row._replace(end=0, released_to=0)
+        """As of the last commit that we know of; of a row that was loaded :meth:`was_loaded` says so."""
+        self.proof: Committed | None = None
+        self.stored_generation = 0
+        self.waits_for = 0
+        """Generation of changes that must be stored before anything is read or leaves: the messages behind a dead one must not
+        tell the peer to skip it before that is certain."""
+        self.end = row.end
+        self.acknowledged_to = row.acknowledged_to
+        self.released_to = row.released_to
+        self.left_to = self.held_to = row.released_to
+        """Nothing above ``left_to`` has left; all up to ``held_to`` may be at the peer."""
+        self.doubtful: set[int] = set()
+        """Serials above ``held_to`` that may be at the peer: sent without a complete answer."""
+        self.cursor = self.loaded_to = row.acknowledged_to
+        self.buffer: deque[StoredMessage] = deque()
+        self.load: Load | None = None
+        self.in_flight: dict[int, Send] = {}
+        self.pass_number = 0
+        """Counts how often the cursor went back: the ends of earlier sendings say little then."""
+        self.window = 1
+        self.window_max = settings.in_flight_max
+        self.state = QueueState.ON_HOLD if row.paused else QueueState.DISCONNECTED
+        self.retry_at: float | None = None
+        """The Retransmission Timer ([MC-MQSRM] 3.1.2.1), on the monotonic clock."""
+        self.last_status: int | None = None
+        """Of the last sending; ``None``: no complete answer, or none yet."""
+        self.attempts = 0
+        """Sendings in a row that ended in trouble."""
+        self.last_acknowledged_at = row.last_acknowledged_at
+        self._row = row
+
+    # --- storing ------------------------------------------------------------------------------------------------------------
+
+    def row(self) -> OutgoingQueueRow:
+        """As it is saved."""
+        return self._row._replace(
+            end=self.end, acknowledged_to=self.acknowledged_to, released_to=self.released_to,
+            paused=self.state is QueueState.ON_HOLD, last_acknowledged_at=self.last_acknowledged_at,
+        )  # fmt: skip
+
+    def was_stored(self, row: OutgoingQueueRow | None, generation: int, proof: Committed) -> None:
+        """``generation`` is on stable storage; ``row`` is what it said of this queue, ``None`` if nothing."""
+        self.stored_generation = generation
+        self.proof = proof
+        if row is not None:
+            self.stored = row
+
+    def release(self) -> None:
+        """Allow the next messages to leave once this is stored: one to a peer that may be down, many to one that answers."""
+        if self.state not in MAY_SEND:
+            return
+        point = max(self.cursor + 1, self.buffer[0].serial if self.buffer else 0)
+        ahead = RELEASE_AHEAD if self.state is QueueState.CONNECTED else self.window
+        self.released_to = max(self.released_to, min(self.end, point + ahead - 1))
+
+    def bury(self, first: int, last: int, reason: DeadReason, *, status: int | None = None, in_doubt: bool = False,
+             message_class: int | None = None) -> None:  # fmt: skip
+        """Move messages to the dead letters."""
+        self.ledger.bury(DeadLetter(SerialRun(self.key, first, last), reason, status, in_doubt, message_class))
+        self.touch()
+
+    def touch(self) -> None:
+        """Our row has changed."""
+        self.ledger.touch(self)
+
+    # --- sending ------------------------------------------------------------------------------------------------------------
+
+    def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
+        """Whatever may leave or be read now. ``at`` is the wall clock, for expiry alone."""
+        while self.state in MAY_SEND and len(self.in_flight) < self.window and self.waits_for <= self.stored_generation:
+            if not self.buffer:
+                break
+            if self._expire(at):
+                continue
+            serial = self.buffer[0].serial
+            previous = self.previous_of(serial, at)
+            if previous is None or self.waits_for > self.stored_generation:
+                break
+            if serial > min(self.released_to, self.stored.released_to):
+                if serial > self.released_to:
+                    self.touch()
+                break
+            out.append(self._send(self.buffer.popleft(), previous))
+        if self.state is QueueState.CONNECTED and self.released_to < min(self.end, self.cursor + RELEASE_AHEAD // 2):
+            self.touch()
+        self._read_ahead(out)
+
+    @abstractmethod
+    def previous_of(self, serial: int, at: int) -> int | None:
+        """The message before ``serial`` in its order; ``None``: ``serial`` may not leave now."""
+
+    @abstractmethod
+    def message_of(self, stored: StoredMessage, previous: int) -> Message:
+        """The message as it goes out."""
+
+    def _send(self, stored: StoredMessage, previous: int) -> Send:
+        serial = stored.serial
+        again = serial <= self.left_to
+        send = Send(self.key, stored, self.message_of(stored, previous), self.ledger.next_number(), self.pass_number,
+                    previous, again, self.proof)  # fmt: skip
+        self.in_flight[send.number] = send
+        self.cursor = serial
+        self.left_to = max(self.left_to, serial)
+        self.move(QueueEvent.SEND)
+        self.on_sent(serial)
+        return send
+
+    def on_sent(self, serial: int) -> None:  # noqa: B027  # only a stream counts
+        """``serial`` leaves now."""
+
+    def may_be_held(self, serial: int) -> bool:
+        """Whether the peer may have this message."""
+        return serial <= self.held_to or serial in self.doubtful
+
+    def _expire(self, at: int) -> bool:
+        """[MC-MQSRM] 3.1.7.2.1: take what is too late off the buffer; whether there was any."""
+        first = last = 0
+        while self.buffer and self._too_late(self.buffer[0], at):
+            last = self.buffer.popleft().serial
+            first = first or last
+        if not first:
+            return False
+        self.cursor = max(self.cursor, last)
+        self.bury(first, last, "expired")
+        self.removed(first, last)
+        return True
+
+    def _too_late(self, stored: StoredMessage, at: int) -> bool:
+        message = stored.message
+        until = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+        return until is not None and until < at and not self.may_be_held(stored.serial)
+
+    def removed(self, first: int, last: int) -> None:  # noqa: B027  # the row says it all, but for a stream
+        """Messages were taken out of the queue."""
+
+    # --- reading ------------------------------------------------------------------------------------------------------------
+
+    def _read_ahead(self, out: list[Send | Load]) -> None:
+        if self.load is not None or self.state not in MAY_SEND or len(self.buffer) > READ_AHEAD // 2:
+            return
+        last = min(self.stored.end, self.reads_to())
+        if self.loaded_to < last and self.waits_for <= self.stored_generation:
+            self.load = Load(self.key, self.loaded_to, last, READ_AHEAD, READ_AHEAD_BYTES_MAX, self.ledger.next_number())
+            out.append(self.load)
+
+    def reads_to(self) -> int:
+        """The last serial that may be sent before something else happens."""
+        return self.end
+
+    def was_loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
+        """The answer to a :class:`Load`; an outdated one is dropped."""
+        if load is not self.load:
+            return
+        self.load = None
+        serials = [message.serial for message in messages]
+        if serials != sorted(set(serials)) or (serials and not load.after < serials[0] <= serials[-1] <= load.last):
+            raise LocalProtocolError(f"{load!r} was answered with {serials[:5]}…: ascending serials of its range are wanted")
+        self.buffer.extend(message for message in messages if message.serial > self.cursor)
+        self.loaded_to = max(self.loaded_to, serials[-1] if serials else load.last)
+
+    def go_back(self, after: int) -> None:
+        """Begin a new pass behind ``after``. What is under way may arrive, and is sent again all the same."""
+        for send in self.in_flight.values():
+            self.doubt(send)
+        self.pass_number += 1
+        self.buffer.clear()
+        self.load = None
+        self.cursor = self.loaded_to = after
+
+    def doubt(self, send: Send) -> None:
+        """Nobody knows whether the peer has it."""
+        if send.serial > self.held_to:
+            self.doubtful.add(send.serial)
+
+    # --- ends of sendings ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def taken(self, send: Send, now: float, at: int) -> None:
+        """The peer answered 200."""
+
+    @abstractmethod
+    def refused(self, send: Send, at: int) -> None:
+        """The peer answered 400."""
+
+    @abstractmethod
+    def put_back(self, send: Send) -> None:
+        """A sending failed: the message goes again."""
+
+    def answered(self, send: Send, status: int, now: float, at: int, retry_after: float | None) -> None:
+        """A complete answer came ([MC-MQSRM] 3.1.7.2.5). Anything but 200 and 400 leaves the message ours."""
+        self._ended(send)
+        self.last_status = status
+        if status not in (200, 400):
+            if status in RECEIVED_NOTHING:
+                self._not_received(send)
+            else:
+                self.doubt(send)
+            self._trouble(send, now, retry_after)
+            return
+        self.attempts = 0
+        self.move(QueueEvent.ANSWERED)
+        if status == 200:
+            self.window = min(self.window * 2, self.window_max)
+            self.taken(send, now, at)
+        else:
+            self.refused(send, at)
+
+    def failed(self, send: Send, now: float, left: bool) -> None:
+        """No complete answer came; ``left``: some of it may have reached the peer."""
+        self._ended(send)
+        self.last_status = None
+        if left:
+            self.doubt(send)
+        else:
+            self._not_received(send)
+        self._trouble(send, now, None)
+
+    def _ended(self, send: Send) -> None:
+        if self.in_flight.pop(send.number, None) is not send:
+            raise LocalProtocolError(f"{send!r} is not under way: each sending ends once")
+
+    def _not_received(self, send: Send) -> None:
+        """This sending changed nothing at the peer; an earlier one may have."""
+        if self.left_to == send.serial and not self.may_be_held(send.serial):
+            self.left_to -= 1
+
+    def _trouble(self, send: Send, now: float, retry_after: float | None) -> None:
+        current = send.pass_number == self.pass_number
+        if not current and self.state in MAY_SEND:
+            return  # of an earlier pass: the trouble is over
+        self.attempts += 1
+        self.window = 1
+        if current:
+            self.put_back(send)
+        self.released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
+        self.touch()
+        self.move(QueueEvent.TROUBLE)
+        if self.state is QueueState.INACTIVE and self.retry_at is None:
+            wait = self.settings.retransmission_timeout
+            if retry_after is not None:
+                wait = min(max(retry_after, RETRY_AFTER_S_MIN), RETRY_AFTER_S_MAX)
+            self.retry_at = now + wait
+
+    # --- timers and operators -------------------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When :meth:`due` has something to do."""
+        return self.retry_at
+
+    def due(self, now: float, at: int) -> None:
+        """A deadline has come; nothing in here waits for the wall clock ``at``."""
+        if self.retry_at is not None and self.retry_at <= now:
+            self.retry()
+
+    def retry(self) -> None:
+        """[MC-MQSRM] 3.1.6.1, or an operator who does not want to wait for it."""
+        self.retry_at = None
+        self.move(QueueEvent.RETRY)
+
+    def pause(self) -> None:
+        """[MC-MQSRM] 3.1.7.4: timers stop, the caller closes the connection; what is under way is reported as always."""
+        self.move(QueueEvent.PAUSE)
+        self.retry_at = None
+        self.touch()
+
+    def resume(self) -> None:
+        """[MC-MQSRM] 3.1.7.5."""
+        self.move(QueueEvent.RESUME)
+        self.window = 1
+        self.touch()
+
+    @abstractmethod
+    def drop(self, at: int) -> None:
+        """An operator gives up everything that is in the queue."""
+
+    def move(self, event: QueueEvent) -> None:
+        """The one way to another state."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
+        self.state = state
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is in it or under way."""
+        return self.acknowledged_to >= self.end and not self.in_flight
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.key.destination} {self.state.value} acknowledged_to={self.acknowledged_to} "
+            f"cursor={self.cursor} released_to={self.released_to} end={self.end} in_flight={len(self.in_flight)}>"
+        )

@@ -1,0 +1,339 @@
+"""The sending half of the protocol ([MC-MQSRM] 3.1.7.2, 3.1.6.1, 3.1.6.2, 3.1.5.1.8 and .9), without any I/O.
+
+Theory of operation, for whoever writes the outbox and the dispatcher around it. Messages live in a table under (destination,
+kind, serial); this engine says which serials, reads a few ahead, hands them out and keeps the numbers. Five steps, and the
+order of them is forced by the types (:mod:`.outgoing_effects`):
+
+1. *Commit.* ``enqueue(…)`` gives out serials and, with them, stream positions. Write the rows and ``changes()`` in **one**
+   transaction; hand its proof to ``committed(changes, proof)``. Message identifiers are the caller's, given out at the same
+   moment and stored in the row. Nothing leaves before.
+2. *Send.* After every call, ``poll(now, at)`` says what to do: :class:`Load` (answer with ``loaded``) or :class:`Send` (post
+   it, report its end once: ``answered`` for a complete answer, ``failed`` for none). And whenever ``has_changes`` is true,
+   write ``changes()`` in the next group commit: some sendings wait for that.
+3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always. If it is
+   accepted or a repeat, call ``receipt(message, …)`` **before** the transaction that stores it takes ``changes()``: so the peer
+   is answered 200 only when what its receipt acknowledges is stored. A peer sends no receipt twice that was answered 200.
+4. *End.* ``committed`` returns what is final now: :class:`Delivered`, :class:`DeadLettered`.
+5. *Restart.* ``Sender.load(rows, …)`` with what the tables hold. Everything unacknowledged goes again, with its identifier and
+   its place.
+
+Memory runs ahead of the disk by one group commit and is never rolled back: when a commit fails the process ends, as on the
+receiving side. ``now`` is monotonic seconds and drives every timer; ``at`` is the wall clock in microseconds: expiry, the time
+stamp of a stream identifier and what is shown, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from srmp_spark.errors import ConfigurationError, LocalProtocolError
+from srmp_spark.message import Message
+from srmp_spark.names import split_url
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLettered,
+    Delivered,
+    Enqueued,
+    Kind,
+    Load,
+    OutgoingChanges,
+    OutgoingQueueRow,
+    QueueKey,
+    ReceiptVerdict,
+    Send,
+    StoredMessage,
+    outcomes_of,
+)
+from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
+from srmp_spark.srmp.outgoing_queue import OutgoingQueue
+from srmp_spark.srmp.outgoing_regular import OutgoingRegular
+from srmp_spark.srmp.outgoing_states import QueueEvent, SenderSettings
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.serial_runs import SerialRuns
+from srmp_spark.srmp.timers import Timers
+
+DESTINATIONS_MAX = 10_000
+"""Outgoing queues at once, about 2 KB each when nothing waits; a sink that makes a destination per row would reach it."""
+ENQUEUE_MAX = 10_000_000
+"""Messages given out at once: one batch of a sink. A limit against a count that was computed wrongly."""
+
+
+def canonical_destination(destination: str) -> str:
+    """One spelling for one queue: no ``DIRECT=``, host in lower case, default port left out, forward slashes.
+
+    The path keeps its case (it may be somebody else's web server), but for ``/msmq/…``, where MSMQ ignores it. Raises
+    :class:`ConfigurationError` for what is no http or https URL.
+    """
+    url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
+    try:
+        parts = split_url(url)
+    except ValueError as error:
+        raise ConfigurationError(f"not a destination: {error}") from None
+    path = parts.path.replace("\\", "/")
+    if path.lower().startswith("/msmq/"):
+        path = path.lower()
+    host = f"[{parts.host}]" if ":" in parts.host else parts.host
+    port = "" if parts.port == (443 if parts.scheme == "https" else 80) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}{path}{parts.query}"
+
+
+class Sender:
+    """One queue manager's sending engine."""
+
+    stream_class: type[OutgoingStream] = OutgoingStream
+    """What a stream is made of; the simulator puts a faulty one here to see that it is caught."""
+    regular_class: type[OutgoingRegular] = OutgoingRegular
+
+    def __init__(self, identity: str, settings: SenderSettings | None = None, *, last_stream_ordinal: int = 0) -> None:
+        self.identity = identity
+        """QueueManager.Identifier: the GUID in our stream identifiers and, as the lineage, in our messages'."""
+        self.settings = settings or SenderSettings()
+        self.receipts: Counter[ReceiptVerdict] = Counter()
+        """What stream receipts did, for metrics and warnings."""
+        self._ledger = OutgoingLedger(last_stream_ordinal)
+        self._queues: dict[QueueKey, OutgoingQueue] = {}
+        self._awake: dict[OutgoingQueue, None] = {}
+        self._timers: Timers[OutgoingQueue] = Timers()
+        self._stored = 0
+        self._proof: Committed | None = None
+
+    @classmethod
+    def load(
+        cls, identity: str, settings: SenderSettings, rows: Iterable[OutgoingQueueRow], proof: Committed, *,
+        finals: dict[QueueKey, list[tuple[int, int]]], last_stream_ordinal: int,
+    ) -> Sender:  # fmt: skip
+        """The engine as it was saved ([MC-MQSRM] 3.1.3).
+
+        ``finals``: the serials of all stream messages that ask for a final stream receipt, as ascending runs. ``proof`` says
+        that what was read is on stable storage.
+        """
+        sender = cls(identity, settings, last_stream_ordinal=last_stream_ordinal)
+        sender._proof = proof
+        for row in rows:
+            queue = sender._make(row, finals.get(QueueKey(row.destination, row.kind), []))
+            queue.was_stored(row, 0, proof)
+        return sender
+
+    def _make(self, row: OutgoingQueueRow, finals: list[tuple[int, int]]) -> OutgoingQueue:
+        queue: OutgoingQueue
+        if row.kind == "stream":
+            queue = self.stream_class(row, self.identity, self.settings, self._ledger, SerialRuns(finals))
+        else:
+            queue = self.regular_class(row, self.identity, self.settings, self._ledger)
+        self._queues[queue.key] = queue
+        self._awake[queue] = None
+        return queue
+
+    # --- commit -------------------------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self, destination: str, kind: Kind, count: int, at: int, *, receipts_url: str = "", final_receipts: bool = False
+    ) -> Enqueued:
+        """Give out ``count`` serials for messages to ``destination``, in the order in which they shall arrive.
+
+        ``receipts_url`` is our order queue as the peer reaches it (``<sendReceiptsTo>``; a ``?SenderStream=`` in it must come
+        back with the receipts). ``final_receipts``: they carry ``<DeadLetter/>`` and are finished by final stream receipts.
+        Raises :class:`LocalProtocolError` for a stream without ``receipts_url``, :class:`ConfigurationError` beyond a limit.
+        """
+        if not 1 <= count <= ENQUEUE_MAX:
+            raise ConfigurationError(f"1 to ENQUEUE_MAX = {ENQUEUE_MAX} messages at once, got {count}: send them in parts")
+        key = QueueKey(destination, kind)
+        queue = self._queues.get(key)
+        if queue is None:
+            if len(self._queues) >= DESTINATIONS_MAX:
+                hint = "forget destinations that nothing waits for (srmp-spark streams drop)"
+                raise ConfigurationError(f"DESTINATIONS_MAX is {DESTINATIONS_MAX}; {hint}")
+            row = OutgoingQueueRow(destination, kind, 0, 0, 0, 0, 0, receipts_url, 0, False, at, 0)
+            queue = self._make(row, [])
+        self._awake[queue] = None
+        if not isinstance(queue, OutgoingStream):
+            assert isinstance(queue, OutgoingRegular), "there are two kinds"
+            first = queue.append(count)
+            return Enqueued(key, first, queue.end, None, 0)
+        if not receipts_url:
+            raise LocalProtocolError("a stream needs an address for its receipts ([MC-MQSRM] 2.2.5.3.4)")
+        first = queue.append(count, at, receipts_url, final_receipts)
+        return Enqueued(key, first, queue.end, queue.id, first - queue.base)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to write; if so, do it with the next group commit."""
+        return len(self._ledger) > 0
+
+    def changes(self) -> OutgoingChanges:
+        """What changed since the last call, for the transaction that holds the messages enqueued since then."""
+        return self._ledger.take()
+
+    def committed(self, changes: OutgoingChanges, proof: Committed) -> list[Delivered | DeadLettered]:
+        """The store has synced ``changes``, in the order they were taken: what is final now.
+
+        Raises :class:`LocalProtocolError` for anything but the store's proof.
+        """
+        outcomes = outcomes_of(changes, proof)
+        if self._proof is not None and proof.position < self._proof.position:
+            raise LocalProtocolError(f"{proof!r} proves no commit after {self._proof!r}")
+        self._ledger.check(changes.generation, self._stored)
+        self._stored, self._proof = changes.generation, proof
+        for row in changes.queues:
+            queue = self._queues.get(QueueKey(row.destination, row.kind))
+            if queue is not None:
+                queue.was_stored(row, changes.generation, proof)
+                self._awake[queue] = None
+        return outcomes
+
+    # --- sending ------------------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float, at: int) -> list[Send | Load]:
+        """What to do now. Call it after every other call and after every commit."""
+        if not self._awake:
+            return []
+        out: list[Send | Load] = []
+        awake, self._awake = self._awake, {}
+        for queue in awake:
+            queue.pump(now, at, out)
+            self._timers.set(queue, queue.deadline)
+        return out
+
+    def loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
+        """The rows that ``load`` asked for. Raises :class:`LocalProtocolError` for others."""
+        queue = self._find(load.key)
+        if queue is not None:
+            queue.was_loaded(load, messages)
+
+    def answered(self, send: Send, status: int, now: float, at: int, retry_after: float | None = None) -> None:
+        """A complete HTTP answer came ([MC-MQSRM] 3.1.7.2.5); ``retry_after`` is the peer's ``Retry-After`` in seconds.
+
+        Only a 200 that is complete counts (bad input 33). Raises :class:`LocalProtocolError` if the sending ended before.
+        """
+        queue = self._find(send.key)
+        if queue is not None:
+            queue.answered(send, status, now, at, retry_after)
+
+    def failed(self, send: Send, now: float, *, left: bool = True) -> None:
+        """No complete answer came: not connected (``left=False``: no byte of it left), cut off, or too slow."""
+        queue = self._find(send.key)
+        if queue is not None:
+            queue.failed(send, now, left)
+
+    def closed(self, destination: str, kind: Kind) -> None:
+        """Its connection was closed, with nothing under way ([MC-MQSRM] 3.1.6.4)."""
+        queue = self._find(QueueKey(destination, kind))
+        if queue is not None:
+            if queue.in_flight:
+                raise LocalProtocolError(f"{queue!r}: report what was under way first")
+            queue.move(QueueEvent.CLOSED)
+            queue.window = 1
+
+    def _find(self, key: QueueKey) -> OutgoingQueue | None:
+        queue = self._queues.get(key)
+        if queue is not None:
+            self._awake[queue] = None
+        return queue
+
+    # --- receipts -----------------------------------------------------------------------------------------------------------
+
+    def receipt(self, message: Message, now: float, at: int) -> ReceiptVerdict | None:
+        """A message at our order queue: what it did, if it is a receipt about a stream ([MC-MQSRM] 3.1.5.1.8, 3.1.5.1.9).
+
+        It counts for exactly the stream it names, and not beyond what was sent; anything else changes nothing and is counted
+        in :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only those that come there.
+        """
+        receipt = message.receipt
+        if receipt is None or receipt.stream_id is None:
+            return None
+        stream = self._ledger.streams.get(receipt.stream_id.ordinal)
+        if stream is None or receipt.stream_id.guid.lower() != self.identity:
+            verdict: ReceiptVerdict = "another-stream"
+        elif _query(stream.receipts_url) and _query(stream.receipts_url) != _query(message.destination):
+            verdict = "another-address"
+        else:
+            verdict = stream.receipt(receipt, now, at, message.message_class)
+            self._awake[stream] = None
+        self.receipts[verdict] += 1
+        return verdict
+
+    # --- timers -------------------------------------------------------------------------------------------------------------
+
+    def next_timer(self) -> float | None:
+        """When to call :meth:`due` next, on the monotonic clock."""
+        return self._timers.next()
+
+    def due(self, now: float, at: int) -> None:
+        """Timers that have come; then :meth:`poll`."""
+        for queue in self._timers.due(now):
+            queue.due(now, at)
+            self._awake[queue] = None
+
+    # --- an operator's decisions ----------------------------------------------------------------------------------------------
+
+    def pause(self, destination: str, kind: Kind) -> bool:
+        """Send nothing until :meth:`resume`; whether there is such a queue. Close its connection."""
+        queue = self._find(QueueKey(destination, kind))
+        if queue is not None:
+            queue.pause()
+        return queue is not None
+
+    def resume(self, destination: str, kind: Kind) -> bool:
+        """Send again."""
+        queue = self._find(QueueKey(destination, kind))
+        if queue is not None:
+            queue.resume()
+        return queue is not None
+
+    def retry(self, destination: str, kind: Kind) -> bool:
+        """Do not wait for the Retransmission Timer; a stream sends again whatever is not acknowledged."""
+        queue = self._find(QueueKey(destination, kind))
+        if queue is not None:
+            queue.retry()
+            if isinstance(queue, OutgoingStream):
+                queue.resend()
+        return queue is not None
+
+    def reset(self, destination: str) -> bool:
+        """Send the rest of a stream in a new stream: the peer lost its state, or takes a lower identifier for a late copy.
+
+        What the peer took and did not acknowledge it takes again, unless it knows it by the message's identifier.
+        """
+        queue = self._find(QueueKey(destination, "stream"))
+        if isinstance(queue, OutgoingStream):
+            queue.reset()
+        return queue is not None
+
+    def drop(self, destination: str, kind: Kind, at: int) -> bool:
+        """Give up everything in a queue: dead letters, marked where the peer may have them."""
+        queue = self._find(QueueKey(destination, kind))
+        if queue is not None:
+            queue.drop(at)
+        return queue is not None
+
+    def forget(self, destination: str, kind: Kind) -> bool:
+        """Drop the record of a queue in which nothing is; whether it was one."""
+        queue = self._queues.get(QueueKey(destination, kind))
+        if queue is None or not queue.idle or (isinstance(queue, OutgoingStream) and not queue.ended):
+            return False
+        del self._queues[queue.key]
+        self._awake.pop(queue, None)
+        self._timers.set(queue, None)
+        if isinstance(queue, OutgoingStream):
+            self._ledger.streams.pop(queue.ordinal, None)
+        self._ledger.forget(queue)
+        return True
+
+    def get(self, destination: str, kind: Kind) -> OutgoingQueue | None:
+        """The queue, for ``status``; change it through the methods here alone."""
+        return self._queues.get(QueueKey(destination, kind))
+
+    def __iter__(self) -> Iterator[OutgoingQueue]:
+        return iter(self._queues.values())
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __repr__(self) -> str:
+        return f"<Sender {self.identity} queues={len(self)} unsaved={len(self._ledger)} stored={self._stored}>"
+
+
+def _query(url: str) -> str:
+    """``?SenderStream=…``, in lower case: Windows changes the case of what it calls (sample 4.4)."""
+    return url.partition("?")[2].lower()
