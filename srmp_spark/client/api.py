@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import requests
 
-from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError
+from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, with_hint
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM
 from srmp_spark.names import quote_queue_name, split_url
 
@@ -34,7 +36,26 @@ RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 ERROR_TEXT_MAX = 500
 """Characters of an answer that is no JSON (a proxy's page) that stand in an error."""
 
+CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+"""Environment variables that name the CAs of an ``https`` API; the first one that is set counts. See :func:`ca_bundle`."""
+
 _log = logging.getLogger(__name__)
+
+
+def ca_bundle(environment: Mapping[str, str]) -> str | None:
+    """The file, or the folder made by ``openssl rehash``, with the CAs to trust; ``None``: those that come with ``requests``.
+
+    ``requests`` reads its variable only together with the proxies, which must not stand between us and our own loopback;
+    and ``SSL_CERT_FILE``, which OpenSSL's other users go by, not at all. So both are read here, for every host.
+    Raises :class:`ConfigurationError` if there is nothing at the path.
+    """
+    for name in CA_VARIABLES:
+        path = environment.get(name)
+        if path:
+            if not Path(path).exists():
+                raise ConfigurationError(f"{name}: there is no file or folder {path!r}")
+            return path
+    return None
 
 
 class QueueRange(NamedTuple):
@@ -123,7 +144,9 @@ def _http_errors() -> type[Exception]:
 class QueueManagerClient:
     """One queue manager, by the URL of its API.
 
-    ``token`` is sent as ``Authorization: Bearer``. Raises :class:`ConfigurationError` for a URL that is none.
+    ``token`` is sent as ``Authorization: Bearer``. The certificate of an ``https`` URL is always checked;
+    :data:`CA_VARIABLES` name a private CA, and count where the call is made: on Spark executors as on the driver.
+    Raises :class:`ConfigurationError` for a URL that is none.
     """
 
     def __init__(self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS) -> None:
@@ -317,10 +340,11 @@ class QueueManagerClient:
         sent = {"Content-Type": "application/json", **(headers or {})} if data is not None else dict(headers or {})
         started = time.monotonic()
         for pause in _pauses():
+            session = self._session()
             try:
-                response = self._session().request(
+                response = session.request(
                     method, self.url + path, params=parameters, data=data, headers=sent, stream=stream, allow_redirects=False,
-                    timeout=(CONNECT_SECONDS, timeout or ANSWER_SECONDS),
+                    timeout=(CONNECT_SECONDS, timeout or ANSWER_SECONDS), verify=session.verify,
                 )  # fmt: skip
             except requests.RequestException as error:
                 problem: Exception = ApiUnreachableError(_unreachable(self.url, error))
@@ -343,6 +367,7 @@ class QueueManagerClient:
             session = requests.Session()
             session.auth = _Bearer(self._token)
             session.trust_env = not self._is_loopback  # a proxy from the environment cannot reach our own loopback
+            session.verify = (self.url.lower().startswith("https:") and ca_bundle(os.environ)) or True
             self._local.session = session
         return session
 
@@ -364,7 +389,11 @@ def _pauses() -> Iterator[float]:
 def _unreachable(url: str, error: Exception) -> str:
     wrapped = error.args[0] if error.args else error
     reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[2]  # urllib3 puts an object's repr in front
-    return f"no queue manager answers at {url} ({reason}); is `srmp-spark serve` running, and is this its --api address?"
+    if isinstance(error, requests.exceptions.SSLError):
+        hint = f"a private CA is named by {' or '.join(CA_VARIABLES)}=FILE"
+    else:
+        hint = "is `srmp-spark serve` running, and is this its --api address?"
+    return with_hint(f"no queue manager answers at {url} ({reason})", hint)
 
 
 def _refusal(response: requests.Response) -> ApiError:

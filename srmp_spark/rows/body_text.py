@@ -59,7 +59,8 @@ def body_text(body_type: int, body: bytes) -> str | None:
 def body_of(body_type: int, text: str) -> bytes:
     """What a sender writes for ``text``, so that :func:`body_text` gives it back.
 
-    UTF-16LE for VT_BSTR and VT_LPWSTR, else UTF-8. Without a terminating NUL, as the length is sent. Raises :class:`UnicodeEncodeError` for half of a surrogate pair.
+    UTF-16LE for VT_BSTR and VT_LPWSTR, else UTF-8; without a NUL at the end, as the length is sent.
+    Raises :class:`UnicodeEncodeError` for half of a surrogate pair.
     """
     return text.encode("utf-16-le" if body_type in (VT_BSTR, VT_LPWSTR) else "utf-8")
 
