@@ -38,6 +38,7 @@ from srmp_spark.store.journal import Journal
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
     from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection
+    from srmp_spark.srmp.incoming_streams import IncomingStream
     from srmp_spark.srmp.receiver import Receiver
 
 log = logging.getLogger(__name__)
@@ -200,6 +201,8 @@ class Acceptor:
         for pending, _, size, arrival in batch:
             if pending.mark is not None:
                 marked = True
+                if pending.mark.stream.moved_from is not None:
+                    self._tell_move(pending.mark.stream)
             queue = pending.queue
             if not isinstance(pending, Accepted):
                 metrics.duplicates[queue, pending.kind] += 1
@@ -218,3 +221,12 @@ class Acceptor:
             metrics.accepted[accepted] += count
         if marked:
             self._arm_receipts()
+
+    def _tell_move(self, stream: IncomingStream) -> None:
+        """Over plain HTTP an address proves nothing, and is all there is: an operator may know whether the sender moved."""
+        before = stream.take_move(self._monotonic())
+        if before is not None:
+            log.warning(
+                "stream.other_address queue=%s stream_id=%s before=%s now=%s: the sender moved, or another writes in its name",
+                stream.queue, stream.id, before, stream.peer,
+            )  # fmt: skip

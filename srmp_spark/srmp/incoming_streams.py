@@ -36,6 +36,8 @@ STREAM_RECEIPT_COALESCING_S = 0.5
 """[MC-MQSRM] 3.1.2.3: "The timer MUST expire after 500 milliseconds"."""
 STREAM_RECEIPT_DELAY_S_MAX = 10.0
 """[MC-MQSRM] 3.1.1.3.2: further messages "can delay the stream receipt up to 10 seconds"."""
+MOVES_TOLD_S = 3600.0
+"""Of one stream that comes from another address by turns, an operator is told so often."""
 STREAMS_MAX = 100_000
 """About 1 KB each. A stream costs its sender a stored message, so only a flood reaches this; it is answered 503."""
 
@@ -95,8 +97,9 @@ class IncomingStream:
 
     __slots__ = (
         "committed", "deadline", "gap_accepted", "gap_at", "guid", "heap_entry", "last_access_at", "last_acknowledged",
-        "ordinal", "peer", "queue", "receipt", "recent", "reject_count", "send_receipts_to", "sender_name",
-        "sequence_number", "settled", "source_qm", "started_at", "stored_at", "unacked_since",
+        "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
+        "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "started_at", "stored_at",
+        "unacked_since",
     )  # fmt: skip
 
     def __init__(self, row: IncomingStreamRow) -> None:
@@ -113,6 +116,9 @@ class IncomingStream:
         self.started_at = row.started_at
         self.last_access_at = row.last_access_at
         self.sender_name = row.sender_name
+        self.moved_from: str | None = None
+        """The peer before the host that it is now, until :meth:`take_move` has told it; not saved."""
+        self.move_told_at = -MOVES_TOLD_S
         self.gap_at: int | None = None
         """The position that is missing while later ones arrive; for people, not saved."""
         self.gap_accepted = False
@@ -140,6 +146,7 @@ class IncomingStream:
 
         A stream that an authenticated peer began is that peer's. On plain HTTP nothing is compared: an address proves
         nothing there, and an honest sender changes its own (DHCP, NAT, a second interface, fail-over of a cluster node).
+        The operator is told of the change, though: :meth:`take_move`.
         """
         if self.sender_name is not None and sender_name != self.sender_name:
             return "gap"
@@ -162,7 +169,10 @@ class IncomingStream:
         self.gap_at = None
         self.gap_accepted = False
         self.source_qm = message.source_qm
-        self.peer = arrival.peer
+        if arrival.peer != self.peer:
+            if self.peer and arrival.sender_name is None and _host_of(arrival.peer) != _host_of(self.peer):
+                self.moved_from = self.peer
+            self.peer = arrival.peer
         self.last_access_at = arrival.at
 
     def _start(self, position: StreamPosition, arrival: Arrival) -> None:
@@ -178,6 +188,17 @@ class IncomingStream:
             self.receipt = ReceiptState.NOTHING_OWED
         elif self.receipt is ReceiptState.SENDING_AND_OWED:
             self.receipt = ReceiptState.SENDING
+
+    def take_move(self, now: float) -> str | None:
+        """The ``host:port`` that messages came from before they came from another host, once; else ``None``.
+
+        On plain HTTP only, and at most once in :data:`MOVES_TOLD_S`: a sender with two addresses is no news every time.
+        """
+        moved_from, self.moved_from = self.moved_from, None
+        if moved_from is None or now - self.move_told_at < MOVES_TOLD_S:
+            return None
+        self.move_told_at = now
+        return moved_from
 
     def reject(self, position: StreamPosition, kind: RepeatKind) -> None:
         """Count a message that was not taken ([MC-MQSRM] 3.1.5.1.6.4, RejectCount)."""
@@ -276,6 +297,10 @@ class IncomingStream:
             f"<IncomingStream {self.queue} {self.id} sequence_number={self.sequence_number} committed={self.committed} "
             f"acknowledged={self.last_acknowledged} {self.receipt.name}{timer}>"
         )
+
+
+def _host_of(peer: str) -> str:
+    return peer.rpartition(":")[0]
 
 
 class IncomingStreams:

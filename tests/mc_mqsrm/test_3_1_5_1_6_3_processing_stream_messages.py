@@ -249,6 +249,37 @@ def test_on_plain_http_the_address_is_not_compared() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("peer", "sender_name", "told"),
+    [
+        ("198.51.100.9:50002", None, "192.0.2.1:50001"),
+        ("[2001:db8::1]:50001", None, "192.0.2.1:50001"),
+        ("192.0.2.1:50002", None, None),
+        ("198.51.100.9:50002", "CN=machine1", None),
+    ],
+)
+def test_on_plain_http_another_host_is_told_once(peer: str, sender_name: str | None, told: str | None) -> None:
+    playbook = Playbook()
+    assert (
+        playbook
+        >> post(stream_message(1), peer="192.0.2.1:50001", sender_name=sender_name)
+        << row(LEDGER, 1)
+        >> post(stream_message(2), peer=peer, sender_name=sender_name)
+        << row(LEDGER, 2)
+    )
+    (stream,) = playbook.receiver.streams
+    assert [stream.take_move(0.0), stream.take_move(0.0)] == [told, None]
+
+
+def test_a_stream_that_goes_to_and_fro_is_told_once_an_hour() -> None:
+    playbook = Playbook()
+    for number in range(1, 8):
+        assert playbook.step(post(stream_message(number), peer=f"192.0.2.{number % 2}:1")) == [row(LEDGER, number)]
+        (stream,) = playbook.receiver.streams
+        told = stream.take_move(1000.0 * number)
+        assert (told is not None) == (number in (2, 6)), number
+
+
 def test_an_accepted_position_whose_identifier_is_known_moves_the_stream_without_a_row() -> None:
     """A sender gave a stream up and began the next with what was left of it; the receipt covers it all the same."""
     playbook = Playbook()
