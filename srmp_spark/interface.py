@@ -7,7 +7,7 @@ versions, so nothing here is changed, only added to. What only one side decides 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from srmp_spark.errors import (
     ApiError,
@@ -39,11 +39,11 @@ DEFAULT_CONSUMER = "default"
 """The consumer that decides a message's fate (INTERFACE.md section 1)."""
 
 ENDPOINT_FILE = "endpoint.json"
-"""In the data directory while a queue manager serves it: its ready line, for Spark queries on the same host."""
+"""In the data directory while a queue manager serves it: an :class:`Endpoint`, for Spark queries on the same host."""
 
 
 class ReadyLine(TypedDict):
-    """What ``serve`` prints when it is ready, and :data:`ENDPOINT_FILE` holds."""
+    """What ``serve`` prints when it is ready."""
 
     listening: str
     """URL of the SRMP port."""
@@ -52,6 +52,15 @@ class ReadyLine(TypedDict):
     queue_manager: str
     epoch: str
     pid: int
+
+
+class Endpoint(ReadyLine, total=False):
+    """What :data:`ENDPOINT_FILE` holds: the ready line, and by what to see that nobody else's file or port is meant."""
+
+    process: dict[str, Any]
+    """:meth:`srmp_spark.holder.Holder.as_dict` of the queue manager."""
+    directory: list[int]
+    """Device and inode of the data directory: a copy of it has others."""
 
 
 class ExitCode(IntEnum):

@@ -60,6 +60,8 @@ class Queue:
     """Bytes that came since there was nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    damage: dict[str, str] = field(default_factory=dict)
+    """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
 
     @property
     def default(self) -> Consumer:
@@ -122,14 +124,24 @@ class Queue:
     def trimmed(self, to: int) -> None:
         """Retention has deleted the rows up to ``to``."""
         self.trimmed_to = max(self.trimmed_to, to)
+        self.waiting.trim(to)
+        self.damage.clear()  # perhaps these rows; if not, the next one to read them says so again
         self.marks_moved()
 
     def marks_moved(self) -> None:
         """The default consumer's marks, or the retained range, changed."""
         default = self.default
         self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
-        self.state.count = default.waiting(self.trimmed_to + 1, self.end)
+        self.state.count = self.waiting_for(default)
         self.state.bytes_waiting = self.quota_bytes
+
+    def waiting_for(self, consumer: Consumer) -> int:
+        """How many rows a consumer has not received; holes are none."""
+        first = self.trimmed_to + 1
+        holes = self.waiting.holes_beyond(consumer.received)
+        return consumer.waiting(first, self.end) - sum(
+            consumer.waiting(max(low, first), min(high, self.end)) for low, high in holes
+        )
 
     def wake(self) -> None:
         """Something was committed: long polls look again."""

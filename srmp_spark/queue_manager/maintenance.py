@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
-from srmp_spark.queue_manager.reader.link import Event, ReaderLink
+from srmp_spark.queue_manager.reader.link import DAMAGED, Event, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class Maintenance:
         """(step, queue) → when it failed, and why."""
         self._state_failure = ""
         """What the publisher said last, so that it is logged once."""
+        self._unpublished: set[str] = set()
+        """Queues that the publisher called damaged since its last report."""
         self._compared = asyncio.Event()
         self.fatal: StoreDamagedError | None = None
         """Why the process must end: the data directory is an older copy of what the Delta state holds."""
@@ -196,7 +198,10 @@ class Maintenance:
                     told = 'maintenance.queue_failed step=%s queue=%s reason="%s"'
                     log.error(told, step, queue.name, error, exc_info=bug)  # noqa: TRY400  # a traceback for bugs only
                 self._failed[key] = manager.clock.monotonic(), str(error)
+                if isinstance(error, ApiError) and error.code == DAMAGED:
+                    queue.damage[step] = error.message
             else:
+                queue.damage.pop(step, None)
                 if self._failed.pop(key, None) is not None:
                     log.info("maintenance.queue_recovered step=%s queue=%s", step, queue.name)
         self._failed = {key: value for key, value in self._failed.items() if manager.catalogue.get(key[1]) is not None}
@@ -320,9 +325,13 @@ class Maintenance:
                 for name, last in queues.items():
                     self._synced[name] = max(last, self._synced.get(name, 0))
             if kind == "published":  # the last packet of a report
+                self._forget_unpublished()
                 lag.position = event["position"]
                 lag.as_of = event["as_of"]
         elif kind == "failed":
+            if (damaged := self._manager.catalogue.get(event.get("queue", ""))) is not None:
+                damaged.damage["publish"] = event["error"]
+                self._unpublished.add(damaged.name)
             if event["error"] != self._state_failure:
                 log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])
                 self._state_failure = event["error"]
@@ -330,6 +339,13 @@ class Maintenance:
                 self._compared.set()  # there will be no better answer
             if event.get("older_copy"):
                 self._refuse_older_copy(event["error"])
+
+    def _forget_unpublished(self) -> None:
+        """What the last cycle of the publisher did not name again is damaged no more."""
+        for queue in self._manager.catalogue:
+            if queue.name not in self._unpublished:
+                queue.damage.pop("publish", None)
+        self._unpublished.clear()
 
     def _refuse_older_copy(self, reason: str) -> None:
         """Take nothing more, and end: every row accepted now would get a sequence that another message has in Delta."""

@@ -25,9 +25,10 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
-from srmp_spark.interface import ENDPOINT_FILE, ReadyLine
+from srmp_spark.holder import Holder
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.router import Router
@@ -130,7 +131,7 @@ class _Process:
 
         log.info("process.draining connections=%d", len(endpoint.connections))
         health.ready = False
-        (self._directory.path / ENDPOINT_FILE).unlink(missing_ok=True)
+        (self._directory.path / interface.ENDPOINT_FILE).unlink(missing_ok=True)
         srmp_server.close()
         await endpoint.drain()
         await maintenance.stop()
@@ -179,14 +180,20 @@ class _Process:
 
     def _announce(self, manager: QueueManager) -> None:
         """The ready line, and the same for others on this host."""
-        ready: ReadyLine = {
+        ready: interface.ReadyLine = {
             "listening": self._listening.url(),
             "api": self._api_url,
             "queue_manager": self._directory.queue_manager,
             "epoch": self._directory.epoch,
             "pid": os.getpid(),
         }
-        _write_file(self._directory.path / ENDPOINT_FILE, json.dumps(ready) + "\n")
+        found = self._directory.path.stat()
+        endpoint: interface.Endpoint = {
+            **ready,
+            "process": Holder.here("srmp-spark serve").as_dict(),
+            "directory": [found.st_dev, found.st_ino],
+        }
+        _write_file(self._directory.path / interface.ENDPOINT_FILE, json.dumps(endpoint) + "\n")
         print(json.dumps(ready, separators=(",", ":")), flush=True)
         log.info("process.ready listening=%s api=%s queues=%d", ready["listening"], ready["api"], len(manager.catalogue))
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError
+from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
 from srmp_spark.names import ORDER_QUEUE, LocalHosts, canonical_queue_name
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
-from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, try_register
+from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, holder_text, try_register
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.reader.link import ReaderLink
@@ -32,6 +32,7 @@ from srmp_spark.store import queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
+from srmp_spark.store.ranges import gaps
 from srmp_spark.store.transaction import Transaction
 
 LEASE_LOOK_SECONDS = 0.5
@@ -193,9 +194,14 @@ class QueueManager:
             queue = self.catalogue.find(name)
 
             def purge(transaction: Transaction) -> int:
-                purged = queues.purge(transaction, queue.name, self.directory.segments)
+                received, ahead = queue.default.received, list(queue.default.ahead)
+                purged = queues.purge(transaction, queue.name, self.directory.segments, received=received, ahead=ahead)
+                end = end_of(transaction.connection, queue.id)
+                for low, high in gaps(max(received, queue.trimmed_to) + 1, end, ahead):
+                    queue.waiting.cut(low, high)
+                queue.damage.clear()
                 # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
-                queue.default.skip_to(end_of(transaction.connection, queue.id))
+                queue.default.skip_to(end)
                 queue.marks_moved()
                 transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
                 return purged
@@ -272,11 +278,15 @@ class QueueManager:
         return consumer
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
-        """Give the lease up; nothing happens if ``holder`` does not have it."""
+        """Give the lease up; nothing happens if ``holder`` does not have it: a query that ends twice has done no harm."""
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
             await self._save(queue, consumer)
+            return
+        held_by = "nobody" if consumer is None or consumer.holder is None else holder_text(consumer.holder)
+        told = 'consumer.release_ignored queue=%s consumer=%s by="%s" held_by="%s"'
+        log.info(told, queue.name, ascii(name)[1:-1], ascii(holder_text(holder))[1:-1], ascii(held_by)[1:-1])
 
     def _check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
         if consumer.holder == holder:
@@ -322,5 +332,5 @@ async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool
     try:
         await manager.create_queue(canonical_queue_name(name), transactional=transactional)
     except (ApiError, StoreError) as error:
-        message = error.message if isinstance(error, ApiError) else str(error)
-        raise ConfigurationError(f"--queue {name}: {message}; delete it first, or give it as it is") from None
+        message = with_hint(error.message, error.hint) if isinstance(error, ApiError) else str(error)
+        raise ConfigurationError(f"--queue {name}: {message}") from None

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ConfigurationError, SrmpSparkError, StoreDamagedError
-from srmp_spark.interface import ENDPOINT_FILE, ExitCode, ReadyLine
+from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, SrmpSparkError, StoreDamagedError
+from srmp_spark.holder import Holder
+from srmp_spark.interface import ENDPOINT_FILE, Endpoint, ExitCode
 from srmp_spark.spark.options import SourceOptions
 
 UNUSED_SECONDS = 60
@@ -26,6 +27,8 @@ UNUSED_SECONDS = 60
 READY_SECONDS = 60.0
 """How long a start may take: recovery of a large log included."""
 POLL_SECONDS = 0.05
+UNAUTHORIZED = 401
+"""The living queue manager wants a token that we do not have: nobody else will answer for its directory."""
 
 LOG_FILE = "embedded.log"
 
@@ -44,12 +47,12 @@ def locate(options: SourceOptions) -> Place:
     """The API URLs that ``options`` name; starts the embedded queue manager if nobody holds its directory."""
     if options.data_dir is None:
         return Place(options.queue_managers, None)
-    return Place((start_or_join(Path(options.data_dir), options.serve_flags),), socket.gethostname())
+    return Place((start_or_join(Path(options.data_dir), options.serve_flags, options.token),), socket.gethostname())
 
 
-def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> str:
-    """The API URL of the living queue manager of ``data_dir``."""
-    url = _living(data_dir)
+def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...], token: str | None = None) -> str:
+    """The API URL of the living queue manager of ``data_dir``. Raises a 401 :class:`ApiError` if it wants another ``token``."""
+    url = _living(data_dir, token)
     if url is not None:
         _log.info("embedded.joined dir=%s api=%s", data_dir, url)
         return url
@@ -57,7 +60,7 @@ def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> str:
     child = _start(data_dir, flags)
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
-        url = _living(data_dir)
+        url = _living(data_dir, token)
         if url is not None:
             return url
         code = child.poll()
@@ -69,14 +72,31 @@ def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> str:
     )
 
 
-def _living(data_dir: Path) -> str | None:
-    """The API URL in the endpoint file, if something answers there."""
+def _living(data_dir: Path, token: str | None) -> str | None:
+    """The API URL in the endpoint file, if the queue manager that wrote it is there and answers.
+
+    A file that a kill left behind names a port that another program may have by now, perhaps another queue manager. So its
+    process must live, it must stand in the directory that it was written for, and who answers must have its GUID.
+    """
     try:
-        endpoint: ReadyLine = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
-        url = endpoint["api"]
-    except (OSError, ValueError, KeyError):
+        endpoint: Endpoint = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+        url, guid = endpoint["api"], endpoint["queue_manager"]
+        found = data_dir.stat()
+        if endpoint.get("directory", [found.st_dev, found.st_ino]) != [found.st_dev, found.st_ino]:
+            return None  # the file was copied with the directory
+        if "process" in endpoint and Holder.from_dict(endpoint["process"]).is_gone():
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return url if QueueManagerClient(url).is_ready() else None
+    client = QueueManagerClient(url, token, retry_seconds=0.0)
+    try:
+        return url if client.is_ready() and client.status()["queue_manager"] == guid else None
+    except ApiUnreachableError:
+        return None
+    except ApiError as error:
+        if error.status == UNAUTHORIZED:
+            raise
+        return None
 
 
 def _start(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> subprocess.Popen[bytes]:

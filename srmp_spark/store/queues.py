@@ -7,14 +7,14 @@ must never come back with another message.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from srmp_spark.errors import StoreError
 from srmp_spark.store import state, sweeper
 from srmp_spark.store.epochs import end_of
-from srmp_spark.store.ranges import gaps
+from srmp_spark.store.ranges import Range, gaps
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
 
@@ -68,15 +68,20 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
     transaction.queues_closed.add(name)
 
 
-def purge(transaction: Transaction, name: str, segments: Path) -> int:
+def purge(
+    transaction: Transaction, name: str, segments: Path, *, received: int | None = None, ahead: Iterable[Range] = ()
+) -> int:
     """Take away every row that the default consumer has not received, and mark all as received; returns how many those were.
 
-    The purged rows become holes: they stay counted, for every consumer.
+    The purged rows become holes: they stay counted, for every consumer. ``received`` and ``ahead`` are its marks if they are
+    known better than the store does: one that is still to be saved holds all the same. Else the stored ones count.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
-    found = db.execute("SELECT received, ahead FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
-    received, ahead = (found[0], json.loads(found[1])) if found else (0, [])
+    if received is None:
+        sql = "SELECT received, ahead FROM consumers WHERE queue_id = ? AND name = 'default'"
+        found = db.execute(sql, (queue_id,)).fetchone()
+        received, ahead = (found[0], json.loads(found[1])) if found else (0, [])
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
     kept = [(low, high) for low, high in ahead]  # rows that were received out of turn are no waiting rows
     purged = _make_holes(transaction, queue_id, max(received, trimmed_to) + 1, end, kept, "purged", segments)

@@ -12,6 +12,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from srmp_spark.store.ranges import Range, gaps
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 
 ENTRY_ROWS = 256
@@ -21,11 +22,13 @@ ENTRY_ROWS = 256
 class Waiting:
     """The rows after ``received`` of one queue."""
 
-    __slots__ = ("_ahead_bytes", "_bytes", "_entries", "received")
+    __slots__ = ("_ahead_bytes", "_bytes", "_entries", "holes", "received")
 
     def __init__(self, received: int = 0) -> None:
         self.received = received
         """Rows up to here no longer wait: the mark, or what retention has deleted."""
+        self.holes: list[Range] = []
+        """Purged or given up: sorted, disjoint. All that retention has not passed: named consumers may be behind the mark."""
         self._entries: deque[list[int]] = deque()
         """[first, last, bytes, arrived_at of the first], in order, without those that the mark has passed."""
         self._bytes = 0
@@ -46,7 +49,7 @@ class Waiting:
         for first, last, size, arrived in connection.execute(f"{what} groups {where}", span):
             if first > sealed:  # a sealed group may not be deleted yet
                 waiting._add(first, last, size, arrived)
-        holes = connection.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, received))
+        holes = connection.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, trimmed_to))
         for first, last in holes:
             waiting.cut(first, last)
         return waiting
@@ -107,13 +110,31 @@ class Waiting:
             entries.append([first, last, size, arrived_at])
 
     def cut(self, first: int, last: int) -> None:
-        """A hole: its rows wait for nobody."""
-        for entry in self._entries:
-            inside = min(last, entry[1]) - max(first, entry[0]) + 1
-            if inside > 0:
-                taken = entry[2] * inside // (entry[1] - entry[0] + 1)
+        """A hole: its rows wait for nobody. What of it was one already does not count again."""
+        for low, high in gaps(first, last, self.holes):
+            self.holes.append((low, high))
+            left: deque[list[int]] = deque()
+            for entry in self._entries:
+                inside = min(high, entry[1]) - max(low, entry[0]) + 1
+                rows = entry[1] - entry[0] + 1
+                taken = entry[2] * inside // rows if inside > 0 else 0
                 entry[2] -= taken
                 self._bytes -= taken
+                if inside < rows:
+                    left.append(entry)
+            self._entries = left
+        self.holes.sort()
+
+    def trim(self, to: int) -> None:
+        """Retention has deleted the rows up to ``to``, holes too."""
+        self.holes = [hole for hole in self.holes if hole[1] > to]
+
+    def holes_beyond(self, sequence: int) -> Iterator[Range]:
+        """The holes that reach beyond ``sequence``, the last one first."""
+        for hole in reversed(self.holes):
+            if hole[1] <= sequence:
+                return
+            yield hole
 
     def __repr__(self) -> str:
         return f"<Waiting after={self.received} last={self.last} bytes={self.bytes}>"

@@ -108,7 +108,13 @@ class TestQueues:
         assert client.holes("given_up", epoch=found.epoch, after=0, to=5) == 2
         with client.rows("given_up", epoch=found.epoch, after=0, to=5) as stream:
             assert pa.ipc.open_stream(stream.as_file()).read_all().column("sequence").to_pylist() == [1, 4, 5]
-        assert queue(client, "given_up")["waiting"] == 5
+        before = queue(client, "given_up")
+        assert before["waiting"] == 3, "holes wait for nobody"
+        assert call(running, "POST", path + "?first=2&last=4") == (200, {"queue": "given_up", "given_up": 1})
+        after = queue(client, "given_up")
+        assert after["waiting"] == 2
+        assert 0 < after["bytes"] < before["bytes"], "what was a hole does not count again"
+        assert 'srmp_queue_waiting{consumer="default",queue="given_up"} 2' in call(running, "GET", "/metrics")[1]
         for wrong, code in (("?first=4&last=6", 409), ("?first=0&last=1", 400), ("?first=3&last=2", 400), ("?first=1", 400)):
             assert call(running, "POST", path + wrong)[0] == code
         assert call(running, "POST", "/v1/queues/nobody/give-up?first=1&last=1")[0] == 404

@@ -18,6 +18,7 @@ from srmp_spark.message import Arrival
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
+from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
@@ -87,6 +88,13 @@ async def mark(manager: QueueManager, holder: str, to: int) -> None:
     await manager.received(queue, queue.span(None), "default", holder, to, None)
 
 
+async def give_up(manager: QueueManager, first: int, last: int) -> None:
+    request: Any = SimpleNamespace(
+        parameters={"queue": "q"}, required_integer=lambda name: {"first": first, "last": last}[name]
+    )
+    await GiveUpApi(manager).post(request)
+
+
 def on_disk(manager: QueueManager) -> int:
     return state.received_by_default(manager.directory.writer, manager.catalogue.find("q").id)
 
@@ -141,6 +149,68 @@ class TestMarks:
             assert queue.state.bytes_waiting > 0
 
         rig(tmp_path / "d", test)
+
+    def test_a_mark_that_is_not_saved_yet_holds_for_a_purge(self, tmp_path: Path) -> None:
+        """A row that somebody has received is not purged, and not counted so, wherever its mark stands."""
+
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 10)
+            await register(manager, "A")
+            await mark(manager, "A", 2)
+            queue.default.mark_each([7, 8])  # in memory; its save is still on the way
+            purge = asyncio.create_task(manager.purge_queue("q"))
+            await asyncio.sleep(0)
+            marking = asyncio.create_task(mark(manager, "A", 4))
+            assert (await purge, on_disk(manager)) == (6, 10)
+            await marking
+            holes = manager.directory.writer.execute("SELECT first, last FROM holes ORDER BY first").fetchall()
+            assert (holes, queue.waiting.holes) == ([(3, 6), (9, 10)], [(3, 6), (9, 10)])
+
+        rig(tmp_path / "d", test)
+
+    def test_waiting_counts_no_hole_before_and_after_a_restart(self, tmp_path: Path) -> None:
+        async def first_life(manager: QueueManager) -> None:
+            queue = await put(manager, 10)
+            other = queue.consumer("other")
+            await give_up(manager, 3, 4)
+            await register(manager, "A", 6)
+            await mark(manager, "A", 7)
+            assert queue.state.count == 6
+            await give_up(manager, 2, 5)
+            assert (queue.state.count, queue.waiting_for(queue.default), queue.waiting_for(other)) == (4, 4, 6)
+            await put(manager, 2)
+            assert queue.state.count == 6
+
+        async def second_life(manager: QueueManager) -> None:
+            queue = manager.catalogue.find("q")
+            assert (queue.state.count, queue.waiting_for(queue.consumer("other"))) == (6, 8)
+            await mark(manager, "A", 12)
+            assert (queue.state.count, queue.default.ahead) == (1, [(6, 12)])
+            await manager.purge_queue("q")
+            assert (queue.state.count, queue.waiting_for(queue.consumer("other"))) == (0, 7)
+
+        rig(tmp_path / "d", first_life)
+        rig(tmp_path / "d", second_life)
+
+    def test_a_release_by_another_than_the_holder_changes_nothing_and_is_logged(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = manager.catalogue.find("q")
+            await manager.release(queue, "default", "B")
+            await register(manager, "A")
+            await manager.release(queue, "default", "B\n")
+            assert queue.default.holder == "A"
+            await manager.release(queue, "default", "A")
+            assert queue.default.holder is None
+
+        caplog.set_level("INFO")
+        rig(tmp_path / "d", test)
+        told = [record.getMessage() for record in caplog.records if "consumer.release_ignored" in record.getMessage()]
+        assert told == [
+            'consumer.release_ignored queue=q consumer=default by="B" held_by="nobody"',
+            'consumer.release_ignored queue=q consumer=default by="B\\n" held_by="A"',
+        ]
 
     def test_a_mark_saved_beside_a_deletion_leaves_no_consumer(self, tmp_path: Path) -> None:
         async def test(manager: QueueManager) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.spark import embedded
 from srmp_spark.spark.embedded import locate
@@ -65,6 +66,57 @@ def test_after_kill_9_a_new_one_is_started(directory: Path) -> None:
     second = locate(parse(options(directory)))
     assert QueueManagerClient(second.urls[0]).is_ready()
     assert first.host == second.host
+
+
+class TestAFileThatIsNotOurs:
+    """What a kill or a copy left behind names somebody else: that one is not joined."""
+
+    @pytest.fixture
+    def other(self, tmp_path: Path) -> Iterator[RunningQueueManager]:
+        with RunningQueueManager(tmp_path / "other", queues=["private$/orders"]) as running:
+            yield running
+
+    def written(self, folder: Path, other: RunningQueueManager, **changes: object) -> None:
+        folder.mkdir()
+        found = folder.stat()
+        own = {"directory": [found.st_dev, found.st_ino], "process": Holder.here("test").as_dict()}
+        (folder / embedded.ENDPOINT_FILE).write_text(json.dumps({**other.ready, **own, **changes}))
+
+    def test_all_of_it_fits(self, directory: Path, other: RunningQueueManager) -> None:
+        self.written(directory, other)
+        assert embedded._living(directory, None) == other.api
+        (directory / embedded.ENDPOINT_FILE).unlink()
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"queue_manager": "00000000-0000-4000-8000-000000000001"},
+            {"process": {**Holder.here("test").as_dict(), "started": "1"}},
+            {"process": {**Holder.here("test").as_dict(), "pid": 4_194_305}},
+            {"process": {"pid": 1}},
+            {"directory": [1, 2]},
+            {"api": "http://127.0.0.1:1"},
+        ],
+    )
+    def test_it_is_passed_over(self, directory: Path, other: RunningQueueManager, changes: dict[str, object]) -> None:
+        self.written(directory, other, **changes)
+        assert embedded._living(directory, None) is None
+        (directory / embedded.ENDPOINT_FILE).unlink()
+
+    def test_a_new_one_is_started_beside_a_stranger_on_the_old_port(self, directory: Path, other: RunningQueueManager) -> None:
+        self.written(directory, other, queue_manager="00000000-0000-4000-8000-000000000001")
+        url = locate(parse(options(directory))).urls[0]
+        assert url != other.api
+        assert {each["name"] for each in QueueManagerClient(url).queues()} == {"private$/orders", "private$/in"}
+
+
+def test_a_service_with_a_token_is_joined_by_who_has_it(directory: Path, tmp_path: Path) -> None:
+    token = "a-token-of-sixteen-letters"
+    (tmp_path / "token").write_text(token)
+    with RunningQueueManager(directory, queues=["private$/orders"], token_file=tmp_path / "token") as running:
+        assert locate(parse(options(directory, token=token))).urls == (running.api,)
+        with pytest.raises(ApiError, match="token"):
+            locate(parse(options(directory)))
 
 
 def test_it_ends_when_nobody_has_used_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ class GiveUpApi:
         except StoreError as error:
             raise ApiError(409, "not-held", str(error), "the queue's status names what it holds") from None
         queue.waiting.cut(first, last)
+        queue.damage.clear()  # what is left of it, if anything, the next one to read says again
         queue.marks_moved()
         manager.garbage.set()
         log.warning("queue.given_up name=%s first=%d last=%d rows=%d", queue.name, first, last, rows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
+from srmp_spark.queue_manager.reader.link import DAMAGED, ReadRefusedError
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -21,6 +23,8 @@ class RowsApi:
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
+        self._unreadable: dict[str, tuple[int, int]] = {}
+        """Queue → the range (after, to] whose read met damaged rows."""
 
     async def range(self, request: Request) -> Response:
         """``GET range?epoch&after&max_rows&max_bytes&wait``: what there is, and where a batch after ``after`` ends."""
@@ -96,8 +100,36 @@ class RowsApi:
             "envelope": envelope in ("1", "true"),
             "dense": dense,
         }
-        _, pieces = await self._manager.reader.open(command)
-        return Response(content_type=DENSE_STREAM if dense else ARROW_STREAM, stream=pieces)
+        try:
+            _, pieces = await self._manager.reader.open(command)
+        except ApiError as error:
+            self._note_damage(queue, after, to, error)
+            raise
+        return Response(
+            content_type=DENSE_STREAM if dense else ARROW_STREAM, stream=self._noting_damage(queue, after, to, pieces)
+        )
+
+    async def _noting_damage(
+        self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """``pieces``; rows among them that cannot be read are noted for ``status``, or no longer once they can."""
+        try:
+            async for piece in pieces:
+                yield piece
+        except ReadRefusedError as error:
+            self._note_damage(queue, after, to, error.refusal)
+            raise
+        finally:
+            await pieces.aclose()
+        low, high = self._unreadable.get(queue.name, (0, 0))
+        if after <= low and high <= to:
+            self._unreadable.pop(queue.name, None)
+            queue.damage.pop("read", None)
+
+    def _note_damage(self, queue: Queue, after: int, to: int, error: ApiError) -> None:
+        if error.code == DAMAGED:
+            queue.damage["read"] = error.message
+            self._unreadable[queue.name] = after, to
 
 
 def _after(queue: Queue, span: EpochSpan, after: int) -> int:

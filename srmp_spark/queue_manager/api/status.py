@@ -47,6 +47,7 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
         "bytes": queue.waiting.bytes,
         "oldest_waiting_seconds": None if oldest is None else max(0.0, (utc - oldest) / 1e6),
         "paused": queue.state.paused,
+        "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
         "consumers": [
             {
@@ -100,7 +101,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
     def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
         for queue in manager.catalogue:
             for consumer in queue.consumers.values():
-                yield (queue.name, consumer.name), consumer.waiting(queue.trimmed_to + 1, queue.end)
+                yield (queue.name, consumer.name), queue.waiting_for(consumer)
 
     def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
         for queue in manager.catalogue:

@@ -12,7 +12,7 @@ from typing import Any
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH, UNKNOWN_QUEUE
-from srmp_spark.queue_manager.reader.link import PACKET_MAX
+from srmp_spark.queue_manager.reader.link import DAMAGED, PACKET_MAX
 from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
 
 STALL_SECONDS = 120.0
@@ -161,7 +161,7 @@ def _refusal_of(error: BaseException) -> tuple[int, str]:
         (UnknownEpochError, 409, UNKNOWN_EPOCH),
         (PastTheEndError, 409, PAST_THE_END),
         (TrimmedError, 410, TRIMMED),
-        (StoreDamagedError, 409, "damaged"),
+        (StoreDamagedError, 409, DAMAGED),
         (StoreError, 503, "store"),
     ):
         if isinstance(error, kind):

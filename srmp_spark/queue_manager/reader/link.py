@@ -49,6 +49,18 @@ def _unavailable(message: str) -> ApiError:
     return ApiError(503, "reader-unavailable", message, "try again", "INTERFACE.md section 3")
 
 
+DAMAGED = "damaged"
+"""Code of a refusal: rows cannot be read any more."""
+
+
+class ReadRefusedError(ConnectionResetError):
+    """The reader could not go on in the middle of an answer; ``refusal`` is what it said."""
+
+    def __init__(self, refusal: ApiError) -> None:
+        super().__init__(f"a read was cut off: {refusal}")
+        self.refusal = refusal
+
+
 class ReaderLink:
     """Starts the reader, keeps it running, and talks to it."""
 
@@ -207,7 +219,8 @@ class ReaderLink:
     async def open(self, command: dict[str, Any]) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
         """A command that is answered with data: its head and the pieces.
 
-        The pieces end with :class:`ConnectionResetError` if the answer is cut off. Close the iterator to give up.
+        The pieces end with :class:`ConnectionResetError` if the answer is cut off, as :class:`ReadRefusedError` if the reader
+        said why. Close the iterator to give up.
         """
         answer = self._send(command)
         try:
@@ -226,9 +239,10 @@ class ReaderLink:
                     yield packet[1:]
                 elif kind == b"E":
                     return
+                elif kind == b"X":
+                    raise ReadRefusedError(_refusal(packet[1:]))
                 else:
-                    detail = packet[1:300].decode("utf-8", "replace") or "the reader process went away"
-                    raise ConnectionResetError(f"a read was cut off: {detail}")
+                    raise ConnectionResetError("a read was cut off: the reader process went away")
         finally:
             answer.close()
 
@@ -239,8 +253,10 @@ def _head(packet: bytes) -> dict[str, Any]:
         head: dict[str, Any] = json.loads(text)
         return head
     if kind == b"X":
-        refusal = json.loads(text)
-        raise ApiError(
-            refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3"
-        )
+        raise _refusal(text)
     raise _unavailable("the reader process went away")
+
+
+def _refusal(text: bytes) -> ApiError:
+    refusal = json.loads(text)
+    return ApiError(refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3")

@@ -58,8 +58,9 @@ class Publisher:
     - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}, "damaged": {queue: error}}``:
       the tables hold, durably, all that was committed up to ``position``, and each queue up to ``sequences``; ``as_of`` is
       when the log was read (seconds since 1970). Position and ``as_of`` stay where they are while a queue is damaged.
-    - ``{"event": "failed", "error", "fatal"}``: a cycle failed, or one queue of it. Fatal ones (:class:`StoreDamagedError`)
-      end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing more may be accepted into it.
+    - ``{"event": "failed", "error", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names. Fatal ones
+      (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing more may be
+      accepted into it.
     """
 
     def __init__(
@@ -107,7 +108,8 @@ class Publisher:
                 report = self.publish_once()
                 notify(report)
                 for queue, error in report["damaged"].items():
-                    notify({"event": "failed", "error": f"queue {queue} is not published: {error}", "fatal": False})
+                    told = f"queue {queue} is not published: {error}"
+                    notify({"event": "failed", "error": told, "fatal": False, "queue": queue})
                 wait = self._interval_s
             except OlderCopyError as error:
                 notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
