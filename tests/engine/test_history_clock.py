@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srmp_spark.srmp.history_clock import SLEW, HistoryClock
+from srmp_spark.srmp.history_clock import RESOLUTION_S, SLEW, HistoryClock
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -49,8 +49,19 @@ def test_after_a_week_without_service_it_catches_up() -> None:
 def test_it_never_runs_more_than_a_tenth_fast_or_slow(steps: list[tuple[float, int]]) -> None:
     clock = HistoryClock(None)
     now, value = 0.0, clock.read(T, 0.0)
+    late = RESOLUTION_S * SECOND
     for elapsed, wall in steps:
         now += elapsed
         before, value = value, clock.read(wall, now)
         allowed = elapsed * SECOND
-        assert allowed * (1 - SLEW) - 2 <= value - before <= allowed * (1 + SLEW) + 2
+        assert value >= before
+        assert (allowed - late) * (1 - SLEW) - 2 <= value - before <= (allowed + late) * (1 + SLEW) + 2
+
+
+def test_readings_close_together_are_the_same_and_lose_no_time() -> None:
+    clock = HistoryClock(None)
+    clock.read(T, 0.0)
+    steps = 1_000
+    readings = [clock.read(T + round(n * SECOND * 0.003), n * 0.003) for n in range(1, steps + 1)]
+    assert readings[0] == T
+    assert T + round(steps * 0.003 * SECOND) - readings[-1] <= RESOLUTION_S * SECOND
