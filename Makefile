@@ -3,6 +3,7 @@
 #   VENV=DIR          where the virtual environment lives (default .venv)
 #   PYTHON_BIN=FILE   the Python to build it with (default: the first of python3, python3.13 … 3.10 that is 3.10 or newer)
 #   PYTEST="…"        more arguments for pytest
+#   TEST_JOBS=N       processes that run the tests (default 2; which tests stay together: tests/conftest.py)
 
 SHELL := /bin/bash
 VENV ?= .venv
@@ -12,6 +13,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.srmp-spark-setup
 SEEDS ?= 1000
 SIM_JOBS ?= 2
+TEST_JOBS ?= 2
 SECONDS ?= 300
 PYTEST ?=
 
@@ -48,7 +50,7 @@ demo: setup java ## 2,000 messages over HTTP into a Delta table while things are
 	@$(PYTHON) jobs/demo.py
 
 test: setup java ## every test, Spark and the acceptance tests with them
-	@$(SHORT_JVM) $(PYTHON) -m pytest $(PYTEST)
+	@$(SHORT_JVM) $(PYTHON) -m pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder $(PYTEST)
 
 check: setup ## ruff, mypy, the import rules, the links of the documentation
 	@$(VENV)/bin/ruff check .

@@ -1,0 +1,47 @@
+"""Which tests run in one process when several run at once (``make test``: pytest-xdist, ``--dist loadgroup``).
+
+A module stays together: its fixtures are queue managers and sessions that take seconds to start. All that drive a JVM in their
+own process are two groups, so two JVMs start and no more; they are halves by time, not by number. Nothing is shared between
+groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
+process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py")
+"""Write Delta tables; the other half reads queues."""
+LONGEST = (
+    "spark tables",
+    "spark queues",
+    "spark/test_ingest_job.py",
+    "demo/test_demo.py",
+    "acceptance/test_kill.py",
+    "notebooks/test_notebooks.py",
+    "delta/test_publisher_kill.py",
+)
+"""Groups of more than twenty seconds, the longest first."""
+
+
+def group_of(path: Path) -> str:
+    """The group of a test module."""
+    name = path.relative_to(ROOT).as_posix()
+    if name in TABLES:
+        return "spark tables"
+    return "spark queues" if name.startswith("spark/test_engine") or name == "spark/test_functions.py" else name
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _rank(group_of(item.path)))  # stable: the rest stays in its order
+
+
+def _rank(group: str) -> int:
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
