@@ -52,6 +52,8 @@ class OutgoingStream(OutgoingQueue):
         """The highest serial that left in *this* stream: no receipt can be for a later one."""
         self.pass_to = self.sent_to
         """Where the last pass through everything unacknowledged ends."""
+        self.needs_receipt = False
+        """Nothing may leave before a receipt comes."""
         self.receipt_wait_at: float | None = None
         self.final_wait_at: float | None = None
         self._finals_mark = 0
@@ -126,12 +128,12 @@ class OutgoingStream(OutgoingQueue):
         previous = max(self.last_live, self.acknowledged_to)
         position = serial - self.base
         full = position > self.settings.stream_length_max
-        if full and self.acknowledged_to < previous:
+        too_many = serial - self.acknowledged_to > self.settings.unacknowledged_max
+        if (full or too_many) and previous > self.acknowledged_to:
+            self.needs_receipt = True
             return None
         if full or self.restart or (previous == self.base and position != 1):
             self._begin(serial - 1, at)
-            return None
-        if serial - self.acknowledged_to > self.settings.unacknowledged_max and previous > self.acknowledged_to:
             return None
         return previous
 
@@ -149,6 +151,7 @@ class OutgoingStream(OutgoingQueue):
 
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
         """Send and read; then see whether all is acknowledged, or start the Stream Receipt Wait Timer (3.1.2.2)."""
+        self.needs_receipt = False
         super().pump(now, at, out)
         if self.last_live > self.acknowledged_to:
             if self.receipt_wait_at is None and self.state in MAY_SEND:
@@ -278,7 +281,7 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
         if self.last_live <= self.acknowledged_to or self.state not in MAY_SEND:
             return
-        if (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to:
+        if self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to:
             self.resend_interval_index = min(self.resend_interval_index + 1, len(self.settings.resend_table) - 1)
             self.window_max = max(1, self.window_max // 2)  # perhaps something on the way does not keep the order
             self.resend()

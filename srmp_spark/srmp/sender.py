@@ -265,7 +265,7 @@ class Sender:
             queue.due(now, at)
             self._awake[queue] = None
 
-    # --- an operator's decisions ----------------------------------------------------------------------------------------------
+    # --- an operator's decisions: answer him when their changes are committed ---------------------------------------------------
 
     def pause(self, destination: str, kind: Kind) -> bool:
         """Send nothing until :meth:`resume`; whether there is such a queue. Close its connection."""

@@ -14,6 +14,7 @@ acknowledged may have landed or not; both are right. Nothing here knows the answ
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -64,6 +65,16 @@ class Oracle:
     def landed(self, key: str) -> None:
         """It was read where messages end up; called in reading order."""
         self._landed.append(key)
+
+    @property
+    def sent_keys(self) -> Iterable[str]:
+        """Everything that left, or was about to, in the order of :meth:`sent`."""
+        return self._sent
+
+    @property
+    def landed_keys(self) -> set[str]:
+        """Everything that arrived."""
+        return set(self._landed)
 
     def verdict(self) -> Verdict:
         """What is wrong so far; meaningful once nothing is under way any more."""

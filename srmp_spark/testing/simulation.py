@@ -6,6 +6,8 @@
 3. *Liveness*: the faults end. Within three of the longest resend intervals every sender must have an empty queue.
 4. Then late copies of requests, up to 27 days old, still arrive. Only after that the oracle speaks.
 
+That is the receiving half. The same seed is then one life of a sending queue manager (:mod:`.sending_simulation`).
+
     python -m srmp_spark.testing.simulation --seeds 10000
     python -m srmp_spark.testing.simulation --seed 4711 --trace
 """
@@ -19,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from random import Random
 from typing import Any
@@ -31,9 +33,11 @@ from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.oracle import Oracle, Verdict
 from srmp_spark.testing.sender_model import RESEND_TABLE_S, DatagramSender, SenderModel, StreamSender
+from srmp_spark.testing.sending_simulation import SendingSimulation
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_disk import SimDisk
 from srmp_spark.testing.sim_net import Answer, NetFaults, SimNet
+from srmp_spark.testing.sim_outbox import SimSender
 from srmp_spark.testing.sim_queue_manager import SimQueueManager, queue_url
 
 MESSAGES_MAX = 60
@@ -213,13 +217,41 @@ class Simulation:
         return stuck
 
 
-def run(seed: int, queue_manager_class: type[SimQueueManager] = SimQueueManager, digest: bool = False) -> Outcome:
-    """One seed; ``digest``: with the SHA-256 of its event log, which must not depend on anything but the seed."""
-    if not digest:
-        return Simulation(seed, queue_manager_class=queue_manager_class).run()
+def run(
+    seed: int, queue_manager_class: type[SimQueueManager] | None = None, digest: bool = False, *,
+    sender_class: type[SimSender] | None = None, log: Callable[[str], None] | None = None,
+) -> Outcome:  # fmt: skip
+    """One seed: its life of a receiving queue manager, and its life of a sending one.
+
+    A class that is given is put into its half, and the other half is left out. ``digest``: with the SHA-256 of the event log,
+    which must not depend on anything but the seed.
+    """
     sha = hashlib.sha256()
-    outcome = Simulation(seed, queue_manager_class=queue_manager_class, log=lambda line: sha.update(line.encode())).run()
-    return Outcome(outcome.seed, outcome.verdict, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest())
+    if digest:
+        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+    outcomes = []
+    if sender_class is None:
+        outcomes.append(Simulation(seed, queue_manager_class=queue_manager_class or SimQueueManager, log=log).run())
+    if queue_manager_class is None:
+        outcomes.append(_run_sending(seed, sender_class or SimSender, log))
+    return Outcome(
+        seed,
+        Verdict(*(_joined(getattr(outcome.verdict, word.name) for outcome in outcomes) for word in fields(Verdict))),
+        _joined(outcome.problems for outcome in outcomes),
+        sum(outcome.steps for outcome in outcomes),
+        sum((outcome.marks for outcome in outcomes), Counter()),
+        sha.hexdigest() if digest else "",
+    )
+
+
+def _joined(lists: Iterable[list[str]]) -> list[str]:
+    return [text for each in lists for text in each]
+
+
+def _run_sending(seed: int, sender_class: type[SimSender], log: Callable[[str], None] | None) -> Outcome:
+    simulation = SendingSimulation(seed, sender_class=sender_class, log=log)
+    problems = simulation.run()
+    return Outcome(seed, simulation.oracle.verdict(), problems, simulation.steps, simulation.marks)
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
@@ -293,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
         return simulate(options.first, options.seeds, options.jobs)
     log: Callable[[str], Any] | None = _say if options.trace else None
-    outcome = Simulation(options.seed, log=log).run()
+    outcome = run(options.seed, log=log)
     _say(str(outcome))
     return 0 if outcome.clean else 1
 

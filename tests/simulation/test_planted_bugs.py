@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.testing.planted_bugs import PLANTED
+from srmp_spark.testing.planted_sending_bugs import PLANTED_SENDING
 from srmp_spark.testing.simulation import run
 
 SEEDS_MAX = 10_000
@@ -40,6 +41,41 @@ def test_each_is_caught(name: str) -> None:
         outcome = run(seed, PLANTED[name])
         found = {word: getattr(outcome.verdict, word) for word in ("lost", "doubled")} | {"problems": outcome.problems}
         if found[FOUND_BY[name]]:
+            assert run(seed).clean, "the seed is clean without the bug"
+            return
+    pytest.fail(f"{name} was not caught within {SEEDS_MAX} seeds")
+
+
+SENDING_FOUND_BY = {
+    "ReceiptAnsweredBeforeStored": "still to send",
+    "EndsNotStored": "neither arrived nor is it a dead letter",
+    "SequenceAtSendTime": ", before as ",
+    "PreviousAsPrinted": "still to send",
+    "BridgeBeforeStored": "not stored as dead",
+    "StartNotRepeated": "still to send",
+    "StartWithEachPass": "a wrong <start>",
+    "SentIsDelivered": "lost",
+    "ReceiptBeyondSent": "lost",
+    "HeldMessagesExpire": "arrived and is a dead letter (expired) without doubt",
+    "ReleaseNotStored": "arrived and is a dead letter (expired) without doubt",
+    "ResendWithoutTimer": "still to send",
+    "NewIdentifierEachTime": "doubled",
+    "AnyStreamsReceipt": "lost",
+    "OrdinalByWallClock": "still to send",
+}
+"""Bug → one of the oracle's words, or what the simulator says beyond them."""
+
+
+def test_each_sending_bug_says_how_it_shows() -> None:
+    assert set(SENDING_FOUND_BY) == set(PLANTED_SENDING)
+
+
+@pytest.mark.parametrize("name", PLANTED_SENDING)
+def test_each_sending_bug_is_caught(name: str) -> None:
+    word = SENDING_FOUND_BY[name]
+    for seed in range(SEEDS_MAX):
+        outcome = run(seed, sender_class=PLANTED_SENDING[name])
+        if any(word in problem for problem in outcome.problems) or getattr(outcome.verdict, word, None):
             assert run(seed).clean, "the seed is clean without the bug"
             return
     pytest.fail(f"{name} was not caught within {SEEDS_MAX} seeds")
