@@ -15,10 +15,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import requests
 
+from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, with_hint
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM
 from srmp_spark.names import quote_queue_name, split_url
@@ -93,52 +94,6 @@ class _Bearer(requests.auth.AuthBase):
         if self._token:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
-
-
-class RowsStream:
-    """The bytes of ``GET rows`` as they come; nothing is read before it is asked for. Close it when done."""
-
-    def __init__(self, response: requests.Response, where: str) -> None:
-        self._response = response
-        self._where = where
-        self.content_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        self.headers = response.headers
-
-    def read(self, size: int = -1) -> bytes:
-        """``size`` bytes, fewer only at the end. Raises :class:`ApiUnreachableError` when the connection breaks."""
-        try:
-            return cast("bytes", self._response.raw.read(None if size < 0 else size, decode_content=False))
-        except (requests.RequestException, OSError, _http_errors()) as error:
-            raise ApiUnreachableError(f"{self._where} stopped answering in the middle of a read: {error}") from error
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return bool(self._response.raw.closed)
-
-    def close(self) -> None:
-        """Give the connection up."""
-        self._response.close()
-
-    def __enter__(self) -> RowsStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def as_file(self) -> BinaryIO:
-        """The same object for libraries that ask for a file."""
-        return cast("BinaryIO", self)
-
-
-def _http_errors() -> type[Exception]:
-    import urllib3  # a dependency of requests; its errors come through where the raw stream is read
-
-    return urllib3.exceptions.HTTPError
 
 
 class QueueManagerClient:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from srmp_spark.errors import ApiUnreachableError, StoreDamagedError
 from srmp_spark.rows.group import Record, unpack_group
@@ -38,6 +38,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 _HEAD = struct.Struct("<cBHIQ")
 _RANGE = struct.Struct("<QQ")
+_CUT_OFF = "the stream of rows was cut off; it is read again from the last row that came"
 
 Range = tuple[int, int]
 
@@ -48,7 +49,8 @@ class Frame(NamedTuple):
     kind: bytes
     epoch: str
     keep: tuple[Range, ...]
-    data: bytes
+    data: Any
+    """``bytes`` of a group, else a buffer of Arrow."""
 
 
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
@@ -81,7 +83,7 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
             return
         epoch = _exactly(stream, epoch_length).decode()
         keep = tuple(_RANGE.iter_unpack(_exactly(stream, ranges * _RANGE.size)))
-        data = _exactly(stream, length)
+        data = _exactly(stream, length) if kind == GROUP else _buffer(stream, length)
         if zlib.crc32(data) != crc:
             raise StoreDamagedError(f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they were stored with")
         yield Frame(kind, epoch, keep, data)
@@ -140,6 +142,20 @@ def _inside(keep: tuple[Range, ...], after: int, to: int) -> tuple[Range, ...]:
     return tuple((max(first, after + 1), min(last, to)) for first, last in keep if last > after and first <= to)
 
 
+def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
+    """So many bytes in memory of Arrow's, which the columns then point into."""
+    import pyarrow as pa
+
+    buffer = pa.allocate_buffer(length)
+    left = memoryview(buffer).cast("B")
+    while left:
+        count = stream.readinto(left)  # type: ignore[attr-defined]  # raw and buffered streams have it, IO[bytes] forgets it
+        if not count:
+            raise ApiUnreachableError(_CUT_OFF)
+        left = left[count:]
+    return buffer
+
+
 def _exactly(stream: IO[bytes], length: int) -> bytes:
     """So many bytes; a socket's file may give fewer at once."""
     data = stream.read(length)
@@ -150,7 +166,7 @@ def _exactly(stream: IO[bytes], length: int) -> bytes:
     while missing:
         more = stream.read(missing)
         if not more:
-            raise ApiUnreachableError("the stream of rows was cut off; it is read again from the last row that came")
+            raise ApiUnreachableError(_CUT_OFF)
         parts.append(more)
         missing -= len(more)
     return b"".join(parts)

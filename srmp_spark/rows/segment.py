@@ -148,7 +148,7 @@ def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
     if "sequence" in derived:
         columns["sequence"] = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
     if "body_text" in derived:
-        columns["body_text"] = columns["body"].cast(pa.string())
+        columns["body_text"] = columns["body"].view(pa.string())  # checked when it was sealed
     columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
     unknown = columns.keys() - set(NAMES) | columns.keys() & set(LOG_COLUMNS)
     if unknown or any(len(column) != rows for column in columns.values()):

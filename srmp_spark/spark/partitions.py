@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from srmp_spark.client.api import QueueManagerClient, RowsStream
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.rows.columns import arrow_schema

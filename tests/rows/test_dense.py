@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from rows_kit import varied
@@ -74,6 +74,11 @@ class Dribble(io.RawIOBase):
         part = self._data[self._at : self._at + min(size, 100)]
         self._at += len(part)
         return part
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
 
 
 def test_a_socket_may_give_less_at_once() -> None:
