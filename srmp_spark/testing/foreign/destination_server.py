@@ -1,0 +1,387 @@
+r"""A foreign destination: a receiving queue manager written from [MC-MQSRM] alone, which watches its sender.
+
+Theory of operation
+-------------------
+Each connection has a thread (``wire``). A POST is read, taken apart (``incoming``), held against the document (``form``,
+``sender_rules``), and only then does the schedule decide what becomes of it (``faults``): so the watcher sees what was
+sent, whatever was answered. What is accepted stands in the record before anything is answered (``record``), and a receipt for
+it goes out half a second later (``receipts_sender``). One lock guards all state. A restart throws the state away and
+builds it again from the record; a loss of memory does not build it again; the watcher's knowledge stays in both cases.
+
+Use it in a test::
+
+    with Destination(faults=Faults.parse("503=0.1,drop-after=0.1", seed=7)) as peer:
+        ...  # send to peer.url("private$/orders")
+        assert peer.verdict({"private$/orders": bodies}).ok
+
+or as a process: ``python -m srmp_spark.testing.foreign.destination --help``. Nothing outside this folder is imported.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from srmp_spark.testing.foreign.destination_verdict import DestinationVerdict, judge_record
+from srmp_spark.testing.foreign.faults import Fate, Faults
+from srmp_spark.testing.foreign.form import Head, Remark, remarks
+from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, read_message
+from srmp_spark.testing.foreign.receipts_sender import ReceiptsSender
+from srmp_spark.testing.foreign.receiving import (
+    CLASS_ORDER_ACK,
+    RECEIPT_WAIT,
+    RECEIPT_WAIT_MAX,
+    Accepted,
+    Outcome,
+    Owed,
+    Receiving,
+    delivery_receipt,
+    final_receipt,
+    queue_of,
+)
+from srmp_spark.testing.foreign.record import Record
+from srmp_spark.testing.foreign.sender_rules import SenderRules, Sight
+from srmp_spark.testing.foreign.wire import Listener, Reply, Request
+
+IIS_TEXT = {503: "Service Unavailable", 500: "Internal Server Error", 502: "Bad Gateway", 400: "Bad Request", 200: "OK"}
+FINALS = ("none", "positive", "negative")
+"""What happens to an accepted message that asks for a final receipt, at once: nothing, it is received, it is purged."""
+
+
+class Destination:
+    """The peer. Every argument has the value of a well-behaved one.
+
+    ``queues``: name to transactional; ``None``: every queue exists and takes both kinds. ``refuse``: messages that are
+    answered 400. ``allow``: rules whose violations are not counted. ``clock``: what ``form`` takes for now.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        queues: Mapping[str, bool] | None = None,
+        faults: Faults | None = None,
+        record: Path | None = None,
+        refuse: Callable[[Incoming], bool] | None = None,
+        allow: Collection[str] = (),
+        finals: str = "none",
+        receipt_wait: float = RECEIPT_WAIT,
+        receipt_wait_max: float = RECEIPT_WAIT_MAX,
+        repeat_receipts: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if finals not in FINALS:
+            raise ValueError(f"finals is one of {FINALS}: {finals!r}")
+        self.faults = faults or Faults()
+        self.guid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"foreign destination {self.faults.seed}"))
+        self.record = Record(record)
+        self.rules = SenderRules()
+        self.violations: list[Remark] = []
+        self.struck: dict[str, int] = {}
+        """How often each fault struck a POST."""
+        self._lock = threading.RLock()
+        self._allow, self._refuse, self._finals, self._clock = frozenset(allow), refuse, finals, clock
+        self._kinds = None if queues is None else {name.lower(): kind for name, kind in queues.items()}
+        self._waits = receipt_wait, receipt_wait_max
+        self._repeat_receipts = repeat_receipts
+        self._posts = 0
+        self._host = host
+        self._state = self._new_state()
+        self._listener = Listener(host, port, self._serve)
+        self._recall()
+        self.receipts = ReceiptsSender(
+            guid=self.guid,
+            faults=self.faults,
+            record=self.record,
+            rules=self.rules,
+            lock=self._lock,
+            due=lambda now: list(self._state.due(now)),
+            url_of=self.url,
+        )
+        self._background: list[threading.Thread] = []
+
+    # -- life
+
+    def start(self) -> Destination:
+        """Open the port; receipts that were owed before are owed again."""
+        self._listener.open()
+        self.record.write("started", port=self.port)
+        self.receipts.start()
+        return self
+
+    def stop(self) -> None:
+        """Close everything. The record stays."""
+        for thread in self._background:
+            thread.join(timeout=30)
+        self._listener.close()
+        self.receipts.stop()
+        self.record.close()
+
+    def __enter__(self) -> Destination:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._listener.port
+
+    def url(self, queue: str) -> str:
+        """The ``<to>`` of a message to this queue."""
+        return f"http://{self._host}:{self.port}/msmq/{queue}"
+
+    def down(self, seconds: float) -> None:
+        """Nobody listens for so long; then everything is as before."""
+        self.record.write("down", seconds=seconds)
+        self._listener.close()
+        time.sleep(seconds)
+        self._listener.open()
+
+    def restart(self, *, memory_lost: bool = False, down: float = 0.0) -> None:
+        """Stop, throw the state away, take it from the record (or do not), and listen again."""
+        self._listener.close()
+        with self._lock:
+            self.record.write("memory-lost" if memory_lost else "restarted", down=down)
+            self.receipts.forget()
+            self._state = self._new_state()
+            if not memory_lost:
+                self._recall_state()
+        time.sleep(down)
+        self._listener.open()
+
+    # -- what an application and an administrator do
+
+    @property
+    def queues(self) -> dict[str, list[Accepted]]:
+        """What stands in the queues now: after a loss of memory only what came since."""
+        with self._lock:
+            return {name: list(messages) for name, messages in self._state.queues.items()}
+
+    def decide(self, queue: str, decision: str) -> int:
+        """Receive (``positive``) or purge (``negative``) all messages of a queue; how many receipts that makes owed."""
+        with self._lock:
+            messages = self._state.queues.get(queue.lower(), [])
+            owed = [receipt for receipt in (final_receipt(message, decision) for message in messages) if receipt]
+        for receipt in owed:
+            self.receipts.add(receipt)
+        return len(owed)
+
+    def withhold_receipts(self, seconds: float) -> None:
+        """No stream receipt goes out for so long."""
+        self.receipts.withhold(seconds)
+
+    def send_receipt(self, owed: Owed) -> None:
+        """Send a receipt of the caller's making."""
+        self.receipts.add(owed)
+
+    def verdict(
+        self, expected: Mapping[str, Sequence[bytes]], *, ordered: bool | None = None, partly: bool = False
+    ) -> DestinationVerdict:
+        """Was every expected body accepted exactly once, in order, and did the sender keep the rules?"""
+        return judge_record(self.record.path, expected, ordered=ordered, partly=partly)
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """Every POST, also the refused, repeated and unread ones, in order of arrival."""
+        return [event for event in self.record.events() if event["event"] == "post"]
+
+    # -- one POST
+
+    def _serve(self, request: Request) -> Reply:
+        with self._lock:
+            self._posts += 1
+            n = self._posts
+        fate = self.faults.of_post(n)
+        if fate.name == "drop-before":
+            with self._lock:
+                self.rules.unread()
+            self._strike(n, fate)
+            self._note(n, "unread", None, None)
+            return Reply(drop=True)
+        try:
+            head_text, content = request.read()
+            head = Head(head_text)
+            message = read_message(head.field("Content-Type") or "", content)
+        except MalformedError as error:
+            self._violate(n, [Remark("malformed", error.section, error.text)])
+            self._note(n, "malformed", None, 400)
+            return _answer(400, close=True)
+        sight = _sight(n, message, time.time())
+        with self._lock:
+            self.record.write("sight", **sight._asdict())
+            found = [*remarks(head, content, message, self._clock()), *self.rules.arrived(sight)]
+        if not message.is_user_message:
+            found.append(Remark("class", "3.1.5.1.5", f"POST {n} is not a user message: class {message.message_class}"))
+        self._violate(n, found)
+        if fate.name:
+            self._strike(n, fate)
+        return self._decide(n, message, sight, fate)
+
+    def _decide(self, n: int, message: Incoming, sight: Sight, fate: Fate) -> Reply:
+        if fate.name in ("503", "500", "502"):
+            return self._reply(sight, "failed", int(fate.name))
+        if fate.name == "down":
+            self._later(lambda: self.down(fate.seconds))
+            self._note(n, "dropped", sight, None)
+            return Reply(drop=True)
+        if fate.name == "slow":
+            time.sleep(fate.seconds)
+        outcome = self._take(n, message, sight, fate)
+        if fate.name in ("restart", "memory-lost"):
+            self._later(lambda: self.restart(memory_lost=fate.name == "memory-lost", down=fate.seconds))
+        if fate.name in ("drop-after", "restart", "memory-lost"):
+            self._note(n, outcome.value, sight, None)
+            return Reply(drop=True)
+        if fate.name == "drop-middle":
+            self._note(n, outcome.value, sight, None)
+            return Reply(b"HTTP/1.1 200 OK\r\nContent-Le", drop=True)
+        return self._reply(sight, outcome.value, 400 if outcome is Outcome.REFUSED else 200)
+
+    def _take(self, n: int, message: Incoming, sight: Sight, fate: Fate) -> Outcome:
+        refused = fate.name == "400" or self.faults.refuses(message.lineage, message.uniquifier)
+        with self._lock:
+            if refused or (self._refuse is not None and self._refuse(message)):
+                return Outcome.REFUSED
+            outcome, accepted = self._state.receive(message, n, time.time())
+            if accepted is not None:
+                self.record.write("accepted", message=accepted.as_json())
+                self.rules.accepted(sight)
+            elif outcome is Outcome.REPEATED and self._repeat_receipts and message.stream is not None:
+                self._state.owe_again(sight.queue, message.stream.guid, time.time())
+        if accepted is not None:
+            decision = final_receipt(accepted, self._finals) if self._finals != "none" else None
+            for owed in (delivery_receipt(accepted), decision):
+                if owed is not None:
+                    self.receipts.add(owed)
+        return outcome
+
+    def _reply(self, sight: Sight, outcome: str, status: int) -> Reply:
+        def written() -> None:
+            now = time.time()
+            with self._lock:
+                self.rules.answered(sight, status, now)
+                self.record.write("answered", n=sight.n, status=status)
+
+        self._note(sight.n, outcome, sight, status)
+        return _answer(status, written=written)
+
+    def _note(self, n: int, outcome: str, sight: Sight | None, status: int | None) -> None:
+        place = {} if sight is None else {"queue": sight.queue, "id": sight.key, "stream": sight.stream}
+        more = {} if sight is None else {"current": sight.current, "previous": sight.written_previous, "digest": sight.digest}
+        self.record.write("post", n=n, outcome=outcome, status=status, **place, **more)
+
+    def _strike(self, n: int, fate: Fate) -> None:
+        with self._lock:
+            self.struck[fate.name] = self.struck.get(fate.name, 0) + 1
+        self.record.write("fault", n=n, name=fate.name)
+
+    def _violate(self, n: int, found: Sequence[Remark]) -> None:
+        with self._lock:
+            for remark in found:
+                if remark.rule not in self._allow:
+                    self.violations.append(remark)
+                    self.record.write("violation", n=n, rule=remark.rule, section=remark.section, text=remark.text)
+
+    def _later(self, action: Callable[[], None]) -> None:
+        """A connection's thread cannot close the connection it waits for."""
+        thread = threading.Thread(target=action, daemon=True)
+        self._background.append(thread)
+        thread.start()
+
+    # -- memory
+
+    def _new_state(self) -> Receiving:
+        return Receiving(kinds=self._kinds, wait=self._waits[0], wait_max=self._waits[1])
+
+    def _recall_state(self) -> None:
+        """What was accepted since the last loss of memory; a receipt is owed for all that the sender has not heard of."""
+        delivered: dict[tuple[str, int], int] = {}
+        for event in self.record.events():
+            if event["event"] == "memory-lost":
+                self._state = self._new_state()
+            elif event["event"] == "accepted":
+                self._state.restore(Accepted.from_json(event["message"]))
+            elif (
+                event["event"] == "receipt"
+                and event["status"] == 200
+                and event["number"] == CLASS_ORDER_ACK
+                and event["honest"]
+            ):
+                stream = event["stream"][0], event["stream"][1]
+                delivered[stream] = max(event["last"], delivered.get(stream, 0))
+        self._state.owe_all(delivered, time.time())
+
+    def _recall(self) -> None:
+        """The record was there before this process: go on where it was."""
+        self._recall_state()
+        sights: dict[int, Sight] = {}
+        for event in self.record.events():
+            kind = event.pop("event")
+            if kind == "sight":
+                sight = Sight(**event)._replace(key=tuple(event["key"]), stream=event["stream"] and tuple(event["stream"]))
+                sights[sight.n] = sight
+                self._posts = max(self._posts, sight.n)
+                for _ in self.rules.arrived(sight):
+                    pass  # it was recorded as a violation when it happened
+            elif kind == "post":
+                self._posts = max(self._posts, event["n"])
+            elif kind == "accepted":
+                self.rules.accepted(sights[event["message"]["n"]])
+            elif kind == "answered":
+                self.rules.answered(sights[event["n"]], event["status"], event["at"])
+            elif kind == "violation":
+                self.violations.append(Remark(event["rule"], event["section"], event["text"]))
+            elif kind in ("receipting", "receipt") and event["number"] == CLASS_ORDER_ACK and event["honest"]:
+                stream = event["stream"][0], event["stream"][1]
+                self.rules.receipting(stream, event["last"])
+                if event.get("status") == 200:
+                    self.rules.receipted(stream, event["last"], event["at"])
+
+
+def _sight(n: int, message: Incoming, now: float) -> Sight:
+    place = message.stream
+    sight = Sight(
+        n=n,
+        at=now,
+        queue=queue_of(message.to),
+        key=(message.lineage, message.uniquifier),
+        has_identifier=message.has_identifier,
+        digest=message.digest,
+        sent_at=message.sent_at,
+        gone_after=message.gone_after,
+    )
+    if place is None:
+        return sight
+    return sight._replace(
+        stream=(place.guid, place.ordinal),
+        current=place.current,
+        written_previous=place.written_previous,
+        start=place.start,
+        receipts_to=place.receipts_to,
+    )
+
+
+def _answer(status: int, *, close: bool = False, written: Callable[[], None] | None = None) -> Reply:
+    """As IIS answers in 4.3; an error brings a page along, which a sender has to skip."""
+    page = b"" if status == 200 else f"<html><body>{status} {IIS_TEXT[status]}</body></html>".encode()
+    head = f"HTTP/1.1 {status} {IIS_TEXT[status]}\r\nContent-Length: {len(page)}\r\n"
+    if page:
+        head += "Content-Type: text/html\r\n"
+    head += f"Server: Microsoft-IIS/7.0\r\nDate: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}\r\n"
+    return Reply((head + ("Connection: close\r\n" if close else "") + "\r\n").encode() + page, drop=close, written=written)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, for a process that is started again and again on the same one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

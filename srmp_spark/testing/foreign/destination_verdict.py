@@ -1,0 +1,142 @@
+"""The judgement of a sender: the record on one side, what an application handed over on the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srmp_spark.testing.foreign.incoming import digest_of
+from srmp_spark.testing.foreign.receiving import Accepted
+from srmp_spark.testing.foreign.record import events_of
+
+SHOWN = 5
+"""How many examples of each kind a complaint shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationVerdict:
+    """What went wrong, by kind. Each entry names a queue and the beginning of a body."""
+
+    expected: int
+    accepted: int
+    posts: int
+    missing: tuple[str, ...]
+    """Handed over, never accepted and not refused for good."""
+    doubled: tuple[str, ...]
+    """Accepted more often than handed over, without a loss of memory in between."""
+    unexpected: tuple[str, ...]
+    """Accepted, and nobody handed it over."""
+    disordered: tuple[str, ...]
+    """Accepted after a message that was handed over later."""
+    violations: tuple[str, ...]
+    """What the sender did that the document forbids."""
+    refused: tuple[str, ...]
+    """Never accepted because the destination answered 400: no fault."""
+    again_after_memory_loss: tuple[str, ...]
+    """Accepted once more by a destination that had forgotten it: no fault of the sender's."""
+    faults: Mapping[str, int]
+    """Which faults struck, and how often."""
+
+    @property
+    def ok(self) -> bool:
+        """Every expected body accepted exactly once and in order, and every rule kept."""
+        return not (self.missing or self.doubled or self.unexpected or self.disordered or self.violations)
+
+    def complaint(self) -> str:
+        """What is wrong in one text; empty when all is well."""
+        lines = []
+        for kind in ("missing", "doubled", "unexpected", "disordered", "violations"):
+            found: Sequence[str] = getattr(self, kind)
+            if found:
+                lines.append(f"{kind}: {len(found)}, first {list(found[:SHOWN])}")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class _Life:
+    """What was accepted between two losses of memory, in order."""
+
+    accepted: list[Accepted] = field(default_factory=list)
+
+
+def judge_record(
+    path: Path, expected: Mapping[str, Sequence[bytes]], *, ordered: bool | None = None, partly: bool = False
+) -> DestinationVerdict:
+    """Hold a record against the bodies of each queue, in the order in which they were handed over.
+
+    ``ordered``: ``None`` asks for order where stream messages were accepted; regular messages promise none (1.3.5.1).
+    ``partly``: the run is not over, so nothing is missing yet.
+    """
+    lives, refused, violations = [_Life()], set(), []
+    faults: Counter[str] = Counter()
+    posts = 0
+    for event in events_of(path):
+        if event["event"] == "accepted":
+            lives[-1].accepted.append(Accepted.from_json(event["message"]))
+        elif event["event"] == "memory-lost":
+            lives.append(_Life())
+        elif event["event"] == "violation":
+            violations.append(f"{event['rule']} ({event['section']}): {event['text']}")
+        elif event["event"] == "fault":
+            faults[event["name"]] += 1
+        elif event["event"] == "post":
+            posts += 1
+            if event["outcome"] == "refused":
+                refused.add((event["queue"], event["digest"]))
+    wanted = {queue.lower(): list(bodies) for queue, bodies in expected.items()}
+    doubled: list[str] = []
+    unexpected: list[str] = []
+    disordered: list[str] = []
+    ever: Counter[tuple[str, bytes]] = Counter()
+    again: list[str] = []
+    for life in lives:
+        for queue in sorted({each.queue for each in life.accepted}):
+            messages = [each for each in life.accepted if each.queue == queue]
+            bodies = wanted.get(queue, [])
+            counts, allowed = Counter(each.body for each in messages), Counter(bodies)
+            unexpected += [_show(queue, body) for body in counts if body not in allowed]
+            doubled += [_show(queue, body) for body, count in counts.items() if count > allowed[body] > 0]
+            again += [_show(queue, body) for body in counts if ever[queue, body]]
+            if ordered or (ordered is None and any(each.stream_guid for each in messages)):
+                disordered += _disordered(queue, [each.body for each in messages], bodies)
+        ever.update((each.queue, each.body) for each in life.accepted)
+    missing: list[str] = []
+    rejected: list[str] = []
+    for queue, bodies in wanted.items():
+        for body, count in Counter(bodies).items():
+            if ever[queue, body] < count:
+                (rejected if (queue, digest_of(body)) in refused else missing).append(_show(queue, body))
+    return DestinationVerdict(
+        expected=sum(map(len, wanted.values())),
+        accepted=sum(len(life.accepted) for life in lives),
+        posts=posts,
+        missing=() if partly else tuple(missing),
+        doubled=tuple(doubled),
+        unexpected=tuple(unexpected),
+        disordered=tuple(disordered),
+        violations=tuple(violations),
+        refused=tuple(rejected),
+        again_after_memory_loss=tuple(again),
+        faults=faults,
+    )
+
+
+def _disordered(queue: str, found: Sequence[bytes], bodies: Sequence[bytes]) -> list[str]:
+    """Those that came after a later one. The n-th copy of a body is the n-th that was handed over."""
+    places: dict[bytes, list[int]] = {}
+    for place, body in enumerate(bodies):
+        places.setdefault(body, []).append(place)
+    highest, late = -1, []
+    for body in found:
+        if places.get(body):
+            place = places[body].pop(0)
+            if place < highest:
+                late.append(_show(queue, body))
+            highest = max(place, highest)
+    return late
+
+
+def _show(queue: str, body: bytes) -> str:
+    return f"{queue}: {body[:60]!r}"

@@ -1,0 +1,95 @@
+"""Which fault strikes when: drawn from a seed, or written down, so that a run can be repeated.
+
+A schedule is a text: ``NAME=CHANCE`` or ``NAME=CHANCE:SECONDS``, separated by commas, and ``@N=NAME`` or ``@N=NAME:SECONDS``
+for the N-th POST. The N-th POST meets the same fate in every run with one seed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+POST_FAULTS: dict[str, str] = {
+    "drop-before": "close before reading",
+    "drop-after": "accept, close before answering",
+    "drop-middle": "accept, close in the middle of the answer",
+    "503": "answer 503, accept nothing",
+    "500": "answer 500, accept nothing",
+    "502": "answer 502, accept nothing",
+    "400": "refuse for good; always the same messages",
+    "slow": "wait before accepting",
+    "restart": "accept, then restart without an answer, down for SECONDS, state kept",
+    "memory-lost": "accept, then restart without an answer, down for SECONDS, everything forgotten",
+    "down": "close the port and all connections for SECONDS",
+}
+"""At most one strikes a POST."""
+RECEIPT_FAULTS: dict[str, str] = {
+    "receipt-late": "the stream receipt waits SECONDS more, others may pass it",
+    "receipt-twice": "it is sent a second time",
+    "receipt-old": "after it comes one for an earlier number of the stream",
+    "receipt-foreign": "before it comes one for a stream that does not exist",
+    "receipt-beyond": "before it comes one for a number far above what was sent",
+    "receipt-none": "no stream receipt at all goes out for SECONDS",
+}
+"""Any of them may strike a stream receipt."""
+SECONDS = 1.0
+"""When a schedule names none."""
+
+
+class Fate(NamedTuple):
+    """What happens to one POST; an empty name: nothing."""
+
+    name: str = ""
+    seconds: float = SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """A schedule. ``chances``: name to chance and seconds; ``written``: number of a POST to its fate."""
+
+    chances: dict[str, tuple[float, float]] = field(default_factory=dict)
+    written: dict[int, Fate] = field(default_factory=dict)
+    seed: int = 1
+
+    @classmethod
+    def parse(cls, text: str, seed: int = 1) -> Faults:
+        """Raises :class:`ValueError` that names the entry."""
+        chances: dict[str, tuple[float, float]] = {}
+        written: dict[int, Fate] = {}
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            match = re.fullmatch(r"(?:@([0-9]+)=([a-z0-9-]+)|([a-z0-9-]+)=([0-9.]+))(?::([0-9.]+))?", entry)
+            name = match and (match[2] or match[3])
+            if match is None or not (name in POST_FAULTS or (name in RECEIPT_FAULTS and match[3])):
+                raise ValueError(f"not a fault: {entry!r}; faults are {', '.join((*POST_FAULTS, *RECEIPT_FAULTS))}")
+            wait = float(match[5]) if match[5] else SECONDS
+            if match[1]:
+                written[int(match[1])] = Fate(match[2], wait)
+            else:
+                chances[match[3]] = float(match[4]), wait
+        return cls(chances, written, seed)
+
+    def of_post(self, n: int) -> Fate:
+        """The fate of the N-th POST; ``400`` is not among them unless it is written, see :meth:`refuses`."""
+        if n in self.written:
+            return self.written[n]
+        dice = random.Random(f"{self.seed}/post/{n}").random()
+        for name in POST_FAULTS:
+            chance, wait = self.chances.get(name, (0.0, 0.0))
+            if name != "400":
+                if dice < chance:
+                    return Fate(name, wait)
+                dice -= chance
+        return Fate()
+
+    def refuses(self, lineage: str, uniquifier: int) -> bool:
+        """Is this one of the messages that are always answered 400?"""
+        chance = self.chances.get("400", (0.0, 0.0))[0]
+        return random.Random(f"{self.seed}/400/{lineage}/{uniquifier}").random() < chance
+
+    def of_receipt(self, n: int) -> dict[str, float]:
+        """The faults of the N-th stream receipt, with their seconds."""
+        dice = random.Random(f"{self.seed}/receipt/{n}")
+        drawn = {name: dice.random() for name in RECEIPT_FAULTS}
+        return {name: self.chances[name][1] for name, value in drawn.items() if value < self.chances.get(name, (0.0, 0.0))[0]}

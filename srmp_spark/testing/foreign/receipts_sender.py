@@ -1,0 +1,139 @@
+"""The thread that sends receipts: at the right time, or with the faults of the schedule.
+
+A receipt without a whole 200 is sent again (3.1.7.2.5): a destination that takes a message has to tell the sender. By the
+document a repeated stream message alone does not make its receipt owed again (3.1.5.1.6.3 stops at a duplicate), so a sender
+that answers a receipt 200 before it has it on disk may wait for ever. ``repeat_receipts`` of a destination is kinder.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from srmp_spark.testing.foreign.faults import Faults
+from srmp_spark.testing.foreign.receipts_out import envelope, post
+from srmp_spark.testing.foreign.receiving import Owed
+from srmp_spark.testing.foreign.record import Record
+from srmp_spark.testing.foreign.sender_rules import SenderRules
+
+TICK = 0.02
+"""Seconds between two looks at what is due."""
+RETRANSMISSION = 1.0
+"""Seconds before a receipt without an answer is sent again; Windows waits 20 s, tests are short."""
+ANSWER_TIMEOUT = 20.0
+"""Seconds to wait for an answer (appendix A <25>)."""
+BEYOND = 1_000_000
+"""How far above the truth ``receipt-beyond`` claims."""
+NOBODY = "00000000-dead-beef-0000-000000000000"
+"""The sender in the stream id of ``receipt-foreign``."""
+
+
+class ReceiptsSender:
+    """Owned by a destination; ``lock`` guards ``rules`` and what ``due`` looks at."""
+
+    def __init__(
+        self,
+        *,
+        guid: str,
+        faults: Faults,
+        record: Record,
+        rules: SenderRules,
+        lock: threading.RLock,
+        due: Callable[[float], list[Owed]],
+        url_of: Callable[[str], str],
+    ) -> None:
+        self.sent: list[tuple[Owed, int | None]] = []
+        """Each receipt that went out, with its answer."""
+        self.refused: list[str] = []
+        """Honest receipts that were answered 4xx."""
+        self._guid, self._faults, self._record, self._rules, self._lock = guid, faults, record, rules, lock
+        self._due, self._url_of = due, url_of
+        self._heap: list[tuple[float, int, Owed]] = []
+        self._counter = itertools.count()
+        self._stream_receipts = 0
+        self._number = int(time.time())
+        self._silent_until = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is owed stays owed in the record."""
+        self._stop.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=5)
+
+    def forget(self) -> None:
+        """The queue manager restarts: nothing waits any more."""
+        with self._lock:
+            self._heap.clear()
+
+    def withhold(self, seconds: float) -> None:
+        """No stream receipt for so long."""
+        self._silent_until = time.time() + seconds
+
+    def add(self, owed: Owed, at: float | None = None) -> None:
+        """Send this at that time, or now."""
+        with self._lock:
+            heapq.heappush(self._heap, (time.time() if at is None else at, next(self._counter), owed))
+
+    def _run(self) -> None:
+        while not self._stop.wait(TICK):
+            now = time.time()
+            with self._lock:
+                for owed in self._due(now):
+                    self._schedule(owed, now)
+                ready = []
+                while self._heap and self._heap[0][0] <= now:
+                    ready.append(heapq.heappop(self._heap)[2])
+            for owed in ready:
+                if owed.is_stream_receipt and time.time() < self._silent_until:
+                    self.add(owed, self._silent_until)
+                else:
+                    self._send(owed)
+
+    def _schedule(self, owed: Owed, now: float) -> None:
+        self._stream_receipts += 1
+        struck = self._faults.of_receipt(self._stream_receipts)
+        for name in struck:
+            self._record.write("fault", name=name)
+        if "receipt-none" in struck:
+            self.withhold(struck["receipt-none"])
+        at = now + struck.get("receipt-late", 0.0)
+        ordinal = owed.stream[1] if owed.stream else 0
+        if "receipt-foreign" in struck:
+            self.add(owed._replace(stream=(NOBODY, ordinal), honest=False), at)
+        if "receipt-beyond" in struck:
+            self.add(owed._replace(last=owed.last + BEYOND, honest=False), at)
+        self.add(owed, at)
+        if "receipt-twice" in struck:
+            self.add(owed, at)
+        if "receipt-old" in struck and owed.last > 1:
+            self.add(owed._replace(last=owed.last - 1), at)
+
+    def _send(self, owed: Owed) -> None:
+        with self._lock:
+            self._number += 1
+            number = self._number
+            if owed.is_stream_receipt and owed.honest and owed.stream is not None:
+                self._rules.receipting(owed.stream, owed.last)
+        now = time.time()
+        self._record.write("receipting", stream=owed.stream, last=owed.last, honest=owed.honest, number=owed.message_class)
+        content = envelope(owed, guid=self._guid, number=number, via=self._url_of(owed.queue), now=now)
+        status = post(owed.to, content, ANSWER_TIMEOUT)
+        said = {"stream": owed.stream, "last": owed.last, "honest": owed.honest, "decision": owed.decision}
+        self._record.write("receipt", to=owed.to, number=owed.message_class, about=owed.about, status=status, **said)
+        with self._lock:
+            self.sent.append((owed, status))
+            if status == 200 and owed.is_stream_receipt and owed.honest and owed.stream is not None:
+                self._rules.receipted(owed.stream, owed.last, time.time())
+            if status is not None and 400 <= status < 500 and owed.honest:
+                self.refused.append(f"a receipt for {owed.about} was answered {status}")
+        if owed.honest and not self._stop.is_set() and (status is None or status >= 500):
+            self.add(owed, time.time() + RETRANSMISSION)

@@ -1,0 +1,275 @@
+"""The receiving queue manager of [MC-MQSRM] 3.1.5.1: what is accepted, what is a repetition, which receipts are owed.
+
+No sockets and no files: time and messages come in, outcomes and owed receipts come out. What must outlive a restart is in
+:class:`Accepted`, one for each message; :meth:`Receiving.restore` takes them back in.
+
+Where the document can be read in two ways: an ignored stream message is answered 200 (3.1.5.1.6.3 names no answer, and a 400
+would make the sender delete it); a stream message is a duplicate by its place alone (example 4.4 receipts three messages
+that carry one ``<id>``); ``SendReceiptsTo`` outlives a restart (3.1.3.2 empties it, and then no receipt could be sent).
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from srmp_spark.testing.foreign.incoming import Incoming, StreamPlace
+
+RECEIPT_WAIT = 0.5
+"""Seconds of 3.1.2.3."""
+RECEIPT_WAIT_MAX = 10.0
+"""Seconds after which a receipt is no longer put off (3.1.5.1.6.3)."""
+CLASS_ORDER_ACK, CLASS_REACH_QUEUE, CLASS_RECEIVE, CLASS_PURGED = 0x00FF, 0x0002, 0x4000, 0xC001
+"""[MS-MQMQ] 2.2.18.1.6."""
+
+
+class Outcome(enum.Enum):
+    """What became of a message."""
+
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    """Known by its identifier or its number; answered 200, not queued again."""
+    OUT_OF_ORDER = "out-of-order"
+    """A number that cannot be taken yet; answered 200, not queued."""
+    REFUSED = "refused"
+    """400."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A message in its queue."""
+
+    n: int
+    """The POST that brought it."""
+    at: float
+    queue: str
+    lineage: str
+    uniquifier: int
+    label: str | None
+    body: bytes
+    extension: bytes
+    stream_guid: str | None = None
+    stream_ordinal: int = 0
+    current: int = 0
+    previous: int = 0
+    receipts_to: str | None = None
+    """Of its stream."""
+    dead_letter: bool = False
+    commitment_receipt_to: str | None = None
+    decisions: tuple[str, ...] = ()
+    """Which commitment receipts are wanted: positive, negative."""
+    delivery_receipt_to: str | None = None
+
+    @property
+    def id(self) -> str:
+        """As ``<id>`` writes it."""
+        return f"uuid:{self.uniquifier}@{self.lineage}"
+
+    @property
+    def stream_id(self) -> str | None:
+        """As ``<streamId>`` writes it."""
+        return None if self.stream_guid is None else f"uid:{self.stream_guid}\\{self.stream_ordinal}"
+
+    def as_json(self) -> dict[str, Any]:
+        """For the record."""
+        values = asdict(self)
+        return values | {name: base64.b64encode(values[name]).decode() for name in ("body", "extension")}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Accepted:
+        """The inverse of :meth:`as_json`."""
+        decoded = {name: base64.b64decode(values[name]) for name in ("body", "extension")}
+        return cls(**(values | decoded | {"decisions": tuple(values["decisions"])}))
+
+
+class Owed(NamedTuple):
+    """A receipt that has to go out."""
+
+    to: str
+    queue: str
+    """The queue it speaks of."""
+    label: str
+    message_class: int
+    about: str
+    """The ``<id>`` of the message."""
+    stream: tuple[str, int] | None = None
+    last: int = 0
+    decision: str | None = None
+    delivered_at: float | None = None
+    """Only in a delivery receipt: when the message arrived."""
+    honest: bool = True
+    """False: sent to see whether the sender believes it."""
+
+    @property
+    def is_stream_receipt(self) -> bool:
+        """The kind that acknowledges arrival."""
+        return self.message_class == CLASS_ORDER_ACK
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The receiving side's ``Stream`` (3.1.1.1.6)."""
+
+    ordinal: int
+    number: int = 0
+    receipts_to: str = ""
+    about: str = ""
+    acknowledged: int = 0
+    unacknowledged_since: float | None = None
+    due: float | None = None
+
+
+@dataclass(slots=True)
+class Receiving:
+    """The state of the queue manager. ``kinds``: the queues, transactional or not; ``None``: any queue, of any kind."""
+
+    kinds: dict[str, bool] | None = None
+    wait: float = RECEIPT_WAIT
+    wait_max: float = RECEIPT_WAIT_MAX
+    queues: dict[str, list[Accepted]] = field(default_factory=dict)
+    _history: set[tuple[str, int]] = field(default_factory=set)
+    _streams: dict[tuple[str, str], _Stream] = field(default_factory=dict)
+
+    def receive(self, message: Incoming, n: int, now: float) -> tuple[Outcome, Accepted | None]:
+        """3.1.5.1.3, .6 and .11. The second value is given when the first is ``ACCEPTED``."""
+        queue, place = queue_of(message.to), message.stream
+        if self.kinds is not None and self.kinds.get(queue) != (place is not None):
+            return Outcome.REFUSED, None  # unknown, or of the other kind (3.1.5.1.3)
+        receipts_to = None
+        if place is None:
+            if message.has_identifier and (message.lineage, message.uniquifier) in self._history:
+                return Outcome.REPEATED, None
+        else:
+            stream = self._streams.get((queue, place.guid))
+            begins = place.start and place.current == 1 and (stream is None or stream.ordinal != place.ordinal)
+            if not begins:
+                if stream is None or stream.ordinal != place.ordinal:
+                    return Outcome.OUT_OF_ORDER, None
+                if place.current <= stream.number:
+                    return Outcome.REPEATED, None
+                if place.previous > stream.number:
+                    return Outcome.OUT_OF_ORDER, None
+            receipts_to = place.receipts_to if begins or stream is None else stream.receipts_to
+        decisions = [
+            name for name, wanted in (("positive", message.positive_only), ("negative", message.negative_only)) if wanted
+        ]
+        accepted = Accepted(
+            n=n,
+            at=now,
+            queue=queue,
+            lineage=message.lineage,
+            uniquifier=message.uniquifier,
+            label=message.label,
+            body=message.body,
+            extension=message.extension,
+            receipts_to=receipts_to,
+            dead_letter=message.dead_letter,
+            commitment_receipt_to=message.commitment_receipt_to,
+            decisions=tuple(decisions),
+            delivery_receipt_to=message.delivery_receipt_to,
+            **_place_values(place),
+        )
+        self.restore(accepted)
+        self._put_off(accepted, now)
+        return Outcome.ACCEPTED, accepted
+
+    def restore(self, accepted: Accepted) -> None:
+        """Take a message into the state, new or from the record."""
+        self.queues.setdefault(accepted.queue, []).append(accepted)
+        self._history.add((accepted.lineage, accepted.uniquifier))
+        if accepted.stream_guid is None:
+            return
+        at = accepted.queue, accepted.stream_guid
+        stream = self._streams.get(at)
+        if stream is None or stream.ordinal != accepted.stream_ordinal:
+            stream = self._streams[at] = _Stream(accepted.stream_ordinal)
+        stream.number, stream.about = accepted.current, accepted.id
+        stream.receipts_to = accepted.receipts_to or ""
+
+    def _put_off(self, accepted: Accepted, now: float) -> None:
+        """Start the Stream Receipt Coalescing Timer again (3.1.5.1.6.3)."""
+        if accepted.stream_guid is not None:
+            stream = self._streams[accepted.queue, accepted.stream_guid]
+            stream.unacknowledged_since = stream.unacknowledged_since or now
+            stream.due = min(now + self.wait, stream.unacknowledged_since + self.wait_max)
+
+    def owe_all(self, delivered: dict[tuple[str, int], int], now: float) -> None:
+        """After a restart: every stream owes a receipt unless the sender has it. ``delivered``: stream to last number."""
+        for (_, guid), stream in self._streams.items():
+            stream.acknowledged = delivered.get((guid, stream.ordinal), 0)
+            if stream.number > stream.acknowledged:
+                stream.due = now + self.wait
+
+    def owe_again(self, queue: str, guid: str, now: float) -> None:
+        """Kinder than the document: a repeated message makes the receipt of its stream owed again."""
+        stream = self._streams[queue, guid]
+        if stream.due is None:
+            stream.due = now + self.wait
+
+    def due(self, now: float) -> Iterator[Owed]:
+        """The stream receipts whose timer has fired (3.1.6.3)."""
+        for (queue, guid), stream in self._streams.items():
+            if stream.due is not None and stream.due <= now:
+                stream.due = stream.unacknowledged_since = None
+                stream.acknowledged = stream.number
+                yield Owed(
+                    to=stream.receipts_to,
+                    queue=queue,
+                    label="QM Ordering Ack",
+                    message_class=CLASS_ORDER_ACK,
+                    about=stream.about,
+                    stream=(guid, stream.ordinal),
+                    last=stream.number,
+                )
+
+
+def _place_values(place: StreamPlace | None) -> dict[str, Any]:
+    if place is None:
+        return {}
+    return {
+        "stream_guid": place.guid,
+        "stream_ordinal": place.ordinal,
+        "current": place.current,
+        "previous": place.previous,
+    }
+
+
+def delivery_receipt(accepted: Accepted) -> Owed | None:
+    """3.1.5.1.6.2, if the message asks for it."""
+    if accepted.delivery_receipt_to is None:
+        return None
+    return Owed(
+        to=accepted.delivery_receipt_to,
+        queue=accepted.queue,
+        label=accepted.label or "",
+        message_class=CLASS_REACH_QUEUE,
+        about=accepted.id,
+        delivered_at=accepted.at,
+    )
+
+
+def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
+    """When a message leaves its queue: the final stream receipt or the commitment receipt, if it was asked for.
+
+    Positive: an application received it. Negative: the queue was purged (3.1.7.3.1, 3.1.7.3.3).
+    """
+    number = CLASS_RECEIVE if decision == "positive" else CLASS_PURGED
+    if accepted.stream_guid is not None and accepted.dead_letter and accepted.receipts_to:
+        stream = accepted.stream_guid, accepted.stream_ordinal
+        return Owed(
+            accepted.receipts_to, accepted.queue, "QM Ordering Ack", number, accepted.id, stream, accepted.current, decision
+        )
+    if accepted.commitment_receipt_to is not None and decision in accepted.decisions:
+        to = accepted.commitment_receipt_to
+        return Owed(to, accepted.queue, accepted.label or "", number, accepted.id, decision=decision)
+    return None
+
+
+def queue_of(to: str) -> str:
+    """The queue's name: what follows ``/msmq/`` in ``<to>``, in lower case; the whole text if nothing does."""
+    match = re.match(r"https?://[^/]+/[^/\\]+[/\\](.+)", to, re.IGNORECASE)
+    return (match[1] if match else to).lower().replace("\\", "/")

@@ -1,0 +1,267 @@
+"""The rules a sender keeps over time, watched from the receiving side ([MC-MQSRM] 2.2.5.3, 3.1.1.2, 3.1.7.2).
+
+The watcher sees every POST that was read, also those answered 503, and what was answered and receipted. It forgets nothing
+when the destination forgets everything: what a sender may do follows from what it was told, not from what became of it.
+
+Three readings, because the document leaves them open:
+
+* A resend is the same message: identifier, number, stream, body, ``<sentAt>``. (3.1.7.2.2 and .3, read to the letter, would
+  give each retransmission a new ``<id>`` and a new number, and nothing could be recognised as a duplicate.) Only
+  ``<previous>`` may change, which 3.1.7.2.3 bridges.
+* ``<previous>`` names the highest number below that was not given up. A number that it leaps over must never come again: a
+  receiver that accepts the leap refuses it for good.
+* One live stream for one sender and one queue: a ``Stream`` belongs to an ``OutgoingQueue`` (3.1.1.1.5, 3.1.1.1.6), although
+  3.1.7.2.3 looks it up by host.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from srmp_spark.testing.foreign.form import Remark
+
+IN_FLIGHT = 1.0
+"""Seconds after an answer in which a POST may still have been written without knowing it."""
+BLOCKED_SENDS = 3
+"""After so many sends of one message that cannot be accepted, with nothing below it in between, the stream stands still."""
+
+Key = tuple[str, int]
+"""Lineage and uniquifier."""
+StreamKey = tuple[str, int]
+"""GUID and ordinal."""
+
+
+class Sight(NamedTuple):
+    """What is remembered of one POST. ``stream`` is ``None`` for a regular or durable message."""
+
+    n: int
+    at: float
+    queue: str
+    key: Key
+    has_identifier: bool
+    digest: str
+    sent_at: int | None
+    gone_after: int
+    stream: StreamKey | None = None
+    current: int = 0
+    written_previous: int | None = None
+    start: bool = False
+    receipts_to: str | None = None
+
+    @property
+    def previous(self) -> int:
+        """The number before this one (3.1.1.2)."""
+        return self.current - 1 if self.written_previous is None else self.written_previous
+
+    @property
+    def name(self) -> str:
+        """For a complaint."""
+        place = f" {self.stream[1]}/{self.current}" if self.stream else ""
+        return f"POST {self.n}, uuid:{self.key[1]}@{self.key[0]}{place}"
+
+
+@dataclass(slots=True)
+class _Message:
+    first: Sight
+    refused: float | None = None
+    """When a whole 400 was answered."""
+    done: float | None = None
+    """When a whole 200 was answered."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    queue: str
+    receipts_to: str | None = None
+    highest: int = 0
+    seen: dict[int, Sight] = field(default_factory=dict)
+    leapt: list[tuple[int, int]] = field(default_factory=list)
+    """(below, above): the numbers between were declared not to come."""
+    refused: set[int] = field(default_factory=set)
+    accepted: set[int] = field(default_factory=set)
+    told: int = 0
+    """The highest honest ``<lastOrdinal>`` of which a byte went out."""
+    heard: list[tuple[int, float]] = field(default_factory=list)
+    """Honest receipts that the sender answered 200: number, when."""
+    stuck: Counter[int] = field(default_factory=Counter)
+
+    def gives_up(self, number: int) -> bool:
+        """Did a later message say that this number does not come?"""
+        return any(below < number < above for below, above in self.leapt)
+
+    def heard_before(self, moment: float) -> int:
+        """What the sender knew at that moment to be acknowledged."""
+        return max((last for last, at in self.heard if at < moment), default=0)
+
+
+class SenderRules:
+    """Feed it what happens, in the order in which it happens; it names what the document forbids."""
+
+    def __init__(self) -> None:
+        self._messages: dict[Key, _Message] = {}
+        self._streams: dict[StreamKey, _Stream] = {}
+        self._live: dict[tuple[str, str], StreamKey] = {}
+        """The newest stream of a sender to a queue."""
+        self._newest: dict[str, int] = {}
+        """The highest ordinal of a sender."""
+        self.resends = 0
+        """POSTs of a message that was POSTed before."""
+
+    def arrived(self, sight: Sight) -> Iterator[Remark]:
+        """A POST was read. Consume the iterator to the end."""
+        known = self._messages.get(sight.key) if sight.has_identifier else None
+        if known is not None:
+            self.resends += 1
+            yield from self._resend(sight, known)
+        if sight.stream is not None:
+            yield from self._in_stream(sight, sight.stream)
+        if known is None and sight.has_identifier:
+            self._messages[sight.key] = _Message(sight)
+
+    def unread(self) -> None:
+        """A connection was dropped before its POST was read: whatever stood in it was not seen."""
+        for stream in self._streams.values():
+            stream.stuck.clear()
+
+    def accepted(self, sight: Sight) -> None:
+        """The message stands in its queue."""
+        if sight.stream is not None:
+            self._streams[sight.stream].accepted.add(sight.current)
+
+    def answered(self, sight: Sight, status: int, at: float) -> None:
+        """A whole answer was written."""
+        message = self._messages.get(sight.key) if sight.has_identifier else None
+        if message is not None and status == 200:
+            message.done = message.done or at
+        if status == 400:
+            if message is not None:
+                message.refused = message.refused or at
+            if sight.stream is not None:
+                self._streams[sight.stream].refused.add(sight.current)
+
+    def receipting(self, stream: StreamKey, last: int) -> None:
+        """A stream receipt begins to go out. Only those that tell the truth are told to this class."""
+        if stream in self._streams:
+            self._streams[stream].told = max(self._streams[stream].told, last)
+
+    def receipted(self, stream: StreamKey, last: int, at: float) -> None:
+        """The sender answered it 200."""
+        if stream in self._streams:
+            self._streams[stream].heard.append((last, at))
+
+    def _resend(self, sight: Sight, known: _Message) -> Iterator[Remark]:
+        first = known.first
+        if sight.digest != first.digest:
+            yield Remark(
+                "resend-body", "3.1.7.2", f"{sight.name}: another body than in POST {first.n}, or the <id> was used again"
+            )
+        if sight.sent_at != first.sent_at:
+            yield Remark("resend-sent-at", "2.2.5.1.2", f"{sight.name}: <sentAt> is not that of POST {first.n}")
+        if (sight.stream, sight.current, sight.queue) != (first.stream, first.current, first.queue):
+            yield Remark("resend-place", "3.1.7.2.3", f"{sight.name}: was {first.name} to {first.queue}")
+        if known.refused is not None:
+            yield Remark("after-400", "3.1.7.2.5", f"{sight.name}: comes again although it was refused for good")
+        if sight.stream is None and known.done is not None and known.done < sight.at:
+            yield Remark("after-200", "3.1.7.2.5", f"{sight.name}: comes again although it was answered 200")
+
+    def _in_stream(self, sight: Sight, key: StreamKey) -> Iterator[Remark]:
+        if key[0] != sight.key[0]:
+            yield Remark("stream-guid", "2.2.5.3.1", f"{sight.name}: the stream is of {key[0]}")
+        yield from _numbers(sight)
+        stream = self._streams.get(key)
+        if stream is None:
+            yield from self._new_stream(sight, key)
+            stream = self._streams[key] = _Stream(sight.queue)
+            if sight.current != 1:
+                yield Remark("first-number", "2.2.5.3.2", f"{sight.name}: the first of its stream that was ever seen")
+        elif self._live.get((key[0], sight.queue)) != key:
+            yield Remark("old-stream", "3.1.1.2", f"{sight.name}: a newer stream to {sight.queue} has begun")
+        if stream.queue != sight.queue:
+            yield Remark("stream-queue", "3.1.1.1.6", f"{sight.name}: this stream goes to {stream.queue}, not {sight.queue}")
+        if sight.start and stream.receipts_to not in (None, sight.receipts_to):
+            yield Remark("start", "2.2.5.3.4", f"{sight.name}: sendReceiptsTo was {stream.receipts_to}")
+        stream.receipts_to = stream.receipts_to or sight.receipts_to
+        before = stream.seen.get(sight.current)
+        if before is None:
+            yield from self._new_number(sight, stream)
+        elif before.key != sight.key:
+            yield Remark("number-again", "3.1.7.2.3", f"{sight.name}: this number was {before.name}")
+        yield from _previous(sight, stream)
+        if stream.gives_up(sight.current):
+            yield Remark("leapt-over", "2.2.5.3.3", f"{sight.name}: a later message said that this number does not come")
+        if sight.current <= stream.heard_before(sight.at - IN_FLIGHT):
+            yield Remark("after-receipt", "3.1.5.1.8.3", f"{sight.name}: comes again although its receipt was answered 200")
+        self._note(sight, stream)
+
+    def _new_stream(self, sight: Sight, key: StreamKey) -> Iterator[Remark]:
+        live = self._live.get((key[0], sight.queue))
+        if live is not None:
+            old = self._streams[live]
+            waiting = [
+                number
+                for number, seen in old.seen.items()
+                if number > old.told and number not in old.refused and not old.gives_up(number) and seen.gone_after >= sight.at
+            ]
+            if waiting:
+                text = f"{sight.name}: {len(waiting)} of stream {live[1]} are not acknowledged, the first is {min(waiting)}"
+                yield Remark("two-live-streams", "3.1.1.2", text)
+        if key[1] <= self._newest.get(key[0], -1):
+            yield Remark(
+                "ordinal", "3.1.1.1.5", f"{sight.name}: the number of a stream rises, {self._newest[key[0]]} was there"
+            )
+        self._newest[key[0]] = max(key[1], self._newest.get(key[0], -1))
+        if live is None or key[1] > live[1]:
+            self._live[key[0], sight.queue] = key
+
+    def _new_number(self, sight: Sight, stream: _Stream) -> Iterator[Remark]:
+        if sight.current < stream.highest:
+            yield Remark("number-order", "3.1.1.2", f"{sight.name}: first seen after {stream.highest}")
+        elif stream.seen:
+            last = stream.seen[stream.highest]
+            if sight.has_identifier and last.key[0] == sight.key[0] and last.key[1] >= sight.key[1]:
+                yield Remark("id-order", "3.1.1.1.5", f"{sight.name}: the number in <id> rises, {last.name} was before")
+        known = stream.heard_before(sight.at - IN_FLIGHT)
+        if sight.previous < min(known, sight.current - 1):
+            text = f"{sight.name}: <previous> is {sight.previous}, a receipt for {known} was answered 200"
+            yield Remark("previous-low", "3.1.7.2.3", text)
+
+    def _note(self, sight: Sight, stream: _Stream) -> None:
+        stream.highest = max(stream.highest, sight.current)
+        stream.seen.setdefault(sight.current, sight)
+        if sight.previous < sight.current - 1 and (sight.previous, sight.current) not in stream.leapt:
+            stream.leapt.append((sight.previous, sight.current))
+        for number in [n for n in stream.stuck if sight.current < n]:
+            del stream.stuck[number]
+
+
+def _numbers(sight: Sight) -> Iterator[Remark]:
+    """What one message says about its own place."""
+    if sight.current == 0:
+        yield Remark("first-number", "2.2.5.3.2", f"{sight.name}: numbers begin at 1")
+    if sight.current == 1 and not sight.start:
+        yield Remark("start", "2.2.5.3.4", f"{sight.name}: the first message has no <start>")
+    if sight.current > 1 and sight.start:
+        yield Remark("start", "2.2.5.3.4", f"{sight.name}: <start> MUST NOT be in a subsequent message")
+    if sight.written_previous is not None and not 0 < sight.written_previous < sight.current:
+        yield Remark("previous", "3.1.7.2.4", f"{sight.name}: <previous> is {sight.written_previous}")
+
+
+def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
+    """May the peer hold what ``<previous>`` names?"""
+    previous = sight.previous
+    if sight.current <= 1 or previous == 0:
+        return
+    if previous in stream.refused - stream.accepted:
+        text = f"{sight.name}: waits for {previous}, which was refused and cannot come"
+        yield Remark("previous-refused", "3.1.7.2.3", text)
+    elif previous not in stream.seen and stream.seen and previous < sight.current:
+        yield Remark("previous-unknown", "3.1.7.2.3", f"{sight.name}: waits for {previous}, which was never sent")
+    if previous <= max(stream.accepted, default=0):
+        return
+    stream.stuck[sight.current] += 1
+    if stream.stuck[sight.current] == BLOCKED_SENDS:
+        text = f"{sight.name}: sent {BLOCKED_SENDS} times waiting for {previous}, and nothing below it came meanwhile"
+        yield Remark("previous-blocks", "3.1.7.2.3", text)
