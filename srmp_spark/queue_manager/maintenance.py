@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
-from srmp_spark.queue_manager.reader.link import DAMAGED, Event, ReaderLink
+from srmp_spark.queue_manager.child_link import Event
+from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.reader import link as link_module
+from srmp_spark.queue_manager import child_link as link_module
+from srmp_spark.queue_manager.child_link import PACKET_MAX
 from srmp_spark.queue_manager.reader.answer import EVENT_TEXT_MAX, Events
-from srmp_spark.queue_manager.reader.link import PACKET_MAX, ReaderLink
+from srmp_spark.queue_manager.reader.link import ReaderLink
 
 
 class Wire:

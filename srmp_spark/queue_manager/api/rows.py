@@ -9,7 +9,8 @@ from srmp_spark.errors import ApiError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
-from srmp_spark.queue_manager.reader.link import DAMAGED, ReadRefusedError
+from srmp_spark.queue_manager.child_link import ReadRefusedError
+from srmp_spark.queue_manager.reader.link import DAMAGED
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager

@@ -12,7 +12,8 @@ from typing import Any
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH, UNKNOWN_QUEUE
-from srmp_spark.queue_manager.reader.link import DAMAGED, PACKET_MAX
+from srmp_spark.queue_manager.child_link import PACKET_MAX
+from srmp_spark.queue_manager.reader.link import DAMAGED
 from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
 
 STALL_SECONDS = 120.0

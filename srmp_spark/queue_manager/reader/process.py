@@ -25,9 +25,9 @@ from typing import Any
 import pyarrow as pa
 
 from srmp_spark.errors import SrmpSparkError
+from srmp_spark.queue_manager.child_link import COMMAND_MAX
 from srmp_spark.queue_manager.reader.answer import Answer, AnswerFile, Events
 from srmp_spark.queue_manager.reader.dense_rows import dense_pieces
-from srmp_spark.queue_manager.reader.link import COMMAND_MAX
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY

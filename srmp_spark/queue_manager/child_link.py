@@ -1,0 +1,272 @@
+"""The main process's side of a child process: it is started, kept running, given commands, and its answers are handed on.
+
+Between the two lies one Unix socket for commands, JSON in packets; with each command goes one end of a fresh socket pair
+(``send_fds``), into which the child writes its answer in packets:
+
+    H {"…"}   the answer's head: JSON, for some commands all of it
+    D …       data
+    E         the end; without it the answer was cut off
+    X {"status", "code", "message", "hint"}   a refusal, before or after data
+
+Packets keep their bounds, so nothing has to be framed again. The child holds no port, ends with us even at kill -9
+(PR_SET_PDEATHSIG, and the end of its command socket), and is started again with growing pauses if it dies; commands answer
+503 meanwhile. What the child tells unasked are events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from srmp_spark.errors import ApiError
+
+PACKET_MAX = 128 * 1024
+"""Bytes of one packet: below the kernel's limit of a socket buffer (208 KiB), and large enough that packets do not count."""
+COMMAND_MAX = 64 * 1024
+RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
+"""Pauses before a child that died is started again; the last one repeats."""
+HEALTHY_SECONDS = 60.0
+"""A child that lived so long starts the pauses anew when it dies."""
+STOP_SECONDS = 5.0
+"""What the child gets to finish at the end, before it is killed."""
+ANSWER_SECONDS = 60.0
+"""Longest silence of the child within one answer."""
+
+log = logging.getLogger(__name__)
+
+Event = dict[str, Any]
+
+
+class ReadRefusedError(ConnectionResetError):
+    """The child could not go on in the middle of an answer; ``refusal`` is what it said."""
+
+    def __init__(self, refusal: ApiError) -> None:
+        super().__init__(f"a read was cut off: {refusal}")
+        self.refusal = refusal
+
+
+class ChildLink:
+    """Starts a child, keeps it running, and talks to it. A subclass says which."""
+
+    module: str
+    """What the child runs: ``python -m``."""
+    noun: str
+    """What logs and errors call it."""
+
+    def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
+        """``settings`` go to the child as JSON; ``on_event`` gets what it tells unasked."""
+        self._settings = settings
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.restarts = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} pid={self._process.pid if self._process else None} restarts={self.restarts}>"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether commands can be sent."""
+        return self._control is not None
+
+    def start(self) -> None:
+        """Start the child and keep it running."""
+        self._try_to_spawn()
+        self._keeper = self._loop.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End the child."""
+        self._stopping = True
+        if self._control is not None:
+            self._control.close()  # the end of its command socket tells it
+            self._control = None
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)  # the end must not depend on how it went
+        process = self._process
+        if process is not None:
+            try:
+                await self._loop.run_in_executor(None, process.wait, STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                await self._loop.run_in_executor(None, process.wait)
+
+    def _try_to_spawn(self) -> None:
+        """Start the child; without memory, processes or descriptors for it there is none until the keeper tries again."""
+        try:
+            self._spawn()
+        except (OSError, subprocess.SubprocessError) as error:
+            log.error('%s.not_started reason="%s"', self.noun, error)  # noqa: TRY400  # the reason says it all
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                [
+                    sys.executable,
+                    "-m",
+                    self.module,
+                    str(theirs.fileno()),
+                    json.dumps(self._settings),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._control = ours
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            started = time.monotonic()
+            pid, code = await self._end()
+            if self._stopping:
+                return
+            failures = 0 if time.monotonic() - started > HEALTHY_SECONDS else failures + 1
+            pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
+            log.error("%s.died pid=%s code=%s restart_in=%s", self.noun, pid, code, pause)
+            await asyncio.sleep(pause)
+            self.restarts += 1
+            self._try_to_spawn()
+
+    async def _end(self) -> tuple[int | None, int | None]:
+        """Wait until the child has ended; its process id and exit code. At once if it could not be started."""
+        process = self._process
+        if self._control is None or process is None:
+            return None, None
+        await self._listen()
+        if self._stopping:
+            return process.pid, None
+        return process.pid, await self._loop.run_in_executor(None, process.wait)
+
+    async def _listen(self) -> None:
+        """Events of the child, until it closes the socket."""
+        control = self._control
+        assert control is not None
+        while True:
+            try:
+                packet = await self._loop.sock_recv(control, PACKET_MAX)
+            except OSError:
+                packet = b""
+            if not packet:
+                if self._control is control:
+                    self._control = None
+                control.close()
+                return
+            try:
+                self._on_event(json.loads(packet))
+            except Exception:  # an event that we cannot handle must not cut the link
+                log.exception("%s.event_failed", self.noun)
+
+    # --- commands -----------------------------------------------------------------------------------------------------------
+
+    def _send(self, command: dict[str, Any]) -> socket.socket:
+        """Send a command; our end of its answer."""
+        control = self._control
+        if control is None:
+            raise self._unavailable("is being restarted")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            socket.send_fds(control, [json.dumps(command).encode()], [theirs.fileno()])
+        except BlockingIOError:
+            ours.close()
+            raise self._unavailable("has too much to do") from None
+        except OSError:
+            ours.close()
+            raise self._unavailable("is being restarted") from None
+        finally:
+            theirs.close()
+        return ours
+
+    def tell(self, command: dict[str, Any]) -> bool:
+        """Send a command that has no answer; whether the child can get it. One that is started anew begins without."""
+        control = self._control
+        if control is None:
+            return False
+        try:
+            control.send(json.dumps(command).encode())
+        except OSError:  # it has too much to do, or is gone
+            return False
+        return True
+
+    async def _packet(self, answer: socket.socket) -> bytes:
+        try:
+            return await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), ANSWER_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            return b""
+
+    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
+        """A command whose whole answer is its head. ``seconds``: longest wait, default ANSWER_SECONDS."""
+        answer = self._send(command)
+        try:
+            packet = await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), seconds or ANSWER_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            packet = b""
+        finally:
+            answer.close()
+        return self._head(packet)
+
+    async def open(self, command: dict[str, Any]) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
+        """A command that is answered with data: its head and the pieces.
+
+        The pieces end with :class:`ConnectionResetError` if the answer is cut off, as :class:`ReadRefusedError` if the child
+        said why. Close the iterator to give up.
+        """
+        answer = self._send(command)
+        try:
+            head = self._head(await self._packet(answer))
+        except BaseException:
+            answer.close()
+            raise
+        return head, self._pieces(answer)
+
+    async def _pieces(self, answer: socket.socket) -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                packet = await self._packet(answer)
+                kind = packet[:1]
+                if kind == b"D":
+                    yield packet[1:]
+                elif kind == b"E":
+                    return
+                elif kind == b"X":
+                    raise ReadRefusedError(_refusal(packet[1:]))
+                else:
+                    raise ConnectionResetError(f"a read was cut off: the {self.noun} process went away")
+        finally:
+            answer.close()
+
+    def _head(self, packet: bytes) -> dict[str, Any]:
+        kind, text = packet[:1], packet[1:]
+        if kind == b"H":
+            head: dict[str, Any] = json.loads(text)
+            return head
+        if kind == b"X":
+            raise _refusal(text)
+        raise self._unavailable("went away")
+
+    def _unavailable(self, what: str) -> ApiError:
+        message = f"the {self.noun} process {what}"
+        return ApiError(503, f"{self.noun}-unavailable", message, "try again", "INTERFACE.md section 3")
+
+
+def _refusal(text: bytes) -> ApiError:
+    refusal = json.loads(text)
+    return ApiError(refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3")
