@@ -173,7 +173,10 @@ class OutgoingChanges(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """It is stored that these messages are the peer's responsibility now. Tell whoever waits."""
+    """It is stored that these messages are the peer's responsibility now. Tell whoever waits.
+
+    The run may span messages that were told as dead before, for these were taken out of the stream.
+    """
 
     run: SerialRun
 

@@ -272,7 +272,8 @@ class OutgoingQueue(ABC):
         self.attempts = 0
         self.move(QueueEvent.ANSWERED)
         if status == 200:
-            self.window = min(self.window * 2, self.window_max)
+            if send.pass_number == self.pass_number:
+                self.window = min(self.window * 2, self.window_max)
             self.taken(send, now, at)
         else:
             self.refused(send, at)

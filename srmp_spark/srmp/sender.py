@@ -11,8 +11,9 @@ order of them is forced by the types (:mod:`.outgoing_effects`):
    it, report its end once: ``answered`` for a complete answer, ``failed`` for none). And whenever ``has_changes`` is true,
    write ``changes()`` in the next group commit: some sendings wait for that.
 3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always. If it is
-   accepted or a repeat, call ``receipt(message, …)`` **before** the transaction that stores it takes ``changes()``: so the peer
-   is answered 200 only when what its receipt acknowledges is stored. A peer sends no receipt twice that was answered 200.
+   accepted or a repeat, call ``receipt(message, …)`` and commit ``changes()`` **before** the peer is answered 200, in the same
+   transaction or an earlier one. A peer sends no receipt twice that was answered 200, so one that is lost then is missed for
+   ever. Applied twice it does no harm.
 4. *End.* ``committed`` returns what is final now: :class:`Delivered`, :class:`DeadLettered`.
 5. *Restart.* ``Sender.load(rows, …)`` with what the tables hold. Everything unacknowledged goes again, with its identifier and
    its place.
@@ -265,7 +266,7 @@ class Sender:
             queue.due(now, at)
             self._awake[queue] = None
 
-    # --- an operator's decisions: answer him when their changes are committed ---------------------------------------------------
+    # --- an operator's decisions: answer when their changes are committed -----------------------------------------------------
 
     def pause(self, destination: str, kind: Kind) -> bool:
         """Send nothing until :meth:`resume`; whether there is such a queue. Close its connection."""

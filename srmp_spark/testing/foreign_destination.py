@@ -167,7 +167,7 @@ class ForeignDestination:
             wrong, last = random.choice((
                 (stream.id, stream.last + MESSAGES_EVER),
                 (StreamId(guid, ordinal - 1), stream.last + 3),
-                (StreamId(guid, ordinal + 1), stream.last + 3),
+                (StreamId(guid, ordinal + (1 << 33)), stream.last + 3),
                 (StreamId("00000000-0000-4000-8000-00000000dead", ordinal), stream.last + 5),
             ))  # fmt: skip
             self.marks["foreign-wrong-receipt"] += 1

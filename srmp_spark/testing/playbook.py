@@ -10,22 +10,12 @@
         << stream_receipt(last_ordinal=1)
     )
 
-which is short for
-
-    playbook = Playbook()
-    playbook.step(post(stream_message(1)))
-    assert playbook.heard == [row("private$/ledger", 1)]
-    ...
-
-What comes out after one ``>>`` must be exactly what stands before the next. When it is not, the assertion fails with a diff
-of the two conversations. A playbook that nobody asserted fails when it is forgotten. The idea is mitmproxy's.
+:mod:`.dialogue` says what the notation means.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
@@ -35,6 +25,7 @@ from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.stream_effects import SendStreamReceipt
+from srmp_spark.testing.dialogue import Dialogue, Input, Output
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_disk import SimDisk, SimRow, SimTransaction
 
@@ -69,17 +60,6 @@ def stream_message(current: int, previous: int | None = None, *, stream: int = S
 
 
 # --- what goes in -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A ``>>`` step."""
-
-    text: str
-    act: Callable[[Playbook], None]
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def post(message: Message, *, sender_name: str | None = None, peer: str = "192.0.2.1:1801") -> Input:
@@ -135,16 +115,6 @@ def operator(text: str, act: Callable[[Receiver], object]) -> Input:
 # --- what comes out -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A ``<<`` step; two are equal if they read the same."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-
 def row(queue: str, sequence: int) -> Output:
     """The message becomes this row (nothing is answered yet)."""
     return Output(f"row {queue} {sequence}")
@@ -183,53 +153,23 @@ def given_up(last_ordinal: int) -> Output:
 # --- the conversation ---------------------------------------------------------------------------------------------------
 
 
-class Playbook:
+class Playbook(Dialogue):
     """The dialogue and the engine that holds it."""
 
     def __init__(self, settings: ReceiverSettings | None = None, queues: dict[str, bool] | None = None) -> None:
+        super().__init__()
         self.clock = SimClock()
         self.disk = SimDisk()
-        self.heard: list[Output] = []
         self._settings = settings or ReceiverSettings()
         self._queues = QUEUES if queues is None else queues
-        self._script: list[Input | Output] = []
-        self._asserted = False
         self._waiting: list[Pending] = []
         self._syncing: list[Pending] = []
         self._last_receipt: SendStreamReceipt | None = None
         self.receiver = self._new_receiver()
 
-    def __rshift__(self, step: Input) -> Playbook:
-        self._script.append(step)
-        return self
-
-    def __lshift__(self, step: Output) -> Playbook:
-        self._script.append(step)
-        return self
-
-    def __bool__(self) -> bool:
-        self._asserted = True
-        happened: list[str] = []
-        for step in self._script:
-            if isinstance(step, Input):
-                happened.append(f">> {step}")
-                happened += [f"<< {output}" for output in self.step(step)]
-        expected = [f"{'>>' if isinstance(step, Input) else '<<'} {step}" for step in self._script]
-        if happened != expected:
-            diff = "\n".join(difflib.ndiff(expected, happened))
-            raise AssertionError(f"the dialogue went otherwise (- expected, + happened):\n{diff}\n{self.receiver!r}")
-        return True
-
-    def __del__(self) -> None:
-        if self._script and not self._asserted:
-            raise RuntimeError("Unfinished playbook! write: assert (Playbook() >> … << …)")
-
-    def step(self, step: Input) -> list[Output]:
-        """Let ``step`` happen; what came out."""
-        self._asserted = True
-        self.heard = []
-        step.act(self)
-        return self.heard
+    def describe(self) -> str:
+        """The engine."""
+        return repr(self.receiver)
 
     def _new_receiver(self) -> Receiver:
         receiver = Receiver(

@@ -1,0 +1,126 @@
+"""The table of an outgoing queue's states, every pair allowed or refused; the settings; the numbers of streams."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from srmp_spark.errors import ConfigurationError, LocalProtocolError
+from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
+from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
+from srmp_spark.srmp.outgoing_states import IN_FLIGHT_MAX, TRANSITIONS, QueueEvent, QueueState, SenderSettings
+from srmp_spark.srmp.sender import DESTINATIONS_MAX, ENQUEUE_MAX, Sender, canonical_destination
+from srmp_spark.testing.sending_playbook import DESTINATION, IDENTITY, RECEIPTS_URL, SendingPlaybook, enqueue, sends
+
+
+@pytest.mark.parametrize(("state", "event"), [*itertools.product(QueueState, QueueEvent)], ids=lambda member: member.name)
+def test_every_pair_is_in_the_table_or_refused(state: QueueState, event: QueueEvent) -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(1) << sends(1, start=True)
+    (queue,) = playbook.sender
+    queue.state = state
+    if (state, event) in TRANSITIONS:
+        queue.move(event)
+        assert queue.state is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen in <OutgoingStream .* {state.value}"):
+            queue.move(event)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    assert set(TRANSITIONS.values()) == set(QueueState)
+    assert {state for (state, _), target in TRANSITIONS.items() if target is not state} == set(QueueState)
+
+
+def test_nothing_leaves_from_a_queue_that_waits_or_is_paused() -> None:
+    assert (QueueState.INACTIVE, QueueEvent.SEND) not in TRANSITIONS
+    assert (QueueState.ON_HOLD, QueueEvent.SEND) not in TRANSITIONS
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retransmission_timeout": 0.0},
+        {"in_flight_max": 0},
+        {"in_flight_max": IN_FLIGHT_MAX + 1},
+        {"unacknowledged_max": 0},
+        {"stream_length_max": 1},
+        {"stream_length_max": SEQUENCE_NUMBER_MAX + 1},
+        {"final_receipt_wait": 0.0},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError):
+        SenderSettings(**wrong)  # type: ignore[arg-type]  # that is the test
+
+
+def test_a_stream_ordinal_always_grows() -> None:
+    ledger = OutgoingLedger()
+    last = 0
+    for at_s in (1_780_000_000, 1_780_000_000, 5, -7, 2**40, 1_780_000_001):
+        ordinal = ledger.new_stream_ordinal(at_s * 1_000_000)
+        assert last < ordinal < 2**64
+        last = ordinal
+    assert last >> 32 == STREAM_STAMP_MAX
+
+
+def test_a_lost_disk_does_not_bring_old_ordinals_back() -> None:
+    """The counter begins anew, the time stamp does not."""
+    old = OutgoingLedger()
+    for _ in range(1000):
+        old.new_stream_ordinal(1_780_000_000_000_000)
+    assert OutgoingLedger().new_stream_ordinal(1_780_000_001_000_000) > old.last_stream_ordinal
+
+
+def test_the_limits_of_enqueue() -> None:
+    sender = Sender(IDENTITY)
+    for count in (0, -1, ENQUEUE_MAX + 1):
+        with pytest.raises(ConfigurationError, match="ENQUEUE_MAX"):
+            sender.enqueue(DESTINATION, "plain", count, 0)
+    with pytest.raises(LocalProtocolError, match="address for its receipts"):
+        sender.enqueue(DESTINATION, "stream", 1, 0)
+    for number in range(len(sender), DESTINATIONS_MAX):
+        sender.enqueue(f"http://machine{number}/msmq/q", "plain", 1, 0)
+    with pytest.raises(ConfigurationError, match="DESTINATIONS_MAX"):
+        sender.enqueue("http://one-more/msmq/q", "plain", 1, 0)
+    sender.enqueue("http://machine7/msmq/q", "plain", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("http://Machine2/msmq/private$/Orders", "http://machine2/msmq/private$/orders"),
+        ("DIRECT=http://machine2/MSMQ\\private$\\orders", "http://machine2/msmq/private$/orders"),
+        ("direct=HTTP://machine2:80/msmq/q", "http://machine2/msmq/q"),
+        ("https://machine2:443/msmq/q", "https://machine2/msmq/q"),
+        ("https://machine2:80/msmq/q", "https://machine2:80/msmq/q"),
+        ("http://[::1]:1801/msmq/q", "http://[::1]:1801/msmq/q"),
+        ("http://machine2/Other/Path?X=y", "http://machine2/Other/Path?X=y"),
+    ],
+)
+def test_one_queue_has_one_spelling(written: str, canonical: str) -> None:
+    assert canonical_destination(written) == canonical
+    assert canonical_destination(canonical) == canonical
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "private$/orders", "ftp://machine2/msmq/q", "http://a@b/msmq/q", "DIRECT=OS:machine2\\q"]
+)
+def test_what_is_no_destination(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="not a destination"):
+        canonical_destination(wrong)
+
+
+def test_reprs_say_all() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True)
+    (queue,) = playbook.sender
+    ordinal = playbook.ordinals[0]
+    assert repr(playbook.sender) == f"<Sender {IDENTITY} queues=1 unsaved=0 stored=1>"
+    assert repr(playbook.under_way[0]) == f"<Send {DESTINATION} #1 uid:{IDENTITY}\\{ordinal}@1 previous=0>"
+    assert repr(queue) == (
+        f"<OutgoingStream {DESTINATION} Waiting acknowledged_to=0 cursor=1 released_to=1 end=2 in_flight=1 "
+        f"uid:{IDENTITY}\\{ordinal} base=0 finals=0>"
+    )
+    assert RECEIPTS_URL not in repr(queue)

@@ -1,0 +1,132 @@
+"""[MC-MQSRM] 3.1.5.1.8 Stream Receipt Message Processing; bad input 27: for another stream, beyond what was sent, repeated."""
+
+from __future__ import annotations
+
+import pytest
+
+from srmp_spark.message import Message, Receipt
+from srmp_spark.testing.sending_playbook import (
+    DESTINATION,
+    RECEIPTS_URL,
+    Output,
+    SendingPlaybook,
+    answer,
+    committed,
+    delivered,
+    enqueue,
+    hold_commits,
+    restart,
+    sends,
+    stream_receipt,
+    tick,
+    verdict,
+)
+
+
+def two_sent() -> SendingPlaybook:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(3) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200) << sends(3)
+    return playbook
+
+
+def test_everything_up_to_last_ordinal_is_freed() -> None:
+    assert two_sent() >> stream_receipt(2) << delivered(1, 2) >> stream_receipt(3) << delivered(3)
+
+
+def test_200_alone_frees_nothing() -> None:
+    """3.1.7.2.5: "the sending QM MUST retain the message in the OutgoingQueue"."""
+    playbook = two_sent()
+    assert playbook >> answer(200) >> tick(29)
+    assert len(playbook.disk.messages[playbook.under_way[0].key if playbook.under_way else _key(playbook)]) == 3
+
+
+def _key(playbook: SendingPlaybook) -> tuple[str, str]:
+    (key,) = playbook.disk.messages
+    return key
+
+
+@pytest.mark.parametrize("last_ordinal", [4, 2**32 - 1, 2**64 - 1])
+def test_a_receipt_beyond_what_was_sent_changes_nothing(last_ordinal: int) -> None:
+    playbook = two_sent()
+    assert playbook >> stream_receipt(last_ordinal) << verdict("beyond") >> tick(1)
+    assert playbook.sender.receipts["beyond"] == 1
+
+
+def test_also_when_the_messages_are_stored_but_have_not_left() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(5) << sends(1, start=True) >> stream_receipt(2) << verdict("beyond")
+
+
+def test_also_after_a_restart() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(5) << sends(1, start=True) >> restart() << sends(1, start=True, again=True)
+    assert playbook >> stream_receipt(2) << verdict("beyond") >> stream_receipt(1) << delivered(1)
+
+
+def test_a_receipt_for_what_left_before_a_restart_counts() -> None:
+    """A peer that ignores repeats, as printed, sends it only this once."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
+    assert playbook >> restart() << sends(1, start=True, again=True) >> stream_receipt(2) << delivered(1, 2)
+
+
+def test_an_old_receipt_changes_nothing() -> None:
+    assert two_sent() >> stream_receipt(2) << delivered(1, 2) >> stream_receipt(2) << verdict("old") >> stream_receipt(1) << verdict("old")  # fmt: skip # noqa: E501  # one line, one story
+
+
+def test_last_ordinal_0_acknowledges_nothing() -> None:
+    assert two_sent() >> stream_receipt(0) << verdict("old")
+
+
+def test_a_receipt_for_the_stream_before_changes_nothing() -> None:
+    """Its numbers mean other messages now."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200) >> stream_receipt(1) << delivered(1)
+    assert playbook >> enqueue(1) << sends(2, position=1, start=True) >> answer(200)
+    assert playbook >> stream_receipt(1, stream=-1) << verdict("another-stream") >> stream_receipt(1) << delivered(2)
+
+
+def test_the_guid_counts_as_much_as_the_ordinal() -> None:
+    other = "99999999-0000-4000-8000-000000000000"
+    assert two_sent() >> stream_receipt(2, guid=other) << verdict("another-stream")
+
+
+def test_a_sender_stream_in_the_address_must_come_back() -> None:
+    """Windows' own ``?SenderStream=XRntV`` (4.4): whoever cannot read our messages cannot make receipts for them."""
+    playbook = two_sent()
+    (stream,) = playbook.sender
+    stream.receipts_url = f"{RECEIPTS_URL}?SenderStream=XRntV"  # type: ignore[attr-defined]  # it is a stream
+    assert playbook >> stream_receipt(2) << verdict("another-address")
+    assert playbook >> stream_receipt(2, to="http://machine1/msmq/private$/order_queue$?senderstream=xrntv") << delivered(1, 2)
+
+
+def test_nothing_is_told_as_delivered_before_it_is_stored() -> None:
+    assert two_sent() >> hold_commits() >> stream_receipt(2) >> tick(1) >> committed() << delivered(1, 2)
+
+
+def test_a_receipt_that_was_not_stored_is_as_if_it_had_not_come() -> None:
+    assert (
+        two_sent()
+        >> hold_commits()
+        >> stream_receipt(2)
+        >> restart()
+        << sends(1, start=True, again=True)
+        >> answer(200)
+        << sends(2, again=True)
+    )
+
+
+def test_a_receipt_that_overtakes_the_answer() -> None:
+    playbook = SendingPlaybook()
+    expected: list[Output] = [delivered(1)]
+    assert playbook >> enqueue(2) << sends(1, start=True)
+    assert playbook.step(stream_receipt(1)) == expected
+    assert playbook >> answer(200) << sends(2, previous=1)
+
+
+def test_what_is_no_receipt_about_a_stream_is_not_ours_to_judge() -> None:
+    playbook = two_sent()
+    delivery = Message("http://machine1/msmq/q", receipt=Receipt("delivery", lineage="x", uniquifier=1))
+    assert playbook.sender.receipt(Message("http://machine1/msmq/q"), 0.0, 0) is None
+    assert playbook.sender.receipt(delivery, 0.0, 0) is None
+    assert playbook.sender.get(DESTINATION, "stream") is not None

@@ -1,0 +1,80 @@
+"""[MC-MQSRM] 3.1.5.1.9 Final Stream Receipt Message Processing: the receiving application took it, or never will."""
+
+from __future__ import annotations
+
+from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.testing.sending_playbook import (
+    DESTINATION,
+    SendingPlaybook,
+    answer,
+    dead,
+    delivered,
+    enqueue,
+    final_receipt,
+    restart,
+    sends,
+    stream_receipt,
+    tick,
+    verdict,
+)
+
+
+def two_acknowledged(settings: SenderSettings | None = None) -> SendingPlaybook:
+    playbook = SendingPlaybook(settings)
+    assert playbook >> enqueue(2, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
+    assert playbook >> stream_receipt(2)  # nothing is finished by it
+    return playbook
+
+
+def stream_of(playbook: SendingPlaybook) -> OutgoingStream:
+    stream = playbook.sender.get(DESTINATION, "stream")
+    assert isinstance(stream, OutgoingStream)
+    return stream
+
+
+def test_a_stream_receipt_alone_does_not_finish_it() -> None:
+    playbook = two_acknowledged()
+    assert (stream_of(playbook).unread, stream_of(playbook).unacknowledged, stream_of(playbook).ended) == (2, 0, False)
+
+
+def test_positive_finishes_exactly_one_in_any_order() -> None:
+    assert two_acknowledged() >> final_receipt(2) << delivered(2) >> final_receipt(1) << delivered(1)
+
+
+def test_negative_makes_a_dead_letter() -> None:
+    """3.1.5.2.1.2."""
+    assert two_acknowledged() >> final_receipt(1, positive=False) << dead(1, "not-received") >> final_receipt(2) << delivered(2)
+
+
+def test_it_acknowledges_too_when_the_stream_receipt_was_lost() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
+    assert playbook >> final_receipt(2) << delivered(2) >> tick(3600)
+    assert stream_of(playbook).unread == 1
+
+
+def test_a_second_one_changes_nothing() -> None:
+    assert two_acknowledged() >> final_receipt(1) << delivered(1) >> final_receipt(1) << verdict("old")
+
+
+def test_the_stream_goes_on_while_one_is_missing_and_ends_with_the_last() -> None:
+    """3.1.7.6: the stream is there as long as a message awaits either receipt."""
+    playbook = two_acknowledged()
+    assert playbook >> enqueue(1) << sends(3, position=3, previous=2) >> answer(200) >> stream_receipt(3) << delivered(3)
+    assert playbook >> final_receipt(1) << delivered(1) >> final_receipt(2) << delivered(2)
+    assert playbook >> enqueue(1) << sends(4, position=1, start=True)
+
+
+def test_they_are_awaited_across_a_restart() -> None:
+    playbook = two_acknowledged()
+    assert playbook >> restart() >> final_receipt(1) << delivered(1)
+    assert stream_of(playbook).unread == 1
+
+
+def test_a_final_receipt_that_never_comes_is_given_up_in_doubt() -> None:
+    """The text has no timer for it."""
+    playbook = two_acknowledged(SenderSettings(final_receipt_wait=1000))
+    assert playbook >> tick(999) >> final_receipt(1) << delivered(1) >> tick(999)
+    assert playbook >> tick(1) << dead(2, "final-receipt-missing", in_doubt=True)
+    assert stream_of(playbook).ended
