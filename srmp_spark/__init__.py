@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from srmp_spark.spark.sink import SrmpSink
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "register"]
+__all__ = ["SrmpSink", "__version__", "register"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "SrmpSink":  # the queue manager imports this package too, and has no sink
+        from srmp_spark.spark.sink import SrmpSink
+
+        return SrmpSink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> None:

@@ -58,6 +58,10 @@ class ConfigurationError(SrmpSparkError):
     """An option, flag, key or argument is wrong (exit code 2)."""
 
 
+class RowError(SrmpSparkError):
+    """A row of a DataFrame cannot become a message; names column, row and partition."""
+
+
 class StoreError(SrmpSparkError):
     """The data directory could not be used."""
 

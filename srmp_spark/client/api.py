@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -26,6 +26,8 @@ from srmp_spark.names import quote_queue_name, split_url
 
 CONNECT_SECONDS = 5.0
 """A queue manager that does not take a connection within this is not there."""
+SEND_SECONDS = 60.0
+"""Longest a queue manager may take no byte of a long body: its disk may be slow."""
 ANSWER_SECONDS = 60.0
 """Longest silence within an answer; the slowest normal one is a read of a cold range."""
 REGISTER_SECONDS = 90.0
@@ -289,9 +291,10 @@ class QueueManagerClient:
         timeout: float | None = None,
         stream: bool = False,
         retry: bool = True,
+        content: Iterable[Any] | None = None,
     ) -> requests.Response:
         parameters = {key: value for key, value in (parameters or {}).items() if value is not None}
-        data = None if body is None else json.dumps(body).encode()
+        data = content if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})} if data is not None else dict(headers or {})
         started = time.monotonic()
         for pause in _pauses():
@@ -299,7 +302,8 @@ class QueueManagerClient:
             try:
                 response = session.request(
                     method, self.url + path, params=parameters, data=data, headers=sent, stream=stream, allow_redirects=False,
-                    timeout=(CONNECT_SECONDS, timeout or ANSWER_SECONDS), verify=session.verify,
+                    timeout=(CONNECT_SECONDS if content is None else SEND_SECONDS, timeout or ANSWER_SECONDS),
+                    verify=session.verify,
                 )  # fmt: skip
             except requests.RequestException as error:
                 problem: Exception = ApiUnreachableError(_unreachable(self.url, error))

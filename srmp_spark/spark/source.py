@@ -1,8 +1,11 @@
-"""``format("srmp")``: rows of message queues, as a stream and as a batch (INTERFACE.md section 4).
+"""``format("srmp")``: rows of message queues, and rows to message queues, as a stream and as a batch (INTERFACE.md section 4).
 
     spark.readStream.format("srmp")
         .option("queueManager", "http://127.0.0.1:8081").option("queue", "private$/orders")
         .load()
+    df.write.format("srmp").mode("append")
+        .option("queueManager", "http://127.0.0.1:8081").option("destination", "DIRECT=http://host/msmq/private$/orders")
+        .save()
 
 Spark finds the format through the module ``pyspark_srmp``; :func:`register` does the same by hand, for platforms where
 modules are added after the session began. ``pushFilters`` is not implemented on purpose: Spark 4.2 returns wrong rows when a
@@ -13,18 +16,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.spark.options import SourceOptions, parse
+from srmp_spark.spark.sink_options import parse_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SrmpDataSource(DataSource):
-    """The data source; options are listed in :data:`srmp_spark.spark.options.SOURCE_OPTIONS`."""
+    """The data source and sink; :data:`srmp_spark.spark.options.SOURCE_OPTIONS` and
+    :data:`srmp_spark.spark.sink_options.SINK_OPTIONS` list the options.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -47,6 +59,18 @@ class SrmpDataSource(DataSource):
         from srmp_spark.spark.stream_reader import SrmpStreamReader
 
         return SrmpStreamReader(self._parsed())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``df.write``; one instance a write."""
+        from srmp_spark.spark.writer import SrmpWriter
+
+        return SrmpWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+        """For ``df.writeStream``; one instance a micro-batch, and another one for its commit."""
+        from srmp_spark.spark.writer import SrmpStreamWriter
+
+        return SrmpStreamWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)
 
     def _parsed(self) -> SourceOptions:
         return parse(dict(self.options))

@@ -1,0 +1,85 @@
+"""Strings of a DataFrame as bodies of messages (``bodyFormat`` of the sink); :mod:`srmp_spark.rows.body_text` reads them.
+
+| format | body | body type | who reads it |
+|---|---|---|---|
+| ``raw`` | the bytes; a string as UTF-8 | 0 VT_EMPTY | NServiceBus, Rebus, C programs |
+| ``activex`` | UTF-16LE, no NUL at the end | 8 VT_BSTR | COM components, .NET's ActiveXMessageFormatter |
+| ``xml`` | ``<?xml version="1.0"?>`` CR LF ``<string>…</string>``, UTF-8 | 0 VT_EMPTY | .NET's XmlMessageFormatter |
+
+``xml`` is what XmlMessageFormatter writes for a string, byte for byte: its XmlTextWriter escapes ``&``, ``<`` and ``>`` in
+text and leaves quotes, tabs and line ends as they are; a character that XML does not allow becomes ``&#x1;``; the empty
+string is ``<string />``. A whole Arrow column is written at a time. Only texts that need it are handled one by one:
+UTF-16 outside ASCII, and XML with such forbidden characters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.rows.body_text import VT_BSTR, VT_EMPTY
+
+BodyFormat = Literal["raw", "activex", "xml"]
+BODY_FORMATS: tuple[BodyFormat, ...] = ("raw", "activex", "xml")
+BODY_TYPES: dict[BodyFormat, int] = {"raw": VT_EMPTY, "activex": VT_BSTR, "xml": VT_EMPTY}
+"""The body type that the receiver needs in order to read the format."""
+
+COLUMN_BYTES_MAX = 2**31 - 1
+"""Bytes in one Arrow column with 32-bit offsets."""
+
+_XML_START = '<?xml version="1.0"?>\r\n<string>'
+_XML_END = "</string>"
+_XML_EMPTY = '<?xml version="1.0"?>\r\n<string />'
+_XML_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
+_XML_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_XML_FORBIDDEN_RE2 = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{fffe}\x{ffff}]"
+
+
+def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
+    """The bodies for a column of strings without nulls.
+
+    Raises :class:`pyarrow.ArrowInvalid` when they take more than :data:`COLUMN_BYTES_MAX`.
+    """
+    if body_format == "activex":
+        return _utf16(texts)
+    return (_xml(texts) if body_format == "xml" else texts).cast(pa.binary())
+
+
+def xml_document(text: str) -> str:
+    """What XmlMessageFormatter writes for one string."""
+    if not text:
+        return _XML_EMPTY
+    for plain, escaped in _XML_ESCAPES:
+        text = text.replace(plain, escaped)
+    return _XML_START + _XML_FORBIDDEN.sub(lambda match: f"&#x{ord(match[0]):X};", text) + _XML_END
+
+
+def _xml(texts: pa.StringArray) -> pa.StringArray:
+    if pc.any(pc.match_substring_regex(texts, _XML_FORBIDDEN_RE2)).as_py():
+        return pa.array([xml_document(text) for text in texts.to_pylist()], pa.string())
+    escaped = texts
+    for plain, entity in _XML_ESCAPES:
+        escaped = pc.replace_substring(escaped, plain, entity)
+    documents = pc.binary_join_element_wise(_XML_START, escaped, _XML_END, "")
+    return pc.if_else(pc.equal(pc.binary_length(texts), 0), _XML_EMPTY, documents)
+
+
+def _utf16(texts: pa.StringArray) -> pa.BinaryArray:
+    _, offsets_buffer, data_buffer = texts.buffers()
+    if len(texts) == 0 or data_buffer is None:
+        return texts.cast(pa.binary())
+    offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    if data.size and int(data.max()) >= 0x80:
+        return pa.array([text.encode("utf-16-le") for text in texts.to_pylist()], pa.binary())
+    if 2 * data.size > COLUMN_BYTES_MAX:
+        raise pa.ArrowInvalid(f"{2 * data.size} bytes of UTF-16 in one batch of rows")
+    wide = np.zeros(2 * data.size, np.uint8)
+    wide[::2] = data
+    return pa.Array.from_buffers(
+        pa.binary(), len(texts), [None, pa.py_buffer((offsets - offsets[0]) * np.int32(2)), pa.py_buffer(wide)]
+    )

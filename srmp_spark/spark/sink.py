@@ -1,0 +1,111 @@
+"""``df.writeStream.foreachBatch(SrmpSink(…))``: a micro-batch as messages of a queue.
+
+Underneath it is ``df.write.format("srmp")`` (:mod:`srmp_spark.spark.writer`) with the number of the micro-batch, and so works
+in a Spark Connect session too. Use it rather than ``writeStream.format("srmp")`` where a batch also goes elsewhere, or must be
+shaped by code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.sink_options import BodyFormatName, parse_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_QUERY_ID = "sql.streaming.queryId"
+"""Local property of the thread that runs a micro-batch."""
+
+
+class SrmpSink:
+    """A function for ``foreachBatch`` that sends each row as a message, exactly once and in order.
+
+        sink = SrmpSink(queueManager="http://127.0.0.1:8081", destination="DIRECT=http://host/msmq/private$/orders",
+                        orderBy="sequence")
+        query = df.writeStream.foreachBatch(sink).option("checkpointLocation", "…").start()
+
+    | option | meaning |
+    |---|---|
+    | ``queueManager`` | API URL of the queue manager that sends (one) |
+    | ``destination`` | format name or URL of the queue; wins over the column ``destination`` |
+    | ``orderBy`` | column or columns that order a micro-batch, ascending, nulls first. Default: partition, then row |
+    | ``application`` | whose rows these are; default: the id of the query. Required in Spark Connect, which shows none |
+    | ``deadLetter`` | ``True``: a message is finished when the receiving application took it; else by its stream receipt |
+    | ``bodyFormat`` | ``raw`` (default), ``activex``, ``xml``: how a string body is written |
+    | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
+
+    Columns: ``body`` (binary or string) is required; ``destination``, ``label``, ``priority``, ``correlation_id``,
+    ``app_specific``, ``body_type``, ``response_queue``, ``admin_queue``, ``time_to_reach_queue``, ``extension``, ``key``,
+    ``delivery`` and ``transaction`` are used if they are there, others are ignored.
+
+    A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch, queue, sequence`` if
+    the frame has all four; else by its content within the micro-batch. So two sinks in one function that send equal rows to one
+    destination send them once: give each sink its own ``application``.
+
+    Raises :class:`ConfigurationError` for an option that is wrong, when made; for columns that do not fit, when called.
+    """
+
+    def __init__(
+        self,
+        *,
+        queueManager: str,  # noqa: N803  # the options' names
+        destination: str | None = None,
+        orderBy: str | Sequence[str] | None = None,  # noqa: N803
+        application: str | None = None,
+        deadLetter: bool = False,  # noqa: N803
+        bodyFormat: BodyFormatName = "raw",  # noqa: N803
+        token: str | None = None,
+    ) -> None:
+        given = {
+            "queueManager": queueManager,
+            "destination": destination,
+            "orderBy": orderBy if orderBy is None or isinstance(orderBy, str) else _json_list(orderBy),
+            "application": application,
+            "deadLetter": str(deadLetter).lower(),
+            "bodyFormat": bodyFormat,
+            "token": token,
+        }
+        self._options = {name: value for name, value in given.items() if value is not None}
+        self._application = parse_sink(self._options).application
+        if self._application is None and _session_is_remote():
+            raise ConfigurationError(_APPLICATION_NEEDED)
+
+    def __repr__(self) -> str:
+        return f"<SrmpSink {self._options.get('destination', 'by column')} at {self._options['queueManager']}>"
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Send the rows of a micro-batch; none is on its way unless all are."""
+        names = {"application": self._application or _query_id(batch), "batch": str(batch_id)}
+        batch.write.format("srmp").mode("append").options(**self._options, **names).save()
+
+
+_APPLICATION_NEEDED = (
+    "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…), a name that stays the same for as long "
+    "as a row must not be sent twice"
+)
+
+
+def _query_id(batch: DataFrame) -> str:
+    if type(batch).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(_APPLICATION_NEEDED)
+    found: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if found is None:
+        raise ConfigurationError(
+            "SrmpSink was not called by a streaming query: give application=…, or use df.write.format('srmp').mode('append')"
+        )
+    return found
+
+
+def _session_is_remote() -> bool:
+    from pyspark.sql.utils import is_remote  # pyspark is loaded only by those who use it
+
+    return is_remote()
+
+
+def _json_list(names: Sequence[str]) -> str:
+    import json
+
+    return json.dumps(list(names))

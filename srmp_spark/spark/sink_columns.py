@@ -1,0 +1,224 @@
+"""The columns of the sink (INTERFACE.md section 4): which of a DataFrame's columns are sent, and whether they fit.
+
+A frame is judged by its schema alone, before any row is read: :func:`plan` either refuses it, naming the column, the type
+found, the type wanted and the cast to write, or says which columns make up a stage. Names are compared without regard to
+case, as Spark does. A column that the sink does not know is ignored, unless ``orderBy`` names it.
+
+The four columns of a source position count only together: a frame with a ``sequence`` of its own has no position.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, DecimalType, StructField, StructType
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.sink_options import SinkOptions
+
+ORDER_BY_METADATA = b"srmp.order_by"
+"""Schema metadata of a stage: a JSON list of columns, the order of the batch."""
+DEAD_LETTER_METADATA = b"srmp.dead_letter"
+"""Schema metadata of a stage: ``true`` if final stream receipts are asked for."""
+
+_INTEGERS = ("byte", "short", "integer", "long")
+_TEXT = ("string", "char", "varchar")
+
+
+class SinkColumn(NamedTuple):
+    """A column that the sink knows."""
+
+    name: str
+    arrow: pa.DataType
+    """In the stage."""
+    spark: tuple[str, ...]
+    """``typeName()`` of the Spark types that are taken as they are."""
+    wanted: str
+    """For people, and as the target of a cast."""
+    meaning: str
+
+
+SINK_COLUMNS: tuple[SinkColumn, ...] = (
+    SinkColumn("body", pa.binary(), ("binary", *_TEXT), "binary or string", "the body; required. Strings: option bodyFormat"),
+    SinkColumn("destination", pa.string(), _TEXT, "string", "format name or URL; the option of this name wins"),
+    SinkColumn("label", pa.string(), _TEXT, "string", "the label of the message"),
+    SinkColumn("priority", pa.int32(), _INTEGERS, "int", "0 to 7; transactional messages go out with 0"),
+    SinkColumn("correlation_id", pa.binary(), ("binary",), "binary", "20 bytes"),
+    SinkColumn("app_specific", pa.int64(), _INTEGERS, "long", "a number of the application, 32 bit"),
+    SinkColumn("body_type", pa.int64(), _INTEGERS, "long", "what the body is (VARIANT type); default by bodyFormat"),
+    SinkColumn("response_queue", pa.string(), _TEXT, "string", "format name of the queue for responses"),
+    SinkColumn("admin_queue", pa.string(), _TEXT, "string", "format name of the queue for acknowledgements"),
+    SinkColumn("time_to_reach_queue", pa.timestamp("us", tz="UTC"), ("timestamp",), "timestamp", "when it is too late"),
+    SinkColumn("extension", pa.binary(), ("binary",), "binary", "a second body for programs"),
+    SinkColumn("key", pa.string(), _TEXT, "string", "the identity of the row: sent once per application and destination"),
+    SinkColumn("delivery", pa.string(), _TEXT, "string", "transactional (default), recoverable, express"),
+    SinkColumn("transaction", pa.string(), (*_TEXT, *_INTEGERS), "string", "consecutive equal ones: one MSMQ transaction"),
+)  # fmt: skip
+
+POSITION_COLUMNS: tuple[SinkColumn, ...] = (
+    SinkColumn("queue_manager", pa.string(), _TEXT, "string", "source position"),
+    SinkColumn("epoch", pa.string(), _TEXT, "string", "source position"),
+    SinkColumn("queue", pa.string(), _TEXT, "string", "source position"),
+    SinkColumn("sequence", pa.int64(), _INTEGERS, "long", "source position"),
+)
+"""All four of them are the identity of a row that has no ``key``."""
+
+ORDERABLE = (*_INTEGERS, *_TEXT, "float", "double", "binary", "date", "timestamp", "timestamp_ntz", "boolean")
+"""What ``orderBy`` takes, beside decimals."""
+
+
+class Staged(NamedTuple):
+    """One column of a stage."""
+
+    name: str
+    source: int | None
+    """Its place in the frame; ``None``: the same value in every row."""
+    field: pa.DataType | None
+    """What it is cast to; ``None``: left as it comes (columns of ``orderBy``)."""
+    constant: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """How a row of a frame becomes a row of a stage. Pickled into tasks."""
+
+    options: SinkOptions
+    columns: tuple[Staged, ...]
+    text_body: bool
+    """The body is a string, to be written in ``bodyFormat``."""
+    order_by: tuple[str, ...]
+
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """Of the schema of the stage."""
+        found = {DEAD_LETTER_METADATA: b"true" if self.options.dead_letter else b"false"}
+        if self.order_by:
+            found[ORDER_BY_METADATA] = json.dumps(self.order_by).encode()
+        return found
+
+
+def plan(options: SinkOptions, schema: StructType) -> StagePlan:
+    """Judge a frame. Raises :class:`ConfigurationError`, naming the column and what to write instead."""
+    fields = _by_name(schema, options)
+    if "body" not in fields:
+        raise ConfigurationError(_no_body(schema))
+    if options.destination is None and "destination" not in fields:
+        raise ConfigurationError(
+            "destination is missing: give option destination (a format name or URL, for example "
+            "DIRECT=http://host/msmq/private$/orders), or a string column destination"
+        )
+    columns = [
+        Staged(spec.name, _checked(fields[spec.name], spec)[0], spec.arrow)
+        for spec in SINK_COLUMNS
+        if spec.name in fields and not (spec.name == "destination" and options.destination is not None)
+    ]
+    if options.destination is not None:
+        columns.append(Staged("destination", None, pa.string(), options.destination))
+    if all(spec.name in fields for spec in POSITION_COLUMNS):
+        columns += [Staged(spec.name, _checked(fields[spec.name], spec)[0], spec.arrow) for spec in POSITION_COLUMNS]
+    text_body = fields["body"][1].dataType.typeName() != "binary"
+    if options.body_format != "raw" and not text_body:
+        raise ConfigurationError(
+            f"bodyFormat={options.body_format} writes strings, and column body is binary: cast it with "
+            "col('body').cast('string'), or leave bodyFormat out to send the bytes as they are"
+        )
+    if options.body_format == "activex" and "body_type" not in fields:
+        columns.append(Staged("body_type", None, pa.int64(), _VT_BSTR))
+    order_by = _order_by(options, fields, columns)
+    return StagePlan(options=options, columns=tuple(columns), text_body=text_body, order_by=order_by)
+
+
+_VT_BSTR = 8
+"""``rows.body_text.VT_BSTR``; what bodyFormat=activex is."""
+
+
+def _by_name(schema: StructType, options: SinkOptions) -> dict[str, tuple[int, StructField]]:
+    wanted = {spec.name for spec in (*SINK_COLUMNS, *POSITION_COLUMNS)} | {name.lower() for name in options.order_by}
+    fields: dict[str, tuple[int, StructField]] = {}
+    for index, found in enumerate(schema.fields):
+        name = found.name.lower()
+        if name in fields and name in wanted:
+            raise ConfigurationError(
+                f"columns {fields[name][1].name!r} and {found.name!r} differ in case only: which one is meant? "
+                "Drop or rename the other"
+            )
+        fields[name] = (index, found)
+    return fields
+
+
+def _no_body(schema: StructType) -> str:
+    names = schema.fieldNames()
+    candidates = [name for name in names if name.lower() in ("value", "payload", "message", "body_text", "content")]
+    candidates = candidates or difflib.get_close_matches("body", names, 1, 0.6)
+    if candidates:
+        return (
+            f"column body is missing (found {', '.join(names)}): is it {candidates[0]!r}? "
+            f"Then .withColumnRenamed('{candidates[0]}', 'body')"
+        )
+    return f"column body is missing (found {', '.join(names)}): add it, for example .select(to_json(struct('*')).alias('body'))"
+
+
+def _checked(found: tuple[int, StructField], spec: SinkColumn) -> tuple[int, StructField]:
+    index, column = found
+    if column.dataType.typeName() not in spec.spark:
+        raise ConfigurationError(
+            f"column {column.name} is {column.dataType.simpleString()}, the sink wants {spec.wanted}: write "
+            f".withColumn('{column.name}', {_cast(column, spec)})"
+        )
+    return index, column
+
+
+def _cast(column: StructField, spec: SinkColumn) -> str:
+    kind = column.dataType.typeName()
+    target = spec.wanted.partition(" ")[0]
+    if spec.name == "body":
+        return (
+            f"to_json('{column.name}')"
+            if kind in ("struct", "array", "map", "variant")
+            else f"col('{column.name}').cast('string')"
+        )
+    if target == "binary" and kind not in _TEXT:
+        return f"col('{column.name}').cast('string').cast('binary')"
+    return f"col('{column.name}').cast('{target}')"
+
+
+def _order_by(options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[Staged]) -> tuple[str, ...]:
+    """The names of the order's columns in the stage; those that are not there yet are added to ``columns``."""
+    names: list[str] = []
+    for wanted in options.order_by:
+        name = wanted.lower()
+        if name not in fields:
+            close = difflib.get_close_matches(name, list(fields), 1, 0.6)
+            advice = (
+                f"did you mean {fields[close[0]][1].name!r}?"
+                if close
+                else f"found {', '.join(f.name for _, f in fields.values())}"
+            )
+            raise ConfigurationError(f"option orderBy: there is no column {wanted!r}; {advice}")
+        index, column = fields[name]
+        _check_orderable(column)
+        staged = next((each for each in columns if each.name == name), None)
+        if staged is None:
+            taken = any(name == spec.name for spec in POSITION_COLUMNS)  # alone it is no position and may have any type
+            staged = Staged(f"{column.name} (orderBy)" if taken else column.name, index, None)
+            columns.append(staged)
+        elif name == "body" or staged.source is None:
+            raise ConfigurationError(
+                f"option orderBy: column {column.name} is not sent as it stands in the frame; "
+                "order by a copy of it under another name"
+            )
+        names.append(staged.name)
+    return tuple(names)
+
+
+def _check_orderable(column: StructField) -> None:
+    kind: DataType = column.dataType
+    if kind.typeName() not in ORDERABLE and not isinstance(kind, DecimalType):
+        raise ConfigurationError(
+            f"option orderBy: column {column.name} is {kind.simpleString()}, which the queue manager cannot order; "
+            "order by a number, text, date or timestamp made of it"
+        )

@@ -1,0 +1,208 @@
+"""The options of the sink (INTERFACE.md section 4): one table, read by the checks and by the documentation.
+
+As in :mod:`srmp_spark.spark.options`, unknown options are refused with the nearest known name. Spark hands over the names
+of a write in lower case, so errors spell them as this table does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import split_url
+from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
+
+BodyFormatName = Literal["raw", "activex", "xml"]
+
+APPLICATION_LENGTH_MAX = 200
+"""Characters of an application's name: it is part of a URL, and people read it in the state tables."""
+
+
+class SinkSpec(NamedTuple):
+    """One option."""
+
+    name: str
+    applies_to: Literal["both", "stream", "batch"]
+    meaning: str
+
+
+SINK_OPTIONS: tuple[SinkSpec, ...] = (
+    SinkSpec("queueManager", "both", "API URL of the queue manager that sends (one)"),
+    SinkSpec("destination", "both", "format name or URL of the queue to send to; wins over the column destination"),
+    SinkSpec("orderBy", "both", "columns, comma separated (or a JSON list): the order of the messages of a batch; nulls first"),
+    SinkSpec("application", "both", "whose rows these are: an identity (key, source position) counts once per application and "
+             "destination. Default: the query id of a stream, a new one for each batch write"),
+    SinkSpec("deadLetter", "both", "false (default): a message is finished by its stream receipt; true: by the final stream "
+             "receipt, when the receiving application took it"),
+    SinkSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
+             "(what .NET's XmlMessageFormatter writes for a string)"),
+    SinkSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    SinkSpec("batch", "batch", "which write of the application this is; SrmpSink sets the number of the micro-batch. "
+             "Default: a new one"),
+)  # fmt: skip
+
+_KNOWN = {spec.name.lower(): spec.name for spec in SINK_OPTIONS}
+_SPARK_OWN = frozenset({"checkpointlocation"})
+"""What Spark reads from the options of a streaming query; it comes through to the sink."""
+_SOURCE_ONLY = {name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)}
+_INSTEAD = {"queue": "destination", "consumer": "application"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Checked options. Pickled into tasks; the token is in no repr."""
+
+    queue_manager: str
+    destination: str | None = None
+    """``None``: the column says it."""
+    order_by: tuple[str, ...] = ()
+    application: str | None = None
+    dead_letter: bool = False
+    body_format: BodyFormatName = "raw"
+    token: str | None = field(default=None, repr=False)
+    batch: str | None = None
+    checkpoint: str | None = None
+    """``checkpointLocation``, if the user gave it to the query by this option."""
+
+
+def parse_sink(options: Mapping[str, str]) -> SinkOptions:
+    """Everything that can be checked without a DataFrame. Raises :class:`ConfigurationError`."""
+    values = _canonical(options)
+    return SinkOptions(
+        queue_manager=_url(values.get("queueManager")),
+        destination=_destination(values.get("destination")),
+        order_by=_columns(values.get("orderBy")),
+        application=_name("application", values.get("application")),
+        dead_letter=_choice("deadLetter", values.get("deadLetter", "false"), ("true", "false")) == "true",
+        body_format=_body_format(values.get("bodyFormat", "raw")),
+        token=values.get("token") or os.environ.get("SRMP_SPARK_TOKEN") or None,
+        batch=_name("batch", values.get("batch")),
+        checkpoint=values.get("checkpointlocation"),
+    )
+
+
+def check_stream_sink(options: SinkOptions) -> None:
+    """The rules of ``writeStream.format("srmp")``. Raises :class:`ConfigurationError`."""
+    if options.batch is not None:
+        raise ConfigurationError("option batch has no effect here: a streaming query numbers its batches itself; leave it out")
+
+
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for key, value in options.items():
+        lower = key.lower()
+        if lower in _SPARK_OWN:
+            values[lower] = value
+            continue
+        if lower == "path":
+            raise ConfigurationError(
+                f"format('srmp') has no path (got {value!r}): name the queue with .option('destination', …) and call "
+                ".save() or .start() without one"
+            )
+        name = _KNOWN.get(lower)
+        if name is None:
+            raise ConfigurationError(_unknown(key))
+        values[name] = value.strip()
+    return values
+
+
+def _unknown(key: str) -> str:
+    lower = key.lower()
+    source = _SOURCE_ONLY.get(lower)
+    if lower in _INSTEAD:
+        return f"option {source!r} belongs to the source; did you mean {_INSTEAD[lower]!r}?"
+    if lower == "datadir" or source in SERVE_OPTIONS:
+        return (
+            f"option {source!r} embeds a queue manager, which only the source does: "
+            "give the sink queueManager, the API URL of one that runs"
+        )
+    close = difflib.get_close_matches(lower, list(_KNOWN), 1, 0.6)
+    if close:
+        return f"unknown option {key!r}; did you mean {_KNOWN[close[0]]!r}?"
+    if source is not None:
+        return f"option {source!r} belongs to the source and has no effect in a sink; leave it out"
+    return f"unknown option {key!r}; known: {', '.join(sorted(_KNOWN.values(), key=str.lower))}"
+
+
+def _url(text: str | None) -> str:
+    if not text:
+        raise ConfigurationError(
+            "option queueManager is missing: the API URL of a queue manager, for example http://127.0.0.1:8081"
+        )
+    if "," in text:
+        raise ConfigurationError(
+            f"option queueManager: the sink takes one URL, got {text!r}; who sends to a queue keeps its order"
+        )
+    url = text.rstrip("/")
+    try:
+        parts = split_url(url)
+    except ValueError as error:
+        raise ConfigurationError(f"option queueManager: {error}; expected http://HOST:PORT of the API") from None
+    if parts.path or parts.query:
+        raise ConfigurationError(f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API")
+    return url
+
+
+def _destination(text: str | None) -> str | None:
+    if text is not None and not text:
+        raise ConfigurationError(
+            "option destination is empty: give a format name or URL, for example DIRECT=http://host/msmq/private$/orders, "
+            "or leave it out and name it in the column destination"
+        )
+    return text
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    if text.startswith("["):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(f'option orderBy: no JSON ({error}); expected ["first", "second"]') from None
+        names = [name for name in found if isinstance(name, str)]
+        if len(names) != len(found):
+            raise ConfigurationError(f"option orderBy: expected names of columns, got {text}")
+    else:
+        names = [part.strip().strip("`") for part in text.split(",")]
+    if not all(names):
+        raise ConfigurationError(f"option orderBy: an empty name in {text!r}")
+    for name in names:
+        words = name.split()
+        if len(words) == 2 and words[1].lower() in ("asc", "desc"):
+            raise ConfigurationError(
+                f"option orderBy: {name!r}; it takes names of columns and orders them ascending, nulls first. For another "
+                "order add a column that has it, for example its negative"
+            )
+    lower = [name.lower() for name in names]
+    if len(set(lower)) != len(lower):
+        raise ConfigurationError(f"option orderBy names one column twice: {text}")
+    return tuple(names)
+
+
+def _name(option: str, text: str | None) -> str | None:
+    if text is None:
+        return None
+    if not text or not text.isprintable() or len(text) > APPLICATION_LENGTH_MAX:
+        raise ConfigurationError(
+            f"option {option}: {text[:150]!r} is no name (1 to {APPLICATION_LENGTH_MAX} printable characters)"
+        )
+    return text
+
+
+def _body_format(text: str) -> BodyFormatName:
+    return _choice("bodyFormat", text, get_args(BodyFormatName))  # type: ignore[return-value]  # just checked
+
+
+def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    if text.lower() in allowed:
+        return text.lower()
+    close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
+    raise ConfigurationError(
+        f"option {name}: {text!r}; " + (f"did you mean {close[0]!r}?" if close else f"expected {', '.join(allowed)}")
+    )
