@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+from typing import Protocol
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.outgoing_effects import DeadLetter, OutgoingChanges, QueueKey, SerialRun
-
-if TYPE_CHECKING:
-    from srmp_spark.srmp.outgoing_queue import OutgoingQueue
-    from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.outgoing_effects import DeadLetter, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun
 
 STREAM_STAMP_MAX = 2**32 - 1
 """The time stamp in a stream identifier is 32 bits of seconds since 1970 ([MC-MQSRM] 2.2.5.3.1): until 2106."""
+
+
+class Saved(Hashable, Protocol):
+    """What has a row: an outgoing queue."""
+
+    key: QueueKey
+
+    def release(self) -> None:
+        """Raise how far messages may leave, before the row is taken."""
+
+    def row(self) -> OutgoingQueueRow:
+        """As it is to be written."""
 
 
 class OutgoingLedger:
@@ -22,9 +31,9 @@ class OutgoingLedger:
         self.last_stream_ordinal = last_stream_ordinal
         self.generation = 0
         """How often the changes were taken. What is noted now comes with the next: ``generation + 1``."""
-        self.streams: dict[int, OutgoingStream] = {}
-        """The live streams by the ordinal of their identifier."""
-        self._queues: dict[OutgoingQueue, None] = {}
+        self.streams: dict[int, QueueKey] = {}
+        """Whose the live streams are, by the ordinal of their identifier."""
+        self._queues: dict[Saved, None] = {}
         self._finished: list[SerialRun] = []
         self._dead_letters: list[DeadLetter] = []
         self._forgotten: list[QueueKey] = []
@@ -46,7 +55,7 @@ class OutgoingLedger:
         self.last_stream_ordinal = max((stamp << 32) | (low & 0xFFFF_FFFF), self.last_stream_ordinal + 1)
         return self.last_stream_ordinal
 
-    def touch(self, queue: OutgoingQueue) -> None:
+    def touch(self, queue: Saved) -> None:
         """The row of ``queue`` is to be written."""
         self._queues[queue] = None
 
@@ -62,7 +71,7 @@ class OutgoingLedger:
         """These messages will not arrive."""
         self._dead_letters.append(letter)
 
-    def forget(self, queue: OutgoingQueue) -> None:
+    def forget(self, queue: Saved) -> None:
         """A queue is gone."""
         self._queues.pop(queue, None)
         self._forgotten.append(queue.key)

@@ -38,7 +38,7 @@ class OutgoingStream(OutgoingQueue):
     ) -> None:
         super().__init__(row, identity, settings, ledger)
         if row.stream_ordinal:
-            ledger.streams[row.stream_ordinal] = self
+            ledger.streams[row.stream_ordinal] = self.key
         self.ordinal = row.stream_ordinal
         self.base = row.base
         self.receipts_url = row.receipts_url
@@ -107,7 +107,7 @@ class OutgoingStream(OutgoingQueue):
         self.pass_number += 1
         self.ledger.streams.pop(self.ordinal, None)
         self.ordinal = self.ledger.new_stream_ordinal(at)
-        self.ledger.streams[self.ordinal] = self
+        self.ledger.streams[self.ordinal] = self.key
         self.base = self.sent_to = self.pass_to = self.last_live = base
         self.acknowledged_to = max(self.acknowledged_to, base)
         self.cursor = base

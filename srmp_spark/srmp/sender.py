@@ -243,8 +243,9 @@ class Sender:
         receipt = message.receipt
         if receipt is None or receipt.stream_id is None:
             return None
-        stream = self._ledger.streams.get(receipt.stream_id.ordinal)
-        if stream is None or receipt.stream_id.guid.lower() != self.identity:
+        key = self._ledger.streams.get(receipt.stream_id.ordinal)
+        stream = None if key is None else self._queues.get(key)
+        if not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
             verdict: ReceiptVerdict = "another-stream"
         elif _query(stream.receipts_url) and _query(stream.receipts_url) != _query(message.destination):
             verdict = "another-address"

@@ -144,10 +144,9 @@ class AnyStreamsReceipt(Sender):
 
     def receipt(self, message: Message, now: float, at: int) -> ReceiptVerdict | None:
         receipt = message.receipt
-        streams = list(self._ledger.streams.items())
+        streams = [queue for queue in self if isinstance(queue, OutgoingStream) and queue.ordinal]
         if receipt is not None and receipt.stream_id is not None and streams:
-            ordinal, stream = streams[-1]
-            assert stream.ordinal == ordinal
+            stream = streams[-1]
             most = min(receipt.last_ordinal or 0, stream.sent_to - stream.base)
             message = message._replace(receipt=receipt._replace(stream_id=stream.id, last_ordinal=most))
         return super().receipt(message, now, at)

@@ -1,4 +1,4 @@
-"""[MC-MQSRM] 3.1.7.2.3 Outgoing Stream Message Processing: numbers, ``<previous>``, ``<start>``, and one stream after another."""
+"""[MC-MQSRM] 3.1.7.2.3 Outgoing Stream Message Processing: numbers, ``<previous>``, ``<start>``, one stream after another."""
 
 from __future__ import annotations
 
