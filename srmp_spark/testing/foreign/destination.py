@@ -122,7 +122,7 @@ def _status(peer: Destination) -> dict[str, object]:
         "resends": peer.rules.resends,
         "faults": peer.struck,
         "receipts": len(peer.receipts.sent),
-        "violations": [str(remark) for remark in peer.violations] + peer.receipts.refused,
+        "violations": [str(remark) for remark in peer.violations],
     }
 
 

@@ -50,6 +50,13 @@ from srmp_spark.testing.foreign.sender_rules import SenderRules, Sight
 from srmp_spark.testing.foreign.wire import Listener, Reply, Request
 
 IIS_TEXT = {503: "Service Unavailable", 500: "Internal Server Error", 502: "Bad Gateway", 400: "Bad Request", 200: "OK"}
+STRANGE = {
+    "drop-middle": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "garbage": b"220 smtp.example ESMTP\r\n\r\n",
+    "continue": b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 4_194_304,
+}
+"""Answers after which a sender does not know, or hardly knows, what became of its message."""
 FINALS = ("none", "positive", "negative")
 """What happens to an accepted message that asks for a final receipt, at once: nothing, it is received, it is purged."""
 
@@ -104,6 +111,7 @@ class Destination:
             lock=self._lock,
             due=lambda now: list(self._state.due(now)),
             url_of=self.url,
+            refused=lambda remark: self._violate(self._posts, [remark]),
         )
         self._background: list[threading.Thread] = []
 
@@ -227,7 +235,7 @@ class Destination:
         return self._decide(n, message, sight, fate)
 
     def _decide(self, n: int, message: Incoming, sight: Sight, fate: Fate) -> Reply:
-        if fate.name in ("503", "500", "502"):
+        if fate.name.isdigit() and fate.name != "400":
             return self._reply(sight, "failed", int(fate.name))
         if fate.name == "down":
             self._later(lambda: self.down(fate.seconds))
@@ -241,9 +249,9 @@ class Destination:
         if fate.name in ("drop-after", "restart", "memory-lost"):
             self._note(n, outcome.value, sight, None)
             return Reply(drop=True)
-        if fate.name == "drop-middle":
+        if fate.name in STRANGE:
             self._note(n, outcome.value, sight, None)
-            return Reply(b"HTTP/1.1 200 OK\r\nContent-Le", drop=True)
+            return Reply(STRANGE[fate.name], drop=True)
         return self._reply(sight, outcome.value, 400 if outcome is Outcome.REFUSED else 200)
 
     def _take(self, n: int, message: Incoming, sight: Sight, fate: Fate) -> Outcome:
@@ -271,6 +279,8 @@ class Destination:
                 self.rules.answered(sight, status, now)
                 self.record.write("answered", n=sight.n, status=status)
 
+        with self._lock:
+            self.rules.answering(sight, status)
         self._note(sight.n, outcome, sight, status)
         return _answer(status, written=written)
 
@@ -324,6 +334,10 @@ class Destination:
         """The record was there before this process: go on where it was."""
         self._recall_state()
         sights: dict[int, Sight] = {}
+        self._replay(sights)
+        self.rules.restarted()
+
+    def _replay(self, sights: dict[int, Sight]) -> None:
         for event in self.record.events():
             kind = event.pop("event")
             if kind == "sight":
@@ -372,10 +386,13 @@ def _sight(n: int, message: Incoming, now: float) -> Sight:
 
 def _answer(status: int, *, close: bool = False, written: Callable[[], None] | None = None) -> Reply:
     """As IIS answers in 4.3; an error brings a page along, which a sender has to skip."""
-    page = b"" if status == 200 else f"<html><body>{status} {IIS_TEXT[status]}</body></html>".encode()
-    head = f"HTTP/1.1 {status} {IIS_TEXT[status]}\r\nContent-Length: {len(page)}\r\n"
+    text = IIS_TEXT.get(status, "Because")
+    page = b"" if status == 200 else f"<html><body>{status} {text}</body></html>".encode()
+    head = f"HTTP/1.1 {status} {text}\r\nContent-Length: {len(page)}\r\n"
     if page:
         head += "Content-Type: text/html\r\n"
+    if status < 400 and page:
+        head += "Location: /msmq/private$/astray\r\n"
     head += f"Server: Microsoft-IIS/7.0\r\nDate: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}\r\n"
     return Reply((head + ("Connection: close\r\n" if close else "") + "\r\n").encode() + page, drop=close, written=written)
 

@@ -15,16 +15,17 @@ POST_FAULTS: dict[str, str] = {
     "drop-before": "close before reading",
     "drop-after": "accept, close before answering",
     "drop-middle": "accept, close in the middle of the answer",
-    "503": "answer 503, accept nothing",
-    "500": "answer 500, accept nothing",
-    "502": "answer 502, accept nothing",
     "400": "refuse for good; always the same messages",
+    "NNN": "any other status from 300 to 599, accept nothing: 503, 500, 502, 404, a 301 that leads astray …",
+    "garbage": "accept, answer something that is not HTTP",
+    "continue": "accept, answer a thousand times 100, then 200",
+    "huge": "accept, announce a gigabyte with the 200, write a few megabytes of it and close",
     "slow": "wait before accepting",
     "restart": "accept, then restart without an answer, down for SECONDS, state kept",
     "memory-lost": "accept, then restart without an answer, down for SECONDS, everything forgotten",
     "down": "close the port and all connections for SECONDS",
 }
-"""At most one strikes a POST."""
+"""At most one strikes a POST. Only a whole 200 tells a sender that its message is delivered."""
 RECEIPT_FAULTS: dict[str, str] = {
     "receipt-late": "the stream receipt waits SECONDS more, others may pass it",
     "receipt-twice": "it is sent a second time",
@@ -61,7 +62,8 @@ class Faults:
         for entry in filter(None, (part.strip() for part in text.split(","))):
             match = re.fullmatch(r"(?:@([0-9]+)=([a-z0-9-]+)|([a-z0-9-]+)=([0-9.]+))(?::([0-9.]+))?", entry)
             name = match and (match[2] or match[3])
-            if match is None or not (name in POST_FAULTS or (name in RECEIPT_FAULTS and match[3])):
+            known = name is not None and (name in POST_FAULTS or re.fullmatch("[345][0-9]{2}", name))
+            if match is None or not (known or (name in RECEIPT_FAULTS and match[3])):
                 raise ValueError(f"not a fault: {entry!r}; faults are {', '.join((*POST_FAULTS, *RECEIPT_FAULTS))}")
             wait = float(match[5]) if match[5] else SECONDS
             if match[1]:
@@ -75,9 +77,8 @@ class Faults:
         if n in self.written:
             return self.written[n]
         dice = random.Random(f"{self.seed}/post/{n}").random()
-        for name in POST_FAULTS:
-            chance, wait = self.chances.get(name, (0.0, 0.0))
-            if name != "400":
+        for name, (chance, wait) in self.chances.items():
+            if name != "400" and name not in RECEIPT_FAULTS:
                 if dice < chance:
                     return Fate(name, wait)
                 dice -= chance

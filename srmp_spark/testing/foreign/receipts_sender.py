@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from srmp_spark.testing.foreign.faults import Faults
+from srmp_spark.testing.foreign.form import Remark
 from srmp_spark.testing.foreign.receipts_out import envelope, post
 from srmp_spark.testing.foreign.receiving import Owed
 from srmp_spark.testing.foreign.record import Record
@@ -44,13 +45,12 @@ class ReceiptsSender:
         lock: threading.RLock,
         due: Callable[[float], list[Owed]],
         url_of: Callable[[str], str],
+        refused: Callable[[Remark], None],
     ) -> None:
         self.sent: list[tuple[Owed, int | None]] = []
         """Each receipt that went out, with its answer."""
-        self.refused: list[str] = []
-        """Honest receipts that were answered 4xx."""
         self._guid, self._faults, self._record, self._rules, self._lock = guid, faults, record, rules, lock
-        self._due, self._url_of = due, url_of
+        self._due, self._url_of, self._refused = due, url_of, refused
         self._heap: list[tuple[float, int, Owed]] = []
         self._counter = itertools.count()
         self._stream_receipts = 0
@@ -133,7 +133,8 @@ class ReceiptsSender:
             self.sent.append((owed, status))
             if status == 200 and owed.is_stream_receipt and owed.honest and owed.stream is not None:
                 self._rules.receipted(owed.stream, owed.last, time.time())
-            if status is not None and 400 <= status < 500 and owed.honest:
-                self.refused.append(f"a receipt for {owed.about} was answered {status}")
+        if status is not None and 300 <= status < 500 and owed.honest and owed.is_stream_receipt:
+            text = f"a receipt for {owed.last} of {owed.stream} was answered {status}"
+            self._refused(Remark("receipt-refused", "3.1.5.1.8", text))
         if owed.honest and not self._stop.is_set() and (status is None or status >= 500):
             self.add(owed, time.time() + RETRANSMISSION)

@@ -3,11 +3,13 @@
 The watcher sees every POST that was read, also those answered 503, and what was answered and receipted. It forgets nothing
 when the destination forgets everything: what a sender may do follows from what it was told, not from what became of it.
 
-Three readings, because the document leaves them open:
+Four readings, because the document leaves them open:
 
 * A resend is the same message: identifier, number, stream, body, ``<sentAt>``. (3.1.7.2.2 and .3, read to the letter, would
   give each retransmission a new ``<id>`` and a new number, and nothing could be recognised as a duplicate.) Only
   ``<previous>`` may change, which 3.1.7.2.3 bridges.
+* After a 5xx or no answer the sender begins again at that message or below it (3.1.7.2.5 takes all messages of the queue
+  back, 3.1.6.1 dispatches them anew); it does not go on to the next.
 * ``<previous>`` names the highest number below that was not given up. A number that it leaps over must never come again: a
   receiver that accepts the leap refuses it for good.
 * One live stream for one sender and one queue: a ``Stream`` belongs to an ``OutgoingQueue`` (3.1.1.1.5, 3.1.1.1.6), although
@@ -86,6 +88,8 @@ class _Stream:
     """The highest honest ``<lastOrdinal>`` of which a byte went out."""
     heard: list[tuple[int, float]] = field(default_factory=list)
     """Honest receipts that the sender answered 200: number, when."""
+    open: set[int] = field(default_factory=set)
+    """Numbers whose newest POST has no whole 200 or 400."""
     stuck: Counter[int] = field(default_factory=Counter)
 
     def gives_up(self, number: int) -> bool:
@@ -125,6 +129,17 @@ class SenderRules:
         """A connection was dropped before its POST was read: whatever stood in it was not seen."""
         for stream in self._streams.values():
             stream.stuck.clear()
+
+    def restarted(self) -> None:
+        """The watcher itself was down: what it did not note in its last moment is not held against the sender."""
+        for stream in self._streams.values():
+            stream.open.clear()
+            stream.stuck.clear()
+
+    def answering(self, sight: Sight, status: int) -> None:
+        """An answer is about to be written; with a 200 or 400 the sender may go on to the next number."""
+        if sight.stream is not None and status in (200, 400):
+            self._streams[sight.stream].open.discard(sight.current)
 
     def accepted(self, sight: Sight) -> None:
         """The message stands in its queue."""
@@ -231,6 +246,7 @@ class SenderRules:
     def _note(self, sight: Sight, stream: _Stream) -> None:
         stream.highest = max(stream.highest, sight.current)
         stream.seen.setdefault(sight.current, sight)
+        stream.open.add(sight.current)
         if sight.previous < sight.current - 1 and (sight.previous, sight.current) not in stream.leapt:
             stream.leapt.append((sight.previous, sight.current))
         for number in [n for n in stream.stuck if sight.current < n]:
@@ -259,6 +275,9 @@ def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
         yield Remark("previous-refused", "3.1.7.2.3", text)
     elif previous not in stream.seen and stream.seen and previous < sight.current:
         yield Remark("previous-unknown", "3.1.7.2.3", f"{sight.name}: waits for {previous}, which was never sent")
+    if previous in stream.open and previous > stream.told:
+        text = f"{sight.name}: sent although the last POST of {previous} has no answer, or an error"
+        yield Remark("overtakes", "3.1.7.2.5", text)
     if previous <= max(stream.accepted, default=0):
         return
     stream.stuck[sight.current] += 1
