@@ -5,7 +5,8 @@ oracle's four words are asked of the destination's queue, and beyond them:
 
 - what is sent again has the identifier and the place that it had, and is stored (:meth:`.sim_outbox.SimSender.watch`);
 - every message that was committed arrives or is a dead letter, and both only if the dead letter says that it is in doubt;
-- the dead letters are those that the peer refused, that were too late, or whose final receipt was negative.
+- the dead letters are those that the peer refused, that were too late, whose final receipt was negative, or that an operator
+  gave up.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class SendingSimulation:
             kind: Kind = random.choice(("stream", "stream", "stream", "plain"))
             time_to_reach_queue = random.choice((None, None, None, random.uniform(1.0, span)))
             clock.after(random.uniform(0.0, span), self._submit, kind, count, time_to_reach_queue, random.random() < 0.2)
-        for act in (self._pause, self._retry, self._reset, self._set_wall_clock, self._foreign_down):
+        for act in (self._pause, self._retry, self._reset, self._drop, self._set_wall_clock, self._foreign_down):
             if random.random() < 0.15:
                 clock.after(random.uniform(0.0, span), act)
 
@@ -127,6 +128,11 @@ class SendingSimulation:
         """Only for a peer that knows messages by their identifiers."""
         if self.foreign is None and self.sender.up and self.sender.sender.reset(self._url("stream")):
             self.sender.marks["out-reset"] += 1
+            self.sender.work()
+
+    def _drop(self) -> None:
+        kind: Kind = self.random.choice(("stream", "plain"))
+        if self.sender.up and self.sender.sender.drop(self._url(kind), kind, self.clock.utc()):
             self.sender.work()
 
     def _set_wall_clock(self) -> None:
@@ -226,6 +232,6 @@ class SendingSimulation:
             return [f"{key} arrived and is a dead letter ({reason}) without doubt"]
         if reason == "refused" and not refused:
             return [f"{key} is a dead letter as refused, but was not"]
-        if reason not in ("refused", "expired", "not-received"):
+        if reason not in ("refused", "expired", "not-received", "dropped"):
             return [f"{key} is a dead letter: {reason}"]
         return []

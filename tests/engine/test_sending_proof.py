@@ -56,6 +56,16 @@ def test_commits_come_in_the_order_of_the_changes_and_once() -> None:
             sender.committed(again, PROOF)
 
 
+def test_a_proof_older_than_the_last_is_refused() -> None:
+    disk = SendingPlaybook().disk
+    old = disk.proof()
+    disk.position += 1
+    sender = enqueued()
+    sender.committed(sender.changes(), disk.proof())
+    with pytest.raises(LocalProtocolError, match="proves no commit after"):
+        sender.committed(sender.changes(), old)
+
+
 def test_nothing_is_even_read_before_the_commit() -> None:
     sender = enqueued()
     assert sender.poll(0.0, 0) == []

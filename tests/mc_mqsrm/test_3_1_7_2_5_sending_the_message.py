@@ -10,9 +10,11 @@ from srmp_spark.testing.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
     answer,
+    committed,
     dead,
     delivered,
     enqueue,
+    hold_commits,
     no_answer,
     operator,
     sends,
@@ -128,6 +130,22 @@ def test_behind_trouble_the_pipeline_goes_again_in_order() -> None:
     playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
     assert playbook >> enqueue(3) << sends(1, start=True) >> answer(200) << sends(2) << sends(3)
     assert playbook >> answer(503) >> answer(200) >> tick(20) << sends(2, again=True) >> answer(200) << sends(3, again=True)
+
+
+def test_late_ends_of_an_earlier_pass_say_nothing() -> None:
+    """The wait timer began a new pass while a sending hung: what becomes of that one decides nothing any more."""
+    for late in (answer(400), answer(200), no_answer()):
+        playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
+        assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2)
+        assert playbook >> tick(30)  # 1 and 2 shall go again, but 2 is still under way and the window is one
+        assert playbook >> late << sends(1, start=True, again=True) >> answer(200) << sends(2, again=True)
+
+
+def test_regular_messages_that_are_answered_together_end_in_one_run() -> None:
+    playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
+    assert playbook >> enqueue(3, kind="plain") << sends(1, kind="plain")
+    assert playbook >> answer(200) << delivered(1) << sends(2, kind="plain") << sends(3, kind="plain")
+    assert playbook >> hold_commits() >> answer(200) >> answer(200) >> committed() << delivered(2, 3)
 
 
 def test_a_closed_connection_means_nothing() -> None:
