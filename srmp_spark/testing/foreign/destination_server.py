@@ -94,6 +94,8 @@ class Destination:
         self.struck: dict[str, int] = {}
         """How often each fault struck a POST."""
         self._lock = threading.RLock()
+        self._life = threading.Lock()
+        """Held by whoever closes the port to open it again."""
         self._allow, self._refuse, self._finals, self._clock = frozenset(allow), refuse, finals, clock
         self._kinds = None if queues is None else {name.lower(): kind for name, kind in queues.items()}
         self._waits = receipt_wait, receipt_wait_max
@@ -149,22 +151,24 @@ class Destination:
 
     def down(self, seconds: float) -> None:
         """Nobody listens for so long; then everything is as before."""
-        self.record.write("down", seconds=seconds)
-        self._listener.close()
-        time.sleep(seconds)
-        self._listener.open()
+        with self._life:
+            self.record.write("down", seconds=seconds)
+            self._listener.close()
+            time.sleep(seconds)
+            self._listener.open()
 
     def restart(self, *, memory_lost: bool = False, down: float = 0.0) -> None:
         """Stop, throw the state away, take it from the record (or do not), and listen again."""
-        self._listener.close()
-        with self._lock:
-            self.record.write("memory-lost" if memory_lost else "restarted", down=down)
-            self.receipts.forget()
-            self._state = self._new_state()
-            if not memory_lost:
-                self._recall_state()
-        time.sleep(down)
-        self._listener.open()
+        with self._life:
+            self._listener.close()
+            with self._lock:
+                self.record.write("memory-lost" if memory_lost else "restarted", down=down)
+                self.receipts.forget()
+                self._state = self._new_state()
+                if not memory_lost:
+                    self._recall_state()
+            time.sleep(down)
+            self._listener.open()
 
     # -- what an application and an administrator do
 

@@ -109,8 +109,8 @@ class SenderRules:
         self._streams: dict[StreamKey, _Stream] = {}
         self._live: dict[tuple[str, str], StreamKey] = {}
         """The newest stream of a sender to a queue."""
-        self._newest: dict[str, int] = {}
-        """The highest ordinal of a sender."""
+        self._newest: dict[tuple[str, str], int] = {}
+        """The highest ordinal of a sender to a queue. (Between queues nothing says which stream is seen first.)"""
         self.resends = 0
         """POSTs of a message that was POSTed before."""
 
@@ -223,11 +223,10 @@ class SenderRules:
             if waiting:
                 text = f"{sight.name}: {len(waiting)} of stream {live[1]} are not acknowledged, the first is {min(waiting)}"
                 yield Remark("two-live-streams", "3.1.1.2", text)
-        if key[1] <= self._newest.get(key[0], -1):
-            yield Remark(
-                "ordinal", "3.1.1.1.5", f"{sight.name}: the number of a stream rises, {self._newest[key[0]]} was there"
-            )
-        self._newest[key[0]] = max(key[1], self._newest.get(key[0], -1))
+        newest = self._newest.get((key[0], sight.queue), -1)
+        if key[1] <= newest:
+            yield Remark("ordinal", "3.1.1.1.5", f"{sight.name}: the number of a stream rises, {newest} was there")
+        self._newest[key[0], sight.queue] = max(key[1], newest)
         if live is None or key[1] > live[1]:
             self._live[key[0], sight.queue] = key
 
