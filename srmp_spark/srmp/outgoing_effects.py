@@ -29,6 +29,11 @@ DeadReason = Literal["refused", "expired", "dropped", "not-received", "final-rec
 receiving application never got it (a negative final stream receipt, 3.1.5.1.9.3); that receipt never came."""
 
 
+MessageState = Literal["queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"]
+"""Where a message stands that is not finished (INTERFACE.md section 4, ``outgoing_queue``). ``in_doubt``: it left, and nobody
+knows whether it arrived; it goes again."""
+
+
 class QueueKey(NamedTuple):
     """An OutgoingQueue."""
 

@@ -33,6 +33,7 @@ from srmp_spark.srmp.outgoing_effects import (
     DeadLetter,
     DeadReason,
     Load,
+    MessageState,
     OutgoingQueueRow,
     QueueKey,
     Send,
@@ -183,6 +184,11 @@ class OutgoingQueue(ABC):
     def may_be_held(self, serial: int) -> bool:
         """Whether the peer may have this message."""
         return serial <= self.held_to or serial in self.doubtful
+
+    def message_state(self, serial: int) -> MessageState:
+        """Where a message that is still in the outbox stands."""
+        under_way = any(send.serial == serial for send in self.in_flight.values())
+        return "in_doubt" if under_way or self.may_be_held(serial) else "queued"
 
     def _expire(self, at: int) -> bool:
         """[MC-MQSRM] 3.1.7.2.1: take what is too late off the buffer; whether there was any."""

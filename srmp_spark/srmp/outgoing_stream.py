@@ -23,7 +23,7 @@ we leave the text, and why:
 from __future__ import annotations
 
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
-from srmp_spark.srmp.outgoing_effects import Load, OutgoingQueueRow, ReceiptVerdict, Send, StoredMessage
+from srmp_spark.srmp.outgoing_effects import Load, MessageState, OutgoingQueueRow, ReceiptVerdict, Send, StoredMessage
 from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_states import MAY_SEND, SenderSettings
@@ -86,6 +86,12 @@ class OutgoingStream(OutgoingQueue):
     def unread(self) -> int:
         """Acknowledged messages that wait for a final stream receipt (EodNoReadCount)."""
         return sum(last - first + 1 for first, last in self.finals.inside(1, self.acknowledged_to))
+
+    def message_state(self, serial: int) -> MessageState:
+        """Where a message that is still in the outbox stands; after a restart what is in doubt counts as awaiting."""
+        if serial <= self.acknowledged_to:
+            return "awaiting_final_stream_receipt"
+        return "awaiting_stream_receipt" if serial <= self.held_to else super().message_state(serial)
 
     # --- identity -----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,17 @@ from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
 from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
 from srmp_spark.srmp.outgoing_states import IN_FLIGHT_MAX, TRANSITIONS, QueueEvent, QueueState, SenderSettings
 from srmp_spark.srmp.sender import DESTINATIONS_MAX, ENQUEUE_MAX, Sender, canonical_destination
-from srmp_spark.testing.sending_playbook import DESTINATION, IDENTITY, RECEIPTS_URL, SendingPlaybook, enqueue, sends
+from srmp_spark.testing.sending_playbook import (
+    DESTINATION,
+    IDENTITY,
+    RECEIPTS_URL,
+    SendingPlaybook,
+    answer,
+    enqueue,
+    no_answer,
+    sends,
+    stream_receipt,
+)
 
 
 @pytest.mark.parametrize(("state", "event"), [*itertools.product(QueueState, QueueEvent)], ids=lambda member: member.name)
@@ -110,6 +120,25 @@ def test_one_queue_has_one_spelling(written: str, canonical: str) -> None:
 def test_what_is_no_destination(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="not a destination"):
         canonical_destination(wrong)
+
+
+def test_where_a_message_stands() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(4, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> stream_receipt(1)
+    assert playbook >> answer(200) << sends(3)
+    (queue,) = playbook.sender
+    assert [queue.message_state(serial) for serial in (1, 2, 3, 4)] == [
+        "awaiting_final_stream_receipt",
+        "awaiting_stream_receipt",
+        "in_doubt",
+        "queued",
+    ]
+    assert playbook >> answer(503)
+    assert queue.message_state(3) == "queued"
+    plain = SendingPlaybook()
+    assert plain >> enqueue(2, kind="plain") << sends(1, kind="plain") >> no_answer()
+    (queue,) = plain.sender
+    assert [queue.message_state(serial) for serial in (1, 2)] == ["in_doubt", "queued"]
 
 
 def test_reprs_say_all() -> None:
