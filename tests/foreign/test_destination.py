@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import signal
 import subprocess
@@ -18,8 +19,9 @@ from srmp_spark.testing.foreign.destination import Destination, main
 from srmp_spark.testing.foreign.destination_server import free_port
 from srmp_spark.testing.foreign.destination_verdict import judge_record
 from srmp_spark.testing.foreign.faults import Fate, Faults
+from srmp_spark.testing.foreign.form import Head, remarks
 from srmp_spark.testing.foreign.http import ReceiptsServer
-from srmp_spark.testing.foreign.incoming import read_message
+from srmp_spark.testing.foreign.incoming import MalformedError, read_message
 from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.receipts_out import correlation_of
 from srmp_spark.testing.foreign.senders import ForeignQueueManager
@@ -72,6 +74,25 @@ def test_the_stream_of_4_4_is_accepted_and_receipted_and_its_oddities_are_named(
         assert {"envelope-flat", "resend-body", "durable", "source-qm", "stream-guid"} <= found
         assert not found & {"two-live-streams", "first-number", "start", "number-order", "head", "content-type"}
     orders.close()
+
+
+def test_mutilated_bytes_are_malformed_and_nothing_else() -> None:
+    head, content = Sender(80).stream(1).split(b"\r\n\r\n", 1)
+    content_type = Head(head.decode()).field("Content-Type")
+    assert content_type
+    dice, refused = random.Random(4), 0
+    for _ in range(1500):
+        broken = bytearray(content)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(len(broken))
+            broken[at : at + dice.randint(0, 9)] = dice.randbytes(dice.randint(0, 3))
+        try:
+            message = read_message(content_type, bytes(broken))
+        except MalformedError:
+            refused += 1
+        else:
+            list(remarks(Head(head.decode()), bytes(broken), message, 0.0))
+    assert refused > 1000
 
 
 # -- receipts
@@ -253,6 +274,8 @@ def test_a_restart_keeps_the_state_and_owes_what_was_owed() -> None:
     with Destination(receipt_wait=0.3) as peer:
         s = Sender(peer.port, orders.url)
         s.say_all(s.stream(1), s.stream(2))
+        assert peer.wait(2, 1)
+        assert not peer.wait(3, 0.05)
         peer.restart()
         assert s.say_all(s.stream(2), s.stream(3)) == [200, 200]
         assert currents(peer) == [1, 2, 3]

@@ -170,6 +170,7 @@ def test_a_receipt_that_lies_acknowledges_nothing() -> None:
         ("malformed", b"<sendReceiptsTo>http:", b"<sendReceiptsTo>file:"),
         ("malformed", b"<se:Envelope ", b"<!DOCTYPE x><se:Envelope "),
         ("malformed", b"</se:Header>", b""),
+        ("malformed", b"</se:Header>", b'<x xmlns="urn:x" se:mustUnderstand="1"/></se:Header>'),
         ("malformed", f"<SourceQmGuid>{SENDER}</SourceQmGuid>".encode(), b""),
     ],
 )
@@ -194,6 +195,8 @@ def test_an_envelope_unlike_the_document_is_seen(peer: Destination, rule: str, o
         ("part-head", b"Content-Type: text/xml; charset=UTF-8", b"content-type: text/xml; charset=UTF-8"),
         ("part-head", b"Content-Id: body@3", b"Content-ID: body@3"),
         ("malformed", b"Content-Id: body@", b"Content-Id: data@"),
+        ("malformed", b"SOAPAction", b"SOAPAction: x\r\nSOAPAction"),
+        ("malformed", b"SOAPAction", b"Transfer-Encoding: chunked\r\nSOAPAction"),
     ],
 )
 def test_a_head_unlike_chapter_4_is_seen(peer: Destination, rule: str, old: bytes, new: bytes) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from srmp_spark.testing.foreign.destination_verdict import DestinationVerdict, judge_record
 from srmp_spark.testing.foreign.faults import Fate, Faults
-from srmp_spark.testing.foreign.form import Head, Remark, remarks
+from srmp_spark.testing.foreign.form import FIELDS, Head, Remark, remarks
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, read_message
 from srmp_spark.testing.foreign.receipts_sender import ReceiptsSender
 from srmp_spark.testing.foreign.receiving import (
@@ -57,6 +57,8 @@ STRANGE = {
     "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 4_194_304,
 }
 """Answers after which a sender does not know, or hardly knows, what became of its message."""
+WAIT_TICK = 0.02
+"""Seconds between two looks of :meth:`Destination.wait`."""
 FINALS = ("none", "positive", "negative")
 """What happens to an accepted message that asks for a final receipt, at once: nothing, it is received, it is purged."""
 
@@ -178,6 +180,15 @@ class Destination:
         with self._lock:
             return {name: list(messages) for name, messages in self._state.queues.items()}
 
+    def wait(self, count: int, seconds: float) -> bool:
+        """Until so many messages stand in all queues; False when they do not in time."""
+        end = time.monotonic() + seconds
+        while sum(map(len, self.queues.values())) < count:
+            if time.monotonic() > end:
+                return False
+            time.sleep(WAIT_TICK)
+        return True
+
     def decide(self, queue: str, decision: str) -> int:
         """Receive (``positive``) or purge (``negative``) all messages of a queue; how many receipts that makes owed."""
         with self._lock:
@@ -222,7 +233,8 @@ class Destination:
         try:
             head_text, content = request.read()
             head = Head(head_text)
-            message = read_message(head.field("Content-Type") or "", content)
+            fields = {name: head.field(name) for name in FIELDS}  # malformed if one stands twice
+            message = read_message(fields["Content-Type"] or "", content)
         except MalformedError as error:
             self._violate(n, [Remark("malformed", error.section, error.text)])
             self._note(n, "malformed", None, 400)

@@ -20,6 +20,14 @@ RP = "http://schemas.xmlsoap.org/rp/"
 SRMP = "http://schemas.xmlsoap.org/srmp/"
 MSMQ = "msmq.namespace.xml"
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
+UNDERSTOOD = {
+    *((SRMP, name) for name in ("properties", "services", "stream", "Stream")),
+    *((SRMP, name) for name in ("deliveryReceipt", "commitmentReceipt", "streamReceipt")),
+    (RP, "path"),
+    (MSMQ, "Msmq"),
+    ("http://www.w3.org/2000/02/xmldsig#", "Signature"),
+}
+"""The header entries of 2.2.4 to 2.2.7."""
 UNSIGNED_LONG_MAX = 2**64 - 1
 """xs:unsignedLong (2.2.1.3)."""
 DEPTH_MAX = 16
@@ -278,6 +286,9 @@ def read_message(content_type: str, content: bytes) -> Incoming:
     if [(child.space, child.name) for child in root.children] != [(SOAP, "Header"), (SOAP, "Body")]:
         raise MalformedError("2.2.2", "an Envelope is a Header and a Body")
     header = root.children[0]
+    for child in header.children:
+        if (child.space, child.name) not in UNDERSTOOD and child.attributes.get(f"{SOAP} mustUnderstand") == "1":
+            raise MalformedError("2.2.2", f"<{child.name}> must be understood and is not (SOAP 1.1, 4.2.3)")
     path = header.need("path", space=RP, section="2.2.4")
     properties = header.need("properties", space=SRMP, section="2.2.5.1")
     services, msmq = header.find("services", space=SRMP), header.find("Msmq", space=MSMQ)
