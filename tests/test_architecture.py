@@ -46,6 +46,13 @@ IO_MODULES = {
 ACCEPTING_PROCESS = "srmp_spark.queue_manager.serve"
 NEVER_IN_ACCEPTING_PROCESS = ("pyarrow", "deltalake", "pyspark", "pandas", "numpy")
 
+OUTBOX = "srmp_spark.store.outbox"
+OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors"}
+"""What the accepting process may know of the outbox; all else of it needs Arrow."""
+SENDER_PROCESS = "queue_manager/sender"
+OUTBOX_READERS = ("store/delta",)
+"""Parts of other processes than the accepting one that read what the outbox holds."""
+
 LINES_MAX = 500
 """One module, one concept; past this a file holds two."""
 
@@ -124,6 +131,23 @@ def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
         f"import sys, {ACCEPTING_PROCESS}; "
         f"print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
     )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_only_the_sender_process_loads_the_outbox() -> None:
+    """It loads Arrow, and it is the only owner of its database; the link to it is on the accepting side."""
+    for path in modules():
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith(("store/outbox", SENDER_PROCESS, "testing", *OUTBOX_READERS)):
+            continue
+        for line, module in imports_of(path):
+            assert not module.startswith(OUTBOX) or module in OUTBOX_FOR_ALL, f"{place}:{line} imports {module}"
+
+
+def test_what_all_may_know_of_the_outbox_loads_no_arrow() -> None:
+    names = ", ".join(sorted(OUTBOX_FOR_ALL))
+    code = f"import sys, {names}; print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert out.stdout.strip() == "[]"
 

@@ -25,33 +25,28 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import json
 import os
 import re
 import secrets
-import socket
 import sqlite3
 import struct
-import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.store import epochs
 from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.lock import take_lock
 from srmp_spark.store.schema import RESTORE_HINT, connect_writer, readable
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
 DATABASE_FILE = "store.db"
 SEGMENTS_DIRECTORY = "segments"
-
-LOCK_NOTE_WAIT_S = 1.0
-"""The owner writes its process id right after taking the lock; a second one waits so long for it before saying "unknown"."""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda",
@@ -127,7 +122,7 @@ class DataDirectory:
             _make_directory(path)
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=0o700)
             refuse_network_file_system(path, mountinfo)
-            lock = _take_lock(path)
+            lock = take_lock(path / LOCK_FILE)
         except OSError as error:
             raise _unusable(path, error) from error
         writer: sqlite3.Connection | None = None
@@ -228,32 +223,6 @@ def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
         raise StoreError(
             f"{path} lies on {kind} (mounted at {best}): locks and syncs cannot be trusted there; use a local or block volume"
         )
-
-
-def _take_lock(path: Path) -> IO[str]:
-    lock = (path / LOCK_FILE).open("a+")  # its descriptor is not inherited: a child must not keep the directory taken
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid, host = _holder_of(path)
-        lock.close()
-        raise StoreInUseError(str(path), pid, host) from None
-    lock.truncate(0)
-    lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n")
-    lock.flush()
-    return lock
-
-
-def _holder_of(path: Path) -> tuple[int, str]:
-    deadline = time.monotonic() + LOCK_NOTE_WAIT_S
-    while True:
-        text = (path / LOCK_FILE).read_text()
-        if text.endswith("\n"):
-            note = json.loads(text)
-            return note["pid"], note["host"]
-        if time.monotonic() > deadline:
-            return 0, "an unknown host"
-        time.sleep(0.01)
 
 
 def _inodes(path: Path) -> tuple[int, int, int]:

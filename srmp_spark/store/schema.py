@@ -1,8 +1,6 @@
-"""The database of a data directory: tables, format number, and how a connection is opened.
+"""The database of a data directory: tables, format number, settings.
 
-One SQLite file in WAL mode holds everything that a 200 depends on. ``synchronous=FULL`` is set and then *asserted* at every
-open: SQLite builds differ in their default, and with ``NORMAL`` a commit makes no sync at all (measured: 0 syncs in 100
-commits), which no test that kills the process can see.
+One SQLite file in WAL mode holds everything that a 200 depends on (opened and its settings asserted by store/sqlite_file.py).
 
 A group or segment is found by ``row_key(queue_id, last)``, which is its rowid: one tree, no second index to write in each
 commit, and the rows of a queue lie side by side.
@@ -14,11 +12,12 @@ Nothing here needs a newer SQLite than 3.24 (2018): long-lived distributions hav
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+from srmp_spark.errors import StoreError
+from srmp_spark.store import sqlite_file
+from srmp_spark.store.sqlite_file import Database
 
 FORMAT = 1
 """Of the database, the groups in it and the segment files. A data directory with a higher number is refused (exit code 6)."""
@@ -26,9 +25,6 @@ FORMAT = 1
 PAGE_SIZE_BYTES = 8192
 """Measured (32 senders, 2.3 KB posts): 8.8 us of CPU per message against 11.7 at 4096, which needs twice the writes per group;
 16384 costs a lone sender one third more bytes per commit and gains nothing."""
-
-BUSY_TIMEOUT_S = 5.0
-"""Only a checkpoint's last step or a foreign tool makes a connection wait; past this something holds the database."""
 
 WRITER_CACHE_KIB = 8192
 """Pages of the open transaction that stay in memory; a bigger one spills into the WAL, which is correct and slower."""
@@ -38,9 +34,6 @@ SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
 """17 million million rows in one queue: 5,000 a second for a century."""
 QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
 """524,287 queues were ever created here: what is left of a rowid."""
-
-_DISK_REFUSES = ("disk is full", "disk I/O error", "readonly database")
-"""SQLite's words; before Python 3.11 its errors have no number."""
 
 RESTORE_HINT = (
     "Put a backup of the whole data directory back; with --state the published rows are in the Delta table inbox "
@@ -115,12 +108,6 @@ def row_key(queue_id: int, last: int) -> int:
     return queue_id << SEQUENCE_BITS | last
 
 
-def pragma(connection: sqlite3.Connection, name: str) -> object:
-    """The present value of a setting."""
-    row = connection.execute(f"PRAGMA {name}").fetchone()
-    return row[0] if row else None
-
-
 WRITER_PRAGMAS: dict[str, object] = {
     "page_size": PAGE_SIZE_BYTES,
     "journal_mode": "wal",
@@ -131,103 +118,29 @@ WRITER_PRAGMAS: dict[str, object] = {
     "cache_size": -WRITER_CACHE_KIB,
 }
 
+INBOX = Database(format=FORMAT, ddl=DDL, pragmas=WRITER_PRAGMAS, promise="a 200", restore_hint=RESTORE_HINT)
+
 
 def assert_durable(connection: sqlite3.Connection) -> None:
-    """Raise :class:`StoreError` unless a commit on this connection reaches the disk before it returns."""
-    for name in ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint"):
-        found = pragma(connection, name)
-        if found != WRITER_PRAGMAS[name]:
-            raise StoreError(
-                f"the database runs with {name}={found}, but a 200 promises {name}={WRITER_PRAGMAS[name]}; "
-                "this SQLite build or this file system cannot keep the promise: use a local disk"
-            )
+    """:func:`srmp_spark.store.sqlite_file.assert_durable` for the inbox."""
+    sqlite_file.assert_durable(connection, INBOX)
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """The one connection that writes. It may be handed from thread to thread, never used by two at once.
-
-    Creates the tables in an empty database. Raises :class:`StoreDamagedError` (exit code 6) for a newer format or damage.
-    """
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    try:
-        found = check_format(connection)  # before the first write: a newer version's database is not ours to touch
-        for name, value in WRITER_PRAGMAS.items():
-            connection.execute(f"PRAGMA {name} = {value}")
-        assert_durable(connection)
-        if found == 0:
-            _create(connection)
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        raise store_error(path, error) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Around whatever opens and loads the database: its errors as ours, :func:`store_error` says which."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise store_error(path, error) from error
+    """:func:`srmp_spark.store.sqlite_file.connect_writer` for the inbox."""
+    return sqlite_file.connect_writer(path, INBOX)
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, for one thread.
-
-    Raises :class:`StoreDamagedError` when there is no database of ours.
-    """
-    try:
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-    except sqlite3.OperationalError as error:
-        raise store_error(path, error) from error
-    try:
-        if check_format(connection) == 0:
-            message = f"{path} is empty: start srmp-spark serve on this data directory first"
-            raise StoreDamagedError(message)  # noqa: TRY301  # the connection is closed below in every case
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        raise store_error(path, error) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    """:func:`srmp_spark.store.sqlite_file.connect_reader` for the inbox."""
+    return sqlite_file.connect_reader(path, INBOX)
 
 
-def check_format(connection: sqlite3.Connection) -> int:
-    """The format found, 0 for an empty database.
-
-    Raises :class:`StoreDamagedError` for a database of a newer version, or of another program.
-    """
-    found = pragma(connection, "user_version")
-    assert isinstance(found, int)
-    if found > FORMAT:
-        raise StoreDamagedError(
-            f"the data directory has format {found}, this version of srmp-spark knows {FORMAT}: start the newer version"
-        )
-    if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
-        raise StoreDamagedError("the data directory holds a database of another program: give --data-dir another folder")
-    return found
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in DDL.split(";"):
-        connection.execute(statement)
-    connection.execute("INSERT INTO head VALUES (1, 0, 0)")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
-    connection.execute("COMMIT")
+def readable(path: Path) -> AbstractContextManager[None]:
+    """:func:`srmp_spark.store.sqlite_file.readable` for the inbox."""
+    return sqlite_file.readable(path, RESTORE_HINT)
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """What SQLite says as an error of ours: a disk that refuses (exit code 1), damage (6), or another user of the file (2)."""
-    said = str(error)
-    if isinstance(error, sqlite3.OperationalError):
-        if any(words in said for words in _DISK_REFUSES):
-            return StoreSyncError(f"{path} cannot be written ({said}): make room or repair the disk, then start again")
-        if "unable to open" not in said:
-            return StoreError(f"{path}: {said}")
-    return StoreDamagedError(f"{path} cannot be read ({said}). {RESTORE_HINT}")
+    """:func:`srmp_spark.store.sqlite_file.store_error` for the inbox."""
+    return sqlite_file.store_error(path, error, RESTORE_HINT)

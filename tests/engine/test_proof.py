@@ -83,7 +83,7 @@ def test_changes_know_whether_there_is_anything_to_write() -> None:
 
 
 def test_nobody_but_the_store_makes_a_proof() -> None:
-    """Read from the source: the journal after its COMMIT, and the simulated disk after its sync."""
+    """Read from the source: journal and outbox after their COMMIT, and the simulated disk after its sync."""
     package = Path(__file__).resolve().parents[2] / "srmp_spark"
     makers = {
         str(path.relative_to(package))
@@ -91,7 +91,7 @@ def test_nobody_but_the_store_makes_a_proof() -> None:
         for line in path.read_text().splitlines()
         if re.search(r"(?<![\w\"'])Committed\(", line.split("#")[0]) and not re.match(r'\s*(class |return f"|"""|→|.*→)', line)
     }
-    assert makers == {"store/journal.py", "testing/sim_disk.py"}
+    assert makers == {"store/journal.py", "store/outbox/database.py", "testing/sim_disk.py"}
 
 
 def test_the_receivers_repr_says_where_it_stands() -> None:

@@ -18,7 +18,7 @@ from store_kit import NOW, QUEUE, Store
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
 from srmp_spark.interface import exit_code_of
 from srmp_spark.store import directory as directory_module
-from srmp_spark.store import schema
+from srmp_spark.store import schema, sqlite_file
 from srmp_spark.store.directory import DataDirectory, Identity, birth_of, foreign_because, refuse_network_file_system
 
 HOLD = """
@@ -346,7 +346,7 @@ def test_rows_keep_the_epoch_they_were_accepted_in(tmp_path: Path) -> None:
 def test_every_setting_that_a_200_promises_is_asserted(tmp_path: Path) -> None:
     with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
         for name, value in schema.WRITER_PRAGMAS.items():
-            assert schema.pragma(opened.writer, name) == value
+            assert sqlite_file.pragma(opened.writer, name) == value
         for name, other in (("synchronous", 1), ("secure_delete", 1), ("wal_autocheckpoint", 1000)):
             opened.writer.execute(f"PRAGMA {name} = {other}")
             with pytest.raises(StoreError, match=name):

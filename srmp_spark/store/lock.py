@@ -1,0 +1,53 @@
+"""A file that one process holds: who comes second waits for a while, or is told who the first is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import IO
+
+from srmp_spark.errors import StoreInUseError
+
+LOCK_NOTE_WAIT_S = 1.0
+"""The owner writes its process id right after taking the lock; a second one waits so long for it before saying "unknown"."""
+_LOOK_S = 0.01
+
+
+def take_lock(file: Path, wait_s: float = 0.0) -> IO[str]:
+    """The lock ``file``, held until it is closed or the process ends, at kill -9 too.
+
+    ``wait_s``: how long to wait for a process that is about to end. Raises :class:`StoreInUseError`, which names the holder.
+    """
+    lock = file.open("a+")  # its descriptor is not inherited: a child must not keep the directory taken
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+                continue
+            pid, host = _holder_of(file)
+            lock.close()
+            raise StoreInUseError(str(file.parent), pid, host) from None
+    lock.truncate(0)
+    lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n")
+    lock.flush()
+    return lock
+
+
+def _holder_of(file: Path) -> tuple[int, str]:
+    deadline = time.monotonic() + LOCK_NOTE_WAIT_S
+    while True:
+        text = file.read_text()
+        if text.endswith("\n"):
+            note = json.loads(text)
+            return note["pid"], note["host"]
+        if time.monotonic() > deadline:
+            return 0, "an unknown host"
+        time.sleep(_LOOK_S)

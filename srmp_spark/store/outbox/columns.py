@@ -1,0 +1,187 @@
+"""The columns of a stage (INTERFACE.md section 4, Sink): which there are, their types, and the form they are worked on in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+
+ORDER_BY = b"srmp.order_by"
+"""Schema metadata: JSON list of the columns by whose values the batch is ordered."""
+DEAD_LETTER = b"srmp.dead_letter"
+"""Schema metadata, ``true`` or ``false``: a message is finished by its final stream receipt."""
+
+BYTES, TEXT, INT, TIME, BOOL, NAME = (
+    "binary or string",
+    "string",
+    "integer",
+    "timestamp",
+    "boolean",
+    "string, binary or integer",
+)
+KINDS: dict[str, str] = {
+    "body": BYTES, "destination": TEXT, "label": TEXT, "priority": INT, "correlation_id": BYTES, "app_specific": INT,
+    "body_type": INT, "response_queue": TEXT, "admin_queue": TEXT, "time_to_reach_queue": TIME, "extension": BYTES,
+    "key": NAME, "delivery": TEXT, "transaction": NAME, "journal": BOOL,
+    "queue_manager": TEXT, "epoch": TEXT, "queue": TEXT, "sequence": INT,
+}  # fmt: skip
+"""Every column that is known, and what its type may be."""
+POSITION = ("queue_manager", "epoch", "queue", "sequence")
+"""Together the source position, the identity of a row without a key."""
+
+ARROW: dict[str, pa.DataType] = {
+    BYTES: pa.binary(), TEXT: pa.string(), INT: pa.int64(), TIME: pa.timestamp("us", tz="UTC"), BOOL: pa.bool_(),
+    NAME: pa.binary(),
+}  # fmt: skip
+DELIVERIES = ("express", "recoverable", "transactional")
+
+
+class StageSchema(NamedTuple):
+    """What the schema of a stage says."""
+
+    columns: tuple[str, ...]
+    """Those of :data:`KINDS` that are there, in that order."""
+    order_by: tuple[tuple[str, str], ...]
+    """Name and Arrow type."""
+    dead_letter: bool
+
+
+def read_schema(schema: pa.Schema) -> StageSchema:
+    """Raises :class:`BatchError` naming the column, the type found and the type wanted."""
+    if len(set(schema.names)) != len(schema.names):
+        raise BatchError(400, BAD_STAGE, "two columns have one name", "rename one of them")
+    for name, kind in KINDS.items():
+        index = schema.get_field_index(name)
+        if index >= 0 and not _fits(schema.field(index).type, kind):
+            found = schema.field(index).type
+            hint = f"cast it, for example df.withColumn({name!r}, …)"
+            if kind == TIME and pa.types.is_timestamp(found):
+                hint = "it has no time zone: cast it to timestamp, not timestamp_ntz"
+            raise BatchError(400, BAD_STAGE, f"column {name} is {found}, wanted is {kind}", hint)
+    for name in ("body", "destination"):
+        if schema.get_field_index(name) < 0:
+            hint = "or give the option destination" if name == "destination" else "it is the only one that must be there"
+            raise BatchError(400, BAD_STAGE, f"there is no column {name}", f"add one, {hint}")
+    metadata = schema.metadata or {}
+    try:
+        order_by = json.loads(metadata.get(ORDER_BY, b"[]"))
+        dead_letter = {b"true": True, b"false": False}[metadata.get(DEAD_LETTER, b"false")]
+    except (ValueError, KeyError) as error:
+        raise BatchError(400, BAD_STAGE, f"the schema's metadata cannot be read: {error!r}") from error
+    if not isinstance(order_by, list) or not all(isinstance(name, str) for name in order_by):
+        raise BatchError(400, BAD_STAGE, "srmp.order_by is a JSON list of column names")
+    types = []
+    for name in order_by:
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise BatchError(400, BAD_STAGE, f"there is no column {name} to order by", "orderBy names columns of the rows")
+        found = schema.field(index).type
+        if not _ordered(found):
+            raise BatchError(400, BAD_STAGE, f"rows cannot be ordered by {name}: it is {found}", "order by plain values")
+        types.append((name, str(found)))
+    columns = tuple(name for name in KINDS if schema.get_field_index(name) >= 0)
+    return StageSchema(columns, tuple(types), dead_letter)
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or str(type_) == "string_view")
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_)
+        or str(type_) == "binary_view"
+    )  # fmt: skip
+
+
+def _fits(type_: pa.DataType, kind: str) -> bool:
+    type_ = _plain(type_)
+    if pa.types.is_null(type_):
+        return True
+    if kind == BOOL:
+        return bool(pa.types.is_boolean(type_))
+    if kind == TIME:
+        return bool(pa.types.is_timestamp(type_) and type_.tz is not None)
+    text, whole = _is_text(type_), bool(pa.types.is_integer(type_))
+    return {TEXT: text, INT: whole, BYTES: text or _is_bytes(type_), NAME: text or whole or _is_bytes(type_)}[kind]
+
+
+def _ordered(type_: pa.DataType) -> bool:
+    type_ = _plain(type_)
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_) or pa.types.is_boolean(type_)
+        or pa.types.is_temporal(type_) or pa.types.is_null(type_) or _is_text(type_) or _is_bytes(type_)
+    )  # fmt: skip
+
+
+def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, pa.Array]:
+    """The columns in the one type that each has from here on, without those that are null in every row.
+
+    Raises :class:`BatchError` for a number that 64 bits do not hold.
+    """
+    found: dict[str, pa.Array] = {}
+    for name in columns:
+        array = batch.column(batch.schema.get_field_index(name))
+        kind = KINDS[name]
+        if array.null_count == len(array):
+            continue
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        try:
+            if kind == NAME and pa.types.is_integer(array.type):
+                array = array.cast(pa.string())
+            if array.type != ARROW[kind]:
+                array = array.cast(ARROW[kind], safe=kind != TIME)  # nanoseconds are cut off
+        except pa.ArrowInvalid as error:
+            raise BatchError(400, BAD_STAGE, f"column {name}: {error}", "values must fit into 64 bits") from error
+        found[name] = array
+    return found
+
+
+class Addresses:
+    """Destinations by spelling: the queue each means; each spelling is judged once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def canonical(self, destination: str) -> str:
+        """The one spelling of the queue. Raises :class:`BatchError` for what cannot be sent to."""
+        known = self._known.get(destination)
+        if known is None:
+            bare = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
+            for prefix, what in (
+                ("MULTICAST=", "multicast"),
+                ("MSMQ:MULTICAST=", "multicast"),
+                ("WSRM:", "WS-ReliableMessaging"),
+            ):
+                if bare.upper().startswith(prefix):
+                    hint = "send to DIRECT=http://HOST/msmq/private$/QUEUE"
+                    raise BatchError(400, BAD_STAGE, f"destination {destination[:200]!r}: there is no {what} yet", hint)
+            try:
+                known = canonical_destination(destination)
+            except ConfigurationError as error:
+                hint = "write DIRECT=http://HOST/msmq/private$/QUEUE or the URL alone"
+                raise BatchError(400, BAD_STAGE, str(error), hint) from error
+            self._known[destination] = known
+        return known
+
+
+def body_sizes(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
+    """Bytes of body and extension of each row."""
+    sizes = np.zeros(rows, np.int64)
+    for name in ("body", "extension"):
+        if name in columns:
+            sizes += pc.fill_null(pc.binary_length(columns[name]), 0).to_numpy(zero_copy_only=False)
+    return sizes

@@ -1,0 +1,156 @@
+"""One connection, one owner, one way to write: a transaction that is fenced, synced, and proved.
+
+The owner is the sender process. ``outbox.lock`` keeps a second one out; a new process waits for the end of the old one. Each
+owner raises the fence in ``head``, and each transaction checks it and counts the position up.
+
+After a failed write or sync nothing more is written by this process (Rebello et al., ATC 2020): :class:`StoreSyncError`, the
+process ends, and the next one reads from the disk what is true. A caller's own error in a transaction undoes that transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.store.lock import take_lock
+from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, LOCK_WAIT_S
+from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, OUTBOX, PAGE_SIZE_BYTES
+from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
+
+COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
+"""Tables whose rowids are given out here, so that rows can refer to each other before they are written."""
+
+
+class OutboxDatabase:
+    """The open database. For one thread at a time."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
+        self.path = path
+        self.connection = connection
+        self._lock = lock
+        self._failure: StoreSyncError | None = None
+        self._unchecked = 0
+        self.position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
+        self._fence: int = fence
+        key = {"batches": "no"}
+        self._last = {
+            table: connection.execute(f"SELECT coalesce(max({key.get(table, 'id')}), 0) FROM {table}").fetchone()[0]  # noqa: S608  # our own names
+            for table in COUNTED
+        }
+
+    @classmethod
+    def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:
+        """Take ownership of the outbox in ``directory``, which must be the data directory of a queue manager that runs.
+
+        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1),
+        :class:`StoreError`.
+        """
+        try:
+            lock = take_lock(directory / LOCK_FILE, lock_wait_s)
+        except OSError as error:
+            raise StoreError(f"the data directory {directory} cannot be used: {error}") from error
+        path = directory / DATABASE_FILE
+        try:
+            connection = connect_writer(path, OUTBOX)
+            try:
+                with readable(path, OUTBOX.restore_hint):
+                    connection.execute("UPDATE head SET fence = fence + 1, position = position + 1")
+                    return cls(path, connection, lock)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException:
+            lock.close()
+            raise
+
+    def next_id(self, table: str) -> int:
+        """A rowid of ``table`` that was never given out by this process and is not in use."""
+        self._last[table] += 1
+        return int(self._last[table])
+
+    @contextmanager
+    def transaction(self, *, unsynced_bytes: int = 0) -> Iterator[sqlite3.Connection]:
+        """All or nothing of what the block writes; on stable storage when it ends.
+
+        ``unsynced_bytes``: about how much is written, for the checkpoint. What the block raises undoes it and is raised. Raises
+        :class:`StoreSyncError` when SQLite fails, and ever after.
+        """
+        if self._failure is not None:
+            raise self._failure
+        connection = self.connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            moved = connection.execute(
+                "UPDATE head SET position = position + 1 WHERE fence = ? AND position = ?", (self._fence, self.position)
+            )
+            if moved.rowcount != 1:
+                message = "another process has taken over this outbox: this one must not write any more"
+                raise StoreError(message)  # noqa: TRY301  # undone below like everything else
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self.fail("a write", error) from error
+        except StoreError as error:
+            raise self.fail("a write", error) from error
+        except BaseException:
+            self._undo()
+            raise
+        self.position += 1
+        self._unchecked += unsynced_bytes + PAGE_SIZE_BYTES * 4
+        if self._unchecked >= CHECKPOINT_BYTES:
+            self.checkpoint()
+
+    def proof(self) -> Committed:
+        """Proof of everything up to :attr:`position`; only between transactions."""
+        assert not self.connection.in_transaction, "what is under way is not synced"
+        if self._failure is not None:
+            raise self._failure
+        return Committed(self.position)
+
+    def checkpoint(self) -> None:
+        """Copy the WAL into the database. A failure is as final as one of a commit: the next attempt may only seem to work."""
+        try:
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            if "full" not in str(error):  # a full disk: nothing was synced, the WAL grows until there is room
+                raise self.fail("a checkpoint", error) from error
+        self._unchecked = 0
+
+    def fail(self, doing: str, error: Exception) -> StoreSyncError:
+        """Nothing more is written; what to raise. The process must end."""
+        if self._failure is None:
+            self._failure = StoreSyncError(f"{doing} of the outbox failed after commit {self.position}: {error}")
+        return self._failure
+
+    def _undo(self) -> None:
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            self.fail("an undo", error)
+
+    def assert_durable(self) -> None:
+        """Raise :class:`StoreError` unless a commit is a sync."""
+        assert_durable(self.connection, OUTBOX)
+
+    def belongs_to(self, queue_manager: str) -> None:
+        """Raise :class:`StoreDamagedError` if the outbox was made by another queue manager."""
+        row = self.connection.execute("SELECT value FROM meta WHERE key = 'queue_manager'").fetchone()
+        if row is not None and row[0] != queue_manager:
+            raise StoreDamagedError(
+                f"{self.path} belongs to queue manager {row[0]}, the data directory to {queue_manager}: they were mixed up; "
+                "put back the outbox.db that belongs here, or move this one away"
+            )
+
+    def close(self) -> None:
+        """Give the outbox free. After a failure nothing is synced again: the process should simply end."""
+        self.connection.close()
+        self._lock.close()
+
+    def __repr__(self) -> str:
+        return f"<OutboxDatabase {self.path} position={self.position} fence={self._fence} failed={self._failure is not None}>"

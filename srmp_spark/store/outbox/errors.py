@@ -1,0 +1,27 @@
+"""What a batch can be told: an error of the caller's, with the status and code that the API answers."""
+
+from __future__ import annotations
+
+from srmp_spark.errors import SrmpSparkError, with_hint
+
+BAD_STAGE = "bad-stage"
+"""400: the file, a column or a row cannot become a message."""
+BAD_BATCH = "bad-batch"
+"""400: the stages do not make one batch."""
+UNKNOWN_STAGE = "unknown-stage"
+"""404: a stage is not there (any more), and this very commit never was."""
+NEEDS_KEY = "needs-key"
+"""400: two rows of one batch have one source position."""
+KEY_CONFLICT = "key-conflict"
+"""409: a key came before with another content."""
+
+
+class BatchError(SrmpSparkError):
+    """A stage or commit that is refused; nothing of it was made outgoing."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
+        super().__init__(with_hint(message, hint))
+        self.status = status
+        self.code = code
+        self.message = message
+        self.hint = hint

@@ -1,0 +1,110 @@
+"""What makes two rows the same: the hash of a key, and the digest of a row's content.
+
+The content is everything that decides about the message, in one form whatever Arrow type or batch it came in: the sink's
+columns but ``key`` and ``destination`` (identities count per destination anyway), with defaults filled in. A column that is
+missing and one that is null are the same, so a query that adds a column without values changes nothing. **This form is
+stored for 30 days: it must not change.** tests/outbox/test_hashing.py has its values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+HASH_BYTES = 16
+"""Of keys and digests: two of a million million rows meet with a chance of 10^-15."""
+CONTENT_BYTES = 8
+"""Of the content that is compared when a key comes again: one pair at a time, so half as long will do."""
+
+CONTENT = (
+    ("label", b"l"), ("priority", b"p"), ("correlation_id", b"c"), ("app_specific", b"a"), ("body_type", b"t"),
+    ("response_queue", b"r"), ("admin_queue", b"m"), ("time_to_reach_queue", b"q"), ("extension", b"x"), ("delivery", b"d"),
+    ("transaction", b"n"), ("journal", b"j"),
+)  # fmt: skip
+"""Columns before the body, each with the letter that stands for it."""
+_DEFAULTS = {"delivery": "transactional", "journal": False, "app_specific": 0, "body_type": 0, "label": ""}
+"""A value that means the same as none, and is left out."""
+
+
+def key_hashes(keys: pa.Array) -> np.ndarray:
+    """One row of 16 bytes for each key, two unsigned numbers; a null gives zeros."""
+    view, offsets = _bytes_of(keys)
+    made = [blake2b(view[a:b], digest_size=HASH_BYTES, person=b"srmp-key").digest()
+            for a, b in itertools.pairwise(offsets)]  # fmt: skip
+    return np.frombuffer(b"".join(made), ">u8").reshape(-1, 2).astype(np.uint64)
+
+
+def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.ndarray:
+    """The digest of each row's content, as ``size // 8`` unsigned numbers."""
+    heads = _heads(columns, rows)
+    body = columns.get("body")
+    if body is None:
+        made = [blake2b(head, digest_size=size, person=b"srmp-row").digest() for head in heads]
+    else:
+        view, offsets = _bytes_of(body)
+        made = []
+        if heads.count(heads[0]) == rows:
+            base = blake2b(heads[0], digest_size=size, person=b"srmp-row")
+            for a, b in itertools.pairwise(offsets):
+                digest = base.copy()
+                digest.update(view[a:b])
+                made.append(digest.digest())
+        else:
+            for head, a, b in zip(heads, offsets[:-1], offsets[1:], strict=True):
+                digest = blake2b(head, digest_size=size, person=b"srmp-row")
+                digest.update(view[a:b])
+                made.append(digest.digest())
+    return np.frombuffer(b"".join(made), ">u8").reshape(-1, size // 8).astype(np.uint64)
+
+
+def again(digest: bytes, count: int) -> bytes:
+    """The identity of a row of which ``count`` equal ones came before it in the batch; of the first it is its digest."""
+    if count == 0:
+        return digest
+    return blake2b(digest + struct.pack("<Q", count), digest_size=HASH_BYTES, person=b"srmp-again").digest()
+
+
+def _heads(columns: Mapping[str, pa.Array], rows: int) -> list[bytes]:
+    fields: list[list[bytes]] = []
+    for name, letter in CONTENT:
+        array = columns.get(name)
+        if array is None:
+            continue
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(pa.int64())
+        default = _DEFAULTS.get(name)
+        encoded: dict[Any, bytes] = {None: b"", default: b""}
+        field = []
+        for value in array.to_pylist():
+            text = encoded.get(value)
+            if text is None:
+                data = value if isinstance(value, bytes) else str(value).encode()
+                text = letter + len(data).to_bytes(4, "little") + data
+                if len(encoded) < _MEMO_MAX:
+                    encoded[value] = text
+            field.append(text)
+        fields.append(field)
+    if not fields:
+        return [b"b"] * rows
+    return [b"".join(each) + b"b" for each in zip(*fields, strict=True)]
+
+
+_MEMO_MAX = 1_000
+"""Values of one column that are encoded once: labels and queues repeat."""
+
+
+def _bytes_of(array: pa.Array) -> tuple[memoryview, list[int]]:
+    """The bytes of a binary column and where each row begins; an empty span for a null."""
+    _, offsets, data = array.buffers()
+    spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    if array.null_count:  # Arrow leaves open what a null's span holds
+        array = array.fill_null(b"")
+        _, offsets, data = array.buffers()
+        spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return memoryview(data if data is not None else b""), spans.tolist()

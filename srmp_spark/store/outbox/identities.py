@@ -1,0 +1,215 @@
+"""Which rows of a batch are new: the identities of docs/DESIGN promise 5, decided for the whole batch at once.
+
+A row is known by its ``key``; else by its source position; else by (batch, digest, how many equal rows came before). The first
+two count per (application, destination), the third per batch as well. Each such *scope* has a number, and in it a hash of 16
+bytes stands for the row. They are looked up and stored in ascending order, so that neighbours share pages; a scope that is
+new needs no looking up at all.
+
+What is stored in small transactions before the batch counts is named in ``identity_log`` too, by which it is taken out again if
+the batch does not come about, or when its time is over. Source positions are few bytes and wait for the last transaction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from srmp_spark.store.outbox import positions
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.errors import KEY_CONFLICT, NEEDS_KEY, BatchError
+from srmp_spark.store.outbox.hashing import HASH_BYTES, again
+from srmp_spark.store.outbox.limits import CHUNK_ROWS
+from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
+from srmp_spark.store.outbox.writes import Writes
+
+_BIAS = np.uint64(1 << 63)
+
+NameRow = Callable[[int], str]
+"""Where row number n of the batch stands, and what identifies it: for errors, which may read a file."""
+
+
+class Identities:
+    """Decides which rows of a scanned batch are known."""
+
+    def __init__(
+        self, database: OutboxDatabase, application: str, batch: str, batch_no: int, at: int, writes: Writes, last: Writes
+    ) -> None:
+        """``writes`` may be flushed at any time; ``last`` is for the transaction that makes the batch count."""
+        self._database = database
+        self._connection = database.connection
+        self._application, self._batch, self._batch_no, self._at = application, batch, batch_no, at
+        self._writes, self._last = writes, last
+        self._made: dict[tuple[str, str], int] = {}
+
+    def decide(self, scan: Scan, rank: Callable[[], np.ndarray], name: NameRow) -> Iterator[np.ndarray]:
+        """Work in steps; yields the mask of known rows as far as they are decided, the last one is complete.
+
+        ``rank`` gives each row's place in the order of the batch. Raises :class:`BatchError` for a key with two contents, or a
+        position with two rows.
+        """
+        known = np.zeros(scan.rows, bool)
+        yield known
+        kind = scan.scope.astype(np.uint32) * 4 + scan.how
+        order = np.lexsort((scan.low, scan.high, kind)).astype(np.uint32)
+        kind, high, low = kind[order], scan.high[order], scan.low[order]
+        same = np.zeros(len(order), bool)
+        same[1:] = (kind[1:] == kind[:-1]) & (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        if same.any():
+            order = self._twice(scan, order, kind, same, known, rank, name)
+        yield known
+        starts = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(order)]
+        for start, end in itertools.pairwise(starts):
+            if start == end:
+                continue
+            destination, how = scan.scopes[int(kind[start]) // 4], int(kind[start]) % 4
+            scope, is_new = self._scope(destination, self._batch if how == BY_DIGEST else "")
+            span = slice(start, end)
+            if how == BY_POSITION:
+                yield from self._positions(scope, order[span], high[span], low[span], known)
+            else:
+                yield from self._hashes(scope, is_new, scan, order[span], high[span], low[span], same[span], known, name)
+
+    def _twice(
+        self, scan: Scan, order: np.ndarray, kind: np.ndarray, same: np.ndarray, known: np.ndarray,
+        rank: Callable[[], np.ndarray], name: NameRow,
+    ) -> np.ndarray:  # fmt: skip
+        """Rows of one batch with one identity."""
+        how = kind % 4
+        positions_twice = np.flatnonzero(same & (how == BY_POSITION))
+        if len(positions_twice):
+            index = int(positions_twice[0])
+            first, second = name(int(order[index - 1])), name(int(order[index]))
+            message = f"two rows of the batch have one source position: {first} and {second}"
+            raise BatchError(400, NEEDS_KEY, message, "add a column key that tells them apart, or select the rows apart")
+        if scan.content is not None and (same & (how == BY_KEY)).any():
+            content = scan.content[order]
+            differ = np.flatnonzero(same & (how == BY_KEY) & (content != np.roll(content, 1)))
+            if len(differ):
+                index = int(differ[0])
+                first, second = name(int(order[index - 1])), name(int(order[index]))
+                message = f"two rows of the batch have one key and differ in content: {first} and {second}"
+                raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever")
+            # Of several the one that comes first in the order of the batch is sent.
+            group = np.cumsum(~same)
+            order = order[np.lexsort((rank()[order], group))]
+            known[order[same & (how == BY_KEY)]] = True
+        return order
+
+    def _scope(self, destination: str, batch: str) -> tuple[int, bool]:
+        """Its number, and whether nothing can be in it yet."""
+        made = self._made.get((destination, batch))
+        if made is not None:
+            return made, True
+        row = self._connection.execute(
+            "SELECT id FROM scopes WHERE application = ? AND destination = ? AND batch = ?",
+            (self._application, destination, batch),
+        ).fetchone()
+        if row is not None:
+            (scope,) = row
+            used = self._connection.execute("SELECT 1 FROM identities WHERE scope_id = ? LIMIT 1", (scope,)).fetchone()
+            return int(scope), used is None
+        scope = self._made[destination, batch] = self._database.next_id("scopes")
+        self._writes.add(
+            "INSERT INTO scopes VALUES (?, ?, ?, ?, ?)", scope, self._application, destination, batch, self._batch_no
+        )
+        return scope, True
+
+    def _hashes(
+        self, scope: int, is_new: bool, scan: Scan, rows: np.ndarray, high: np.ndarray, low: np.ndarray, same: np.ndarray,
+        known: np.ndarray, name: NameRow,
+    ) -> Iterator[np.ndarray]:  # fmt: skip
+        by_key = int(scan.how[rows[0]]) == BY_KEY
+        find = self._connection.execute
+        count, packed = 0, np.stack([high, low], axis=1).astype(">u8").tobytes()
+        for start in range(0, len(rows), CHUNK_ROWS):
+            end = min(start + CHUNK_ROWS, len(rows))
+            hashes = [packed[at : at + HASH_BYTES] for at in range(start * HASH_BYTES, end * HASH_BYTES, HASH_BYTES)]
+            repeats = same[start:end]
+            if repeats.any():
+                for index in range(end - start):
+                    count = count + 1 if repeats[index] else 0
+                    if count and not by_key:
+                        hashes[index] = again(hashes[index], count)
+            else:
+                count = 0
+            numbers = rows[start:end]
+            contents: list[bytes | None]
+            if by_key:
+                assert scan.content is not None, "rows with keys were scanned"
+                made = scan.content[numbers].astype(">u8").tobytes()
+                contents = [made[at : at + 8] for at in range(0, len(made), 8)]
+            else:
+                contents = [None] * len(numbers)
+            fresh: list[int] = []
+            for index, hash_ in enumerate(hashes):
+                if by_key and repeats[index]:
+                    continue
+                row = None
+                if not is_new:
+                    row = find("SELECT content FROM identities WHERE scope_id = ? AND hash = ?", (scope, hash_)).fetchone()
+                if row is None:
+                    fresh.append(index)
+                elif row[0] != contents[index]:
+                    message = f"{name(int(numbers[index]))} was sent before with another content"
+                    raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever: use another one")
+                else:
+                    known[numbers[index]] = True
+            if fresh:
+                self._writes.many(
+                    "INSERT INTO identities VALUES (?, ?, ?, ?)",
+                    [(scope, hashes[index], contents[index], self._batch_no) for index in fresh], 60 * len(fresh),
+                )  # fmt: skip
+                log = b"".join([hashes[index] for index in fresh])
+                self._writes.add(
+                    "INSERT INTO identity_log VALUES (?, ?, ?, ?)", self._database.next_id("identity_log"), self._batch_no,
+                    scope, log, size=len(log),
+                )  # fmt: skip
+            yield known
+
+    def _positions(
+        self, scope: int, rows: np.ndarray, high: np.ndarray, low: np.ndarray, known: np.ndarray
+    ) -> Iterator[np.ndarray]:
+        sequences = (low ^ _BIAS).view(np.int64)
+        blocks = sequences >> positions.BLOCK_BITS
+        change = np.flatnonzero((np.diff(high) != 0) | (np.diff(blocks) != 0)) + 1
+        starts = [0, *change.tolist(), len(rows)]
+        for turn, (start, end) in enumerate(itertools.pairwise(starts), 1):
+            source, block = int(high[start]), int(blocks[start])
+            row = self._connection.execute(
+                "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", (scope, source, block)
+            ).fetchone()
+            mask = np.zeros(positions.BLOCK, bool) if row is None else positions.decode(row[0])
+            offsets = (sequences[start:end] & (positions.BLOCK - 1)).astype(np.int64)
+            known[rows[start:end]] = mask[offsets]
+            if not mask[offsets].all():
+                mask[offsets] = True
+                stored = positions.encode(mask)
+                self._last.add(
+                    "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", scope, source, block, stored, self._at,
+                    size=len(stored) + 30,
+                )  # fmt: skip
+            if turn % CHUNK_ROWS == 0:
+                yield known
+        yield known
+
+
+def source_numbers(database: OutboxDatabase, last: Writes) -> Callable[[str, str, str], int]:
+    """A number for each (queue_manager, epoch, queue), new ones written with ``last``."""
+    known: dict[tuple[str, str, str], int] = {}
+
+    def number(queue_manager: str, epoch: str, queue: str) -> int:
+        source = (queue_manager, epoch, queue)
+        if source not in known:
+            row = database.connection.execute(
+                "SELECT id FROM sources WHERE queue_manager = ? AND epoch = ? AND queue = ?", source
+            ).fetchone()
+            if row is None:
+                known[source] = database.next_id("sources")
+                last.add("INSERT INTO sources VALUES (?, ?, ?, ?)", known[source], *source)
+            else:
+                known[source] = row[0]
+        return known[source]
+
+    return number

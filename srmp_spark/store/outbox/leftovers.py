@@ -1,0 +1,66 @@
+"""What a batch that does not count has written, and how it is taken out: at open or after a refusal."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.hashing import HASH_BYTES
+from srmp_spark.store.outbox.limits import SWEEP_ROWS
+from srmp_spark.store.outbox.schema import OFFSET_BITS
+
+GROUPS_AT_ONCE = 64
+"""Groups deleted in one transaction: 16 MB, as much as two chunks."""
+
+
+def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
+    """Everything that no committed batch owns; how many batches had left something."""
+    shutil.rmtree(sorting, ignore_errors=True)
+    numbers = database.connection.execute("SELECT no FROM batches WHERE NOT committed").fetchall()
+    for (number,) in numbers:
+        delete_batch(database, number)
+    return len(numbers)
+
+
+def delete_batch(database: OutboxDatabase, number: int) -> None:
+    """What batch ``number`` wrote before it counted, in small transactions, its own row last."""
+    connection = database.connection
+    parts = connection.execute("SELECT id FROM parts WHERE batch_no = ? AND queue_id IS NULL", (number,)).fetchall()
+    for (part,) in parts:
+        low, high = part << OFFSET_BITS, (part + 1) << OFFSET_BITS
+        while True:
+            groups = connection.execute(
+                "SELECT id, data_id FROM groups WHERE id >= ? AND id < ? LIMIT ?", (low, high, GROUPS_AT_ONCE)
+            ).fetchall()
+            with database.transaction():
+                connection.executemany("DELETE FROM data WHERE id = ?", [(data,) for _, data in groups])
+                connection.executemany("DELETE FROM groups WHERE id = ?", [(group,) for group, _ in groups])
+                if len(groups) < GROUPS_AT_ONCE:
+                    connection.execute("DELETE FROM parts WHERE id = ?", (part,))
+            if len(groups) < GROUPS_AT_ONCE:
+                break
+    while forget_identities(database, number):
+        pass
+    with database.transaction():
+        connection.execute("DELETE FROM scopes WHERE batch_no = ?", (number,))
+        connection.execute("DELETE FROM batches WHERE no = ?", (number,))
+
+
+def forget_identities(database: OutboxDatabase, number: int) -> bool:
+    """A slice of the keys and digests that batch ``number`` stored; whether there were any."""
+    connection = database.connection
+    row = connection.execute(
+        "SELECT id, scope_id, hashes FROM identity_log WHERE batch_no = ? ORDER BY id LIMIT 1", (number,)
+    ).fetchone()
+    if row is None:
+        return False
+    log, scope, hashes = row
+    taken = hashes[: SWEEP_ROWS * HASH_BYTES]
+    with database.transaction(unsynced_bytes=len(taken) * 8):
+        connection.executemany(
+            "DELETE FROM identities WHERE scope_id = ? AND hash = ? AND batch_no = ?",
+            [(scope, taken[at : at + HASH_BYTES], number) for at in range(0, len(taken), HASH_BYTES)],
+        )
+        connection.execute("DELETE FROM identity_log WHERE id = ?", (log,))
+    return True

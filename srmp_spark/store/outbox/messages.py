@@ -1,0 +1,132 @@
+"""A packed group: up to 256 waiting rows as one Arrow record batch, and how a row of it becomes a :class:`Message`.
+
+    magic "OG01" · crc32 of all that follows (u32, little-endian) · Arrow IPC stream of one record batch
+
+Columns that are null in every row are left out. What all rows of a part share (application, batch, when, the message
+identifiers) stands in its row of ``parts``, not here.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.message import Message
+from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
+
+MAGIC = b"OG01"
+_HEADER = struct.Struct("<4sI")
+
+STORED = (
+    "body", "destination", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue",
+    "admin_queue", "time_to_reach_queue", "extension", "key", "delivery", "journal", "first", "last",
+)  # fmt: skip
+"""The columns of a group. ``destination`` only where it is spelled otherwise than the queue; ``first`` and ``last`` say where
+a transaction begins and ends, absent: each row is its own."""
+
+PRIORITY_DEFAULT = 3
+"""MSMQ's own; transactional messages go out with 0 (:meth:`OutgoingStream.message_of`)."""
+
+
+class Shared(NamedTuple):
+    """What the rows of one part share."""
+
+    destination: str
+    """Of the queue, canonical."""
+    kind: Kind
+    identity: str
+    """Our GUID: the lineage of every message we send."""
+    ids_base: int
+    """Message identifier minus serial."""
+    enqueued_at: int
+    """Microseconds since 1970, UTC."""
+    final: bool
+    """``<DeadLetter/>``: finished by a final stream receipt."""
+
+
+def pack_group(batch: pa.RecordBatch) -> bytes:
+    """The stored form of the rows of ``batch``, whose columns are some of :data:`STORED`."""
+    keep = [index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows]
+    if len(keep) < batch.num_columns:
+        batch = batch.select(keep)
+    sink = pa.BufferOutputStream()
+    sink.write(bytes(_HEADER.size))
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    blob = bytearray(sink.getvalue())
+    _HEADER.pack_into(blob, 0, MAGIC, zlib.crc32(memoryview(blob)[_HEADER.size :]))
+    return bytes(blob)
+
+
+def unpack_group(blob: bytes, where: str) -> pa.RecordBatch:
+    """The rows of a stored group.
+
+    Raises :class:`StoreDamagedError` when the checksum or the format does not fit.
+    """
+    if blob[:4] != MAGIC:
+        raise StoreDamagedError(f"{where} begins with {blob[:4]!r}, not {MAGIC!r}: damaged, or written by a newer version")
+    view = memoryview(blob)[_HEADER.size :]
+    if zlib.crc32(view) != _HEADER.unpack_from(blob)[1]:
+        raise StoreDamagedError(f"the checksum of {where} does not match: the disk or a copy of it is damaged")
+    with pa.ipc.open_stream(pa.py_buffer(view)) as reader:
+        return reader.read_next_batch()
+
+
+def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared) -> list[StoredMessage]:
+    """The rows ``indices`` of a group as they are sent."""
+    taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
+    columns: dict[str, list[Any]] = {}
+    for name in taken.schema.names:
+        column = taken.column(taken.schema.get_field_index(name))
+        columns[name] = (column.cast(pa.int64()) if name == "time_to_reach_queue" else column).to_pylist()
+    stream = shared.kind == "stream"
+    nothing: list[Any] = [None] * len(indices)
+    alone = [stream] * len(indices)
+
+    def column_of(name: str) -> list[Any]:
+        return columns.get(name, nothing)
+
+    destination, identity, ids_base, sent_at = shared.destination, shared.identity, shared.ids_base, shared.enqueued_at
+    return [
+        StoredMessage(
+            serial,
+            Message(
+                destination=_bare(to) if to is not None else destination,
+                action=f"MSMQ:{label or ''}",
+                lineage=identity,
+                uniquifier=ids_base + serial,
+                has_msmq=True,
+                priority=PRIORITY_DEFAULT if priority is None else priority,
+                durable=stream or delivery == "recoverable",
+                sent_at=sent_at,
+                time_to_reach_queue=until,
+                body=body or b"",
+                body_type=body_type or 0,
+                extension=extension,
+                correlation=correlation,
+                app_specific=app or 0,
+                response_queue=response,
+                delivery_receipt_to=_bare(admin) if admin is not None else None,
+                journal=bool(journal),
+                dead_letter=shared.final,
+                source_qm=identity,
+                first_in_transaction=bool(first),
+                last_in_transaction=bool(last),
+            ),
+        )
+        for serial, to, label, priority, delivery, until, body, body_type, extension, correlation, app, response, admin,
+        journal, first, last in zip(
+            serials, *map(column_of, (
+                "destination", "label", "priority", "delivery", "time_to_reach_queue", "body", "body_type", "extension",
+                "correlation_id", "app_specific", "response_queue", "admin_queue", "journal")),
+            columns.get("first", alone), columns.get("last", alone), strict=True)
+    ]  # fmt: skip
+
+
+def _bare(address: str) -> str:
+    return address[7:] if address[:7].upper() == "DIRECT=" else address

@@ -1,0 +1,127 @@
+"""The order of a batch: values of ``orderBy`` (nulls first, as Spark), then partition, then row.
+
+The places are worked out from the columns that are ordered by. The rows themselves are then brought there without being in
+memory together: read in the order they were staged, they are dealt out to buckets, which are files of neighbouring places,
+and each bucket is put in order by itself. A batch that is in order already, or fits into one bucket, is not written again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.store.outbox.limits import BUCKET_BYTES, BUCKETS_MAX
+
+PLACE = "__place"
+_SIGN = np.int64(-(2**63))
+
+
+def sortable(array: pa.Array) -> pa.Array:
+    """A copy that Arrow sorts as Spark does: -0.0 equals 0.0, and NaN is greater than every number."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_floating(array.type):
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        values = pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False) + 0.0
+        values[np.isnan(values)] = np.nan
+        bits = values.view(np.int64)
+        bits = np.where(bits < 0, ~bits ^ _SIGN, bits)
+        return pa.array(bits, mask=~valid)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), pa.int8())
+    return array.take(pa.array(np.arange(len(array), dtype=np.int32)))  # the file it lies in is given back
+
+
+def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarray) -> np.ndarray:
+    """The numbers of the rows in ``new`` (a mask), in the order in which they go out: one queue after the other."""
+    keys = [pa.array(queue)] if queue.any() else []
+    for chunks in order:
+        column = pa.chunked_array(chunks).combine_chunks() if chunks else pa.nulls(0)
+        if column.null_count:
+            keys.append(column.is_valid())  # nulls first; Arrow's own option for it has changed its form
+        if column.null_count < len(column):
+            keys.append(column)
+    if not keys:
+        return np.flatnonzero(new).astype(np.uint32)
+    names = [str(n) for n in range(len(keys))]
+    table = pa.table(keys, names=names)
+    indices = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    rows: np.ndarray = indices.to_numpy(zero_copy_only=False).astype(np.uint32)
+    wanted: np.ndarray = rows[new[rows]]
+    return wanted
+
+
+def is_in_order(rows: np.ndarray) -> bool:
+    """Whether the rows go out as they were staged."""
+    return bool((rows[1:] > rows[:-1]).all())
+
+
+class Buckets:
+    """Files of neighbouring places. ``rows`` is what :func:`places` says, ``size`` the bytes of each row of the batch."""
+
+    def __init__(self, folder: Path, rows: np.ndarray, size: np.ndarray, total: int) -> None:
+        self._folder = folder
+        self._place = np.zeros(total, np.uint32)
+        self._place[rows] = np.arange(len(rows), dtype=np.uint32)
+        ends = np.cumsum(size[rows], dtype=np.int64)
+        bytes_each = max(BUCKET_BYTES, int(ends[-1]) // BUCKETS_MAX + 1) if len(ends) else BUCKET_BYTES
+        numbers = ends // bytes_each
+        self._firsts = np.flatnonzero(np.diff(numbers, prepend=-1)).astype(np.uint32)
+        self._schema: pa.Schema | None = None
+        self._files: dict[int, tuple[pa.OSFile, pa.RecordBatchStreamWriter]] = {}
+        self._parts: dict[int, list[pa.RecordBatch]] = {}
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def add(self, numbers: np.ndarray, batch: pa.RecordBatch) -> None:
+        """Rows of the batch, by their numbers."""
+        place = self._place[numbers]
+        order = np.argsort(place, kind="stable")
+        place = place[order]
+        taken = batch.take(pa.array(order)).append_column(PLACE, pa.array(place))
+        bucket = np.searchsorted(self._firsts, place, side="right") - 1
+        cuts = [0, *(np.flatnonzero(np.diff(bucket)) + 1).tolist(), len(place)]
+        for start, end in itertools.pairwise(cuts):
+            self._write(int(bucket[start]), taken.slice(start, end - start))
+
+    def _write(self, bucket: int, part: pa.RecordBatch) -> None:
+        if len(self) == 1:
+            self._parts.setdefault(bucket, []).append(part)
+            return
+        if bucket not in self._files:
+            self._folder.mkdir(exist_ok=True)
+            file = pa.OSFile(str(self._folder / str(bucket)), "wb")
+            self._files[bucket] = file, pa.ipc.new_stream(file, part.schema)
+        self._files[bucket][1].write_batch(part)
+
+    def in_order(self) -> Iterator[pa.RecordBatch]:
+        """All rows, bucket after bucket."""
+        for file, writer in self._files.values():
+            writer.close()
+            file.close()
+        for bucket in range(len(self)):
+            if bucket in self._files:
+                path = self._folder / str(bucket)
+                with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+                    table = reader.read_all()
+                path.unlink()
+            else:
+                table = pa.Table.from_batches(self._parts.pop(bucket))
+            order = pc.sort_indices(table.column(PLACE))
+            yield table.take(order).drop_columns(PLACE).combine_chunks().to_batches()[0]
+
+    def close(self) -> None:
+        """Delete what is left of the files."""
+        for file, writer in self._files.values():
+            if not file.closed:
+                writer.close()
+                file.close()
+        self._files.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)

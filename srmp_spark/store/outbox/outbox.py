@@ -1,0 +1,247 @@
+"""The outbox: staged, committed, waiting, gone. What the sender process calls (ADR 0009).
+
+    outbox = Outbox.open(data_dir, queue_manager=GUID, epoch=EPOCH, at=now_us)
+    sender = Sender.load(…, outbox.queue_rows(), outbox.proof(), finals=outbox.finals(),
+                         last_stream_ordinal=outbox.last_stream_ordinal)
+
+    staged = outbox.stages.add(application, batch, partition, attempt, file, at)
+    outcome = outbox.prepare(application, batch, stage_ids, at)      # a CommitResult (a lost reply), or a Preparation
+    while not outcome.step(): …                                      # a chunk at a time; load and write in between
+    enqueued = [sender.enqueue(*part.key, part.rows, at, receipts_url=…, final_receipts=part.final) for part in outcome.parts]
+    changes = sender.changes()
+    proof = outbox.write(changes, at, batches=[outcome.numbered(first_identifier, enqueued)])
+    sender.committed(changes, proof)
+
+    sender.loaded(load, outbox.load(load))                           # for each Load that poll() gives
+    while outbox.sweep(at): …                                        # now and then: what is past its time
+
+One thread at a time: nothing here waits, no call but the steps of a large batch takes longer than a few milliseconds and one
+sync. One batch is prepared at a time. :class:`StoreSyncError` from whatever call is final: end the process, do not close.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from srmp_spark.errors import LocalProtocolError, StoreDamagedError
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, StoredMessage
+from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.outbox import retention
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.leftovers import delete_leftovers
+from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
+from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
+from srmp_spark.store.outbox.schema import OUTBOX
+from srmp_spark.store.outbox.stage_file import write_rows
+from srmp_spark.store.outbox.stages import Stages
+from srmp_spark.store.outbox.waiting import Waiting
+from srmp_spark.store.sqlite_file import readable
+
+SORTING_DIRECTORY = "sorting"
+"""Below ``stages``: the buckets of the batch that is put in order."""
+
+_log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """An open outbox; this process owns it."""
+
+    def __init__(self, database: OutboxDatabase, directory: Path, queue_manager: str) -> None:
+        self.database = database
+        self.queue_manager = queue_manager
+        self.held: list[QueueKey] = []
+        """Queues that were put on hold because the data directory is a copy: what waits in them may have been sent."""
+        self.last_stream_ordinal = 0
+        self._folder = directory / STAGES_DIRECTORY
+        self.stages = Stages(database, self._folder)
+        self.waiting = Waiting(database, queue_manager)
+        self._connection: sqlite3.Connection = database.connection
+        self._queue_ids: dict[QueueKey, int] = {}
+        self._preparation: Preparation | None = None
+
+    @classmethod
+    def open(
+        cls, directory: Path, *, queue_manager: str, epoch: str, at: int, lock_wait_s: float = LOCK_WAIT_S
+    ) -> Outbox:  # fmt: skip
+        """Take ownership, delete what does not count, and note the epoch. ``at`` is microseconds since 1970, UTC.
+
+        In another epoch than at the last open (the data directory is a copy) queues in which something waits are put on hold:
+        :attr:`held`. Errors as :meth:`OutboxDatabase.open`.
+        """
+        database = OutboxDatabase.open(directory, lock_wait_s=lock_wait_s)
+        try:
+            folder = directory / STAGES_DIRECTORY
+            if not folder.exists():
+                folder.mkdir(mode=0o700)
+                sync_directory(directory)
+            with readable(database.path, OUTBOX.restore_hint):
+                database.assert_durable()
+                database.belongs_to(queue_manager)
+                outbox = cls(database, directory, queue_manager)
+                outbox._begin(epoch)
+        except BaseException:
+            database.close()
+            raise
+        return outbox
+
+    def _begin(self, epoch: str) -> None:
+        left = delete_leftovers(self.database, self._folder / SORTING_DIRECTORY)
+        if left:
+            _log.info("outbox.leftovers_deleted batches=%d", left)
+        facts = dict(self._connection.execute("SELECT key, value FROM meta"))
+        self.last_stream_ordinal = int(facts.get("last_stream_ordinal", "0"))
+        with self.database.transaction() as connection:
+            if facts.get("epoch", epoch) != epoch:
+                where = "id IN (SELECT queue_id FROM parts WHERE queue_id IS NOT NULL)"
+                rows = connection.execute(f"SELECT destination, kind FROM queues WHERE {where}").fetchall()  # noqa: S608  # our own text
+                self.held = [QueueKey(*row) for row in rows]
+                connection.execute(f"UPDATE queues SET paused = 1 WHERE {where}")  # noqa: S608  # our own text
+            connection.executemany(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("queue_manager", self.queue_manager), ("epoch", epoch)]
+            )
+        self._queue_ids = {
+            QueueKey(destination, kind): number
+            for number, destination, kind in self._connection.execute("SELECT id, destination, kind FROM queues")
+        }
+        self.stages.sweep_files()
+
+    # --- for the engine's start -------------------------------------------------------------------------------------------
+
+    def queue_rows(self) -> list[OutgoingQueueRow]:
+        """The outgoing queues as they were saved."""
+        names = ", ".join(OutgoingQueueRow._fields)
+        rows = [OutgoingQueueRow(*row) for row in self._connection.execute(f"SELECT {names} FROM queues ORDER BY id")]  # noqa: S608  # our own names
+        return [row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused)) for row in rows]
+
+    def finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
+        """Serials that wait for a final stream receipt, as ascending runs, by queue."""
+        return {
+            key: runs
+            for key, number in self._queue_ids.items()
+            if key.kind == "stream" and (runs := self.waiting.runs(number, final=True))
+        }
+
+    def proof(self) -> Committed:
+        """Proof of what is read now."""
+        return self.database.proof()
+
+    # --- batches ----------------------------------------------------------------------------------------------------------
+
+    def prepare(self, application: str, batch: str, stages: Sequence[str], at: int) -> Preparation | CommitResult:
+        """Begin a commit; its answer at once if exactly these stages were committed before.
+
+        Raises :class:`BatchError` for a stage that is not there, :class:`LocalProtocolError` while another is prepared.
+        """
+        row = self._connection.execute(
+            "SELECT new, known FROM batches WHERE committed AND application = ? AND batch = ? AND stages = ?",
+            (application, batch, stage_set(stages)),
+        ).fetchone()
+        if row is not None:
+            return CommitResult(*row)
+        if self._preparation is not None:
+            raise LocalProtocolError(f"one batch at a time: {self._preparation!r} comes first")
+        rows = self.stages.get(application, batch, stages)
+        preparation = Preparation(self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, at, self._ended)
+        self._preparation = preparation
+        return preparation
+
+    def prepare_rows(
+        self, application: str, batch: str, rows: Sequence[Mapping[str, Any]], at: int, *, dead_letter: bool = False
+    ) -> Preparation | CommitResult:
+        """A few rows of our own instead of stages, each a mapping of the sink's columns. Errors as for a stage and a commit."""
+        file = write_rows(self._folder, rows, dead_letter=dead_letter)
+        staged = self.stages.add(application, batch, 0, "0", file, at)
+        return self.prepare(application, batch, [staged.stage_id], at)
+
+    def _ended(self) -> None:
+        self._preparation = None
+
+    # --- the one way to write ---------------------------------------------------------------------------------------------
+
+    def write(self, changes: OutgoingChanges | None, at: int, *, batches: Sequence[Numbered] = ()) -> Committed:
+        """One transaction: the engine's changes, and the batches whose serials are among them.
+
+        Returns the proof for :meth:`Sender.committed`. Whatever it raises is final: the engine counts on what was not stored.
+        """
+        try:
+            size = sum(numbered.preparation.unwritten_bytes for numbered in batches)
+            with self.database.transaction(unsynced_bytes=size) as connection:
+                if changes is not None:
+                    self._save_queues(connection, changes.queues)
+                for numbered in batches:
+                    numbered.preparation.write_last(connection, numbered, self._queue_ids)
+                if changes is not None:
+                    self._save_ends(connection, changes, at)
+        except Exception as error:
+            raise self.database.fail("a write", error) from error
+        for numbered in batches:
+            numbered.preparation.end()
+            self.stages.unlink([stage.file for stage in numbered.preparation.stages])
+        return self.database.proof()
+
+    def _save_queues(self, connection: sqlite3.Connection, rows: Sequence[OutgoingQueueRow]) -> None:
+        names = OutgoingQueueRow._fields
+        for row in rows:
+            values = (*row[:2], str(row.stream_ordinal), *row[3:])
+            number = self._queue_ids.get(QueueKey(row.destination, row.kind))
+            if number is None:
+                marks = ", ".join("?" * len(names))
+                cursor = connection.execute(f"INSERT INTO queues({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608  # our own names
+                assert cursor.lastrowid is not None
+                self._queue_ids[QueueKey(row.destination, row.kind)] = cursor.lastrowid
+            else:
+                settings = ", ".join(f"{name} = ?" for name in names)
+                connection.execute(f"UPDATE queues SET {settings} WHERE id = ?", (*values, number))  # noqa: S608  # our own names
+
+    def _save_ends(self, connection: sqlite3.Connection, changes: OutgoingChanges, at: int) -> None:
+        position = self.database.position + 1
+        for run in changes.finished:
+            number = self._queue_ids.get(run.key)
+            if number is not None:
+                self.waiting.finish(run, number, self._stream_of(number), at, position)
+        for letter in changes.dead_letters:
+            number = self._queue_ids.get(letter.run.key)
+            if number is not None:
+                self.waiting.bury(letter, number, self._stream_of(number), at, position)
+        for key in changes.forgotten:
+            number = self._queue_ids.pop(key, None)
+            if number is not None:
+                if connection.execute("SELECT 1 FROM parts WHERE queue_id = ? LIMIT 1", (number,)).fetchone() is not None:
+                    raise StoreDamagedError(f"{key} was to be forgotten and has messages")
+                connection.execute("DELETE FROM queues WHERE id = ?", (number,))
+        if changes.last_stream_ordinal != self.last_stream_ordinal:
+            self.last_stream_ordinal = changes.last_stream_ordinal
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)", (str(changes.last_stream_ordinal),)
+            )
+
+    def _stream_of(self, number: int) -> tuple[str, int]:
+        row = self._connection.execute("SELECT stream_ordinal, base FROM queues WHERE id = ?", (number,)).fetchone()
+        return str(row[0]), int(row[1])
+
+    # --- reading ----------------------------------------------------------------------------------------------------------
+
+    def load(self, load: Load) -> list[StoredMessage]:
+        """The rows that the engine asks for, ready to be sent but for their place in the stream."""
+        number = self._queue_ids.get(load.key)
+        return [] if number is None else self.waiting.load(load, number)
+
+    # --- housekeeping -----------------------------------------------------------------------------------------------------
+
+    def sweep(self, at: int) -> bool:
+        """One slice of what is past its time; whether there may be more. Not while a batch is prepared."""
+        return self._preparation is None and retention.sweep(self.database, self.stages, at)
+
+    def close(self) -> None:
+        """Give the outbox free; a batch in preparation is given up."""
+        if self._preparation is not None:
+            self._preparation.abort()
+        self.database.close()
+
+    def __repr__(self) -> str:
+        return f"<Outbox {self.database!r} queues={len(self._queue_ids)} preparing={self._preparation}>"

@@ -1,0 +1,104 @@
+"""Rows of a batch in the order they go out, cut into groups under the number of their part.
+
+The rows of one outgoing queue are a part, from offset 0. A group has up to 256 rows and about a megabyte of bodies, which is
+what the sending engine reads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
+from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
+from srmp_spark.store.outbox.messages import STORED, pack_group
+from srmp_spark.store.outbox.scan import Piece
+
+_TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED}
+STORED_SCHEMA = pa.schema(list(_TYPES.items()))
+
+
+class Part(NamedTuple):
+    """The rows of a batch that go to one outgoing queue."""
+
+    number: int
+    key: QueueKey
+    rows: int
+    final: bool
+    """They are finished by final stream receipts."""
+
+
+class Group(NamedTuple):
+    """What is stored as one."""
+
+    part: int
+    first: int
+    last: int
+    size: int
+    """Of the bodies."""
+    data: bytes
+
+
+class Transactions:
+    """Where MSMQ transactions begin and end: consecutive rows of one value and one queue, in the order they go out."""
+
+    def __init__(self, rows: np.ndarray, queue: np.ndarray, value: np.ndarray, is_stream: Sequence[bool]) -> None:
+        of, in_queue = value[rows], queue[rows]
+        joined = np.zeros(len(rows) + 1, bool)
+        joined[1:-1] = (of[1:] == of[:-1]) & (in_queue[1:] == in_queue[:-1]) & (of[1:] != 0)
+        stream = np.array(is_stream, bool)[in_queue] if len(rows) else np.zeros(0, bool)
+        self.first, self.last = np.zeros(len(value), bool), np.zeros(len(value), bool)
+        self.first[rows] = ~joined[:-1] & stream
+        self.last[rows] = ~joined[1:] & stream
+
+
+def stored_rows(piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None) -> pa.RecordBatch:
+    """Those rows of a slice that are new, in the columns that are stored."""
+    columns, rows = piece.slice.columns, piece.slice.rows
+    arrays: dict[str, pa.Array] = {name: columns[name] for name in STORED if name in columns and name != "destination"}
+    spelled = columns["destination"].dictionary_encode()
+    names = spelled.dictionary.to_pylist()
+    other = [None if _bare(name) == addresses.canonical(name) else _bare(name) for name in names]
+    if any(other):
+        arrays["destination"] = pa.array(other, pa.string()).take(spelled.indices)
+    if transactions is not None:
+        span = slice(piece.first, piece.first + rows)
+        arrays["first"], arrays["last"] = pa.array(transactions.first[span]), pa.array(transactions.last[span])
+    full = [arrays[name] if name in arrays else pa.nulls(rows, type_) for name, type_ in _TYPES.items()]
+    batch = pa.RecordBatch.from_arrays(full, schema=STORED_SCHEMA)
+    return batch if new.all() else batch.filter(pa.array(new))
+
+
+def _bare(address: str) -> str:
+    return address[7:] if address[:7].upper() == "DIRECT=" else address
+
+
+class Packer:
+    """Cuts rows into groups. ``parts`` in the order of their queues in the batch."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._ends = np.cumsum([part.rows for part in parts])
+        self._parts = parts
+        self._at = 0
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[Group]:
+        """The next rows of the batch."""
+        sizes = pc.fill_null(pc.binary_length(batch.column("body")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < batch.num_rows:
+            index = int(np.searchsorted(self._ends, self._at, side="right"))
+            part = self._parts[index]
+            offset = self._at - (int(self._ends[index]) - part.rows)
+            before = int(ends[start - 1]) if start else 0
+            fit = int(np.searchsorted(ends, before + GROUP_BYTES, side="right")) - start
+            rows = max(1, min(fit, GROUP_ROWS, part.rows - offset, batch.num_rows - start))
+            data = pack_group(batch.slice(start, rows))
+            yield Group(part.number, offset, offset + rows - 1, int(ends[start + rows - 1]) - before, data)
+            start += rows
+            self._at += rows

@@ -1,0 +1,290 @@
+"""A batch on its way to count: from stages to parts, in steps that let others write in between.
+
+1. *Scan* the stages: numbers about each row (:mod:`.scan`).
+2. *Decide* which rows are new (:mod:`.identities`).
+3. *Order* the new ones (:mod:`.ordering`).
+4. *Pack* them into groups (:mod:`.packing`).
+
+Whatever 2 and 4 write goes into small transactions under the batch's number and counts for nothing.
+:meth:`Preparation.numbered` then gives what the last transaction (:meth:`.outbox.Outbox.write`) must hold to make all of it
+count at once. A batch of up to 8 MiB has no other transaction than that. Until then :meth:`Preparation.abort`, or the next
+open, leaves nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
+from srmp_spark.store.outbox.identities import Identities, source_numbers
+from srmp_spark.store.outbox.leftovers import delete_batch
+from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, IDENTIFIER_MAX
+from srmp_spark.store.outbox.ordering import Buckets, is_in_order, places
+from srmp_spark.store.outbox.packing import Packer, Part, Transactions, stored_rows
+from srmp_spark.store.outbox.scan import Scan
+from srmp_spark.store.outbox.schema import group_key
+from srmp_spark.store.outbox.stage_file import StageFile
+from srmp_spark.store.outbox.stages import StageRow
+from srmp_spark.store.outbox.writes import Writes
+
+
+class CommitResult(NamedTuple):
+    """The answer to a commit."""
+
+    new: int
+    known: int
+    """Rows that were sent before, or stand in the batch twice with one key."""
+
+
+class Numbered(NamedTuple):
+    """A prepared batch with its numbers: hand it to :meth:`.outbox.Outbox.write`."""
+
+    preparation: Preparation
+    ids_first: int
+    enqueued: tuple[Enqueued, ...]
+
+
+def stage_set(stages: Sequence[str]) -> bytes:
+    """What stands for exactly these stages."""
+    return hashlib.blake2b("\n".join(sorted(stages)).encode(), digest_size=16).digest()
+
+
+class Preparation:
+    """One commit. Call :meth:`step` until it says that it is done; other work may be done between two steps."""
+
+    def __init__(
+        self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow], at: int,
+        on_end: Callable[[], object],
+    ) -> None:  # fmt: skip
+        self.application, self.batch = application, batch
+        self.stages = stages
+        self.at = at
+        self.parts: list[Part] = []
+        """What goes out, by queue; for each the engine gives out serials: ``enqueue(*part.key, part.rows, at, …)``."""
+        self.result: CommitResult | None = None
+        """Known when all steps are done."""
+        self._database = database
+        self._folder = folder
+        self._number = database.next_id("batches")
+        self._writes, self._last = Writes(), Writes()
+        self._flushed = False
+        self._ended = False
+        self._on_end = on_end
+        self._steps = self._prepare()
+
+    @property
+    def is_ready(self) -> bool:
+        """All steps are done."""
+        return self.result is not None
+
+    def step(self) -> bool:
+        """Work on about one chunk, at most one transaction; whether that was the last step.
+
+        Raises :class:`BatchError` for a batch that cannot be: :meth:`abort` then.
+        """
+        try:
+            next(self._steps)
+        except StopIteration:
+            return True
+        if self._writes.is_full:
+            self._flush()
+        return False
+
+    def run(self) -> Preparation:
+        """All steps at once."""
+        while not self.step():
+            pass
+        return self
+
+    def _flush(self) -> None:
+        if not self._flushed:
+            self._flushed = True
+            first = Writes()
+            first.add("INSERT INTO batches VALUES (?, ?, ?, ?, 0, 0, ?, 0)", *self._row())
+            first.flush(self._database)
+        self._writes.flush(self._database)
+
+    def _row(self) -> tuple[int, str, str, bytes, int]:
+        return self._number, self.application, self.batch, stage_set([stage.id for stage in self.stages]), self.at
+
+    # --- the steps --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> Generator[None]:
+        rows = sum(stage.rows for stage in self.stages)
+        self._check(rows)
+        files = [(stage.partition, StageFile(stage.path)) for stage in sorted(self.stages, key=lambda each: each.partition)]
+        scan = Scan(files, rows, source_numbers(self._database, self._last))
+        for piece in scan.pieces():
+            scan.take(piece)
+            yield
+        everything = np.ones(rows, bool)
+        ranked: list[np.ndarray] = []
+
+        def rank() -> np.ndarray:
+            if not ranked:
+                ranked.append(np.argsort(places(scan.queue, scan.order, everything)))
+            return ranked[0]
+
+        identities = Identities(self._database, self.application, self.batch, self._number, self.at, self._writes, self._last)
+        known = np.zeros(rows, bool)
+        for mask in identities.decide(scan, rank, lambda number: _name(scan, number)):
+            known = mask
+            yield
+        new = ~known
+        ranked.clear()
+        order = places(scan.queue, scan.order, new)
+        yield
+        yield from self._pack(scan, new, order)
+        count = int(new.sum())
+        self.result = CommitResult(count, rows - count)
+
+    def _check(self, rows: int) -> None:
+        if rows > BATCH_ROWS_MAX:
+            message = f"a batch has at most BATCH_ROWS_MAX = {BATCH_ROWS_MAX} rows, this one {rows}"
+            raise BatchError(400, BAD_BATCH, message, "write it in parts")
+        if len(self.stages) > BATCH_STAGES_MAX:
+            message = f"a batch has at most BATCH_STAGES_MAX = {BATCH_STAGES_MAX} stages, this one {len(self.stages)}"
+            raise BatchError(400, BAD_BATCH, message, "coalesce into fewer tasks")
+        partitions = [stage.partition for stage in self.stages]
+        if len(set(partitions)) < len(partitions):
+            twice = next(each for each in sorted(partitions) if partitions.count(each) > 1)
+            message = f"two stages of partition {twice}"
+            raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
+        for what, values in (("order_by", {stage.order_by for stage in self.stages}),
+                             ("dead_letter", {stage.dead_letter for stage in self.stages})):  # fmt: skip
+            if len(values) > 1:
+                message = f"the stages differ in srmp.{what}: {' and '.join(sorted(map(str, values)))}"
+                raise BatchError(400, BAD_BATCH, message, "stage all with one option")
+
+    def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[None]:
+        final = bool(self.stages) and self.stages[0].dead_letter
+        counts = np.bincount(scan.queue[new], minlength=len(scan.queues))
+        self.parts = [
+            Part(self._database.next_id("parts"), key, int(counts[index]), final and key.kind == "stream")
+            for index, key in enumerate(scan.queues)
+            if counts[index]
+        ]
+        for part in self.parts:
+            self._writes.add(
+                "INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (?, ?, ?, ?, ?)",
+                part.number, self._number, part.rows, part.final, scan.has_journal,
+            )  # fmt: skip
+        transactions = None
+        if scan.transaction is not None:
+            is_stream = [key.kind == "stream" for key in scan.queues]
+            transactions = Transactions(order, scan.queue, scan.transaction, is_stream)
+        packer = Packer(self.parts)
+        if is_in_order(order):
+            for piece in scan.pieces():
+                mask = new[piece.first : piece.first + piece.slice.rows]
+                if mask.any():
+                    self._store(packer, stored_rows(piece, mask, scan.addresses, transactions))
+                    yield
+            return
+        buckets = Buckets(self._folder, order, scan.size, scan.rows)
+        try:
+            for piece in scan.pieces():
+                mask = new[piece.first : piece.first + piece.slice.rows]
+                if mask.any():
+                    numbers = np.flatnonzero(mask) + piece.first
+                    buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions))
+                    yield
+            for batch in buckets.in_order():
+                rows = max(1, CHUNK_ROWS * batch.num_rows // max(batch.num_rows, batch.nbytes // 2048, 1))
+                for start in range(0, batch.num_rows, rows):
+                    self._store(packer, batch.slice(start, rows))
+                    yield
+        finally:
+            buckets.close()
+
+    def _store(self, packer: Packer, batch: object) -> None:
+        for group in packer.pack(batch):
+            number = self._database.next_id("data")
+            key = group_key(group.part, group.last)
+            self._writes.add("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", key, group.first, group.size, number)
+            self._writes.add("INSERT INTO data VALUES (?, ?)", number, group.data, size=len(group.data))
+
+    # --- the end ----------------------------------------------------------------------------------------------------------
+
+    def numbered(self, ids_first: int, enqueued: Sequence[Enqueued]) -> Numbered:
+        """Ready to be written: ``ids_first`` is the first of as many reserved message identifiers as there are new rows,
+        ``enqueued`` the engine's answer for each of :attr:`parts`, in that order.
+
+        Raises :class:`LocalProtocolError` if they do not fit.
+        """
+        if self.result is None or self._ended:
+            raise LocalProtocolError("a batch is numbered once, when it is ready")
+        if [(part.key, part.rows) for part in self.parts] != [(each.key, each.last - each.first + 1) for each in enqueued]:
+            raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
+        if not 1 <= ids_first <= IDENTIFIER_MAX - self.result.new + 1:
+            raise LocalProtocolError(f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin with {ids_first}")
+        return Numbered(self, ids_first, tuple(enqueued))
+
+    def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
+        """What makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
+        assert self.result is not None, "numbered() has seen it"
+        if self._flushed:
+            connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
+        self._writes.execute(connection)
+        self._last.execute(connection)
+        new, known = self.result
+        number, application, batch, stages, at = self._row()
+        connection.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)", (number, application, batch, stages, new, known, at)
+        )
+        ids_first = numbered.ids_first
+        for part, given in zip(self.parts, numbered.enqueued, strict=True):
+            connection.execute(
+                "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, application = ?, batch = ?, "
+                "enqueued_at = ? WHERE id = ?",
+                (queue_ids[part.key], given.first, given.last, ids_first, application, batch, at, part.number),
+            )
+            ids_first += part.rows
+        connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in self.stages])
+
+    def abort(self) -> None:
+        """Leave nothing of it; the stages stay. Safe to call more than once, and after the end."""
+        if self._ended:
+            return
+        self.end()
+        if self._flushed:
+            delete_batch(self._database, self._number)
+
+    def end(self) -> None:
+        """It counts now, or never will."""
+        self._ended = True
+        self._steps.close()
+        self._on_end()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the last transaction must write."""
+        return self._writes.bytes + self._last.bytes
+
+    def __repr__(self) -> str:
+        return f"<Preparation {self.application}/{self.batch} stages={len(self.stages)} result={self.result}>"
+
+
+def _name(scan: Scan, number: int) -> str:
+    """Where a row stands and what identifies it."""
+    for piece in scan.pieces():
+        if piece.first <= number < piece.first + piece.slice.rows:
+            row = number - piece.first
+            place = f"partition {piece.partition} row {piece.slice.first_row + row}"
+            columns = piece.slice.columns
+            if "key" in columns and columns["key"][row].is_valid:
+                return f"key {columns['key'][row].as_py().decode(errors='replace')!r} ({place})"
+            if "sequence" in columns and columns["sequence"][row].is_valid:
+                queue = columns["queue"][row].as_py() if "queue" in columns else "?"
+                return f"{queue} {columns['sequence'][row]} ({place})"
+            return place
+    raise AssertionError(f"row {number} of {scan.rows}")

@@ -1,0 +1,58 @@
+"""What is past its time: stages, identities and the answers to their commits, source positions, dead letters. In slices."""
+
+from __future__ import annotations
+
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.leftovers import GROUPS_AT_ONCE, forget_identities
+from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS, IDENTITY_DAYS, SWEEP_ROWS
+from srmp_spark.store.outbox.stages import Stages
+
+_DAY_US = 86_400_000_000
+
+
+def sweep(database: OutboxDatabase, stages: Stages, at: int) -> bool:
+    """One slice; whether there may be more. ``at`` is the wall clock: a clock that runs ahead forgets early."""
+    stages.drop_old(at)
+    stages.sweep_files()
+    return _batch(database, at) or _positions(database, at) or _moved(database, at)
+
+
+def _batch(database: OutboxDatabase, at: int) -> bool:
+    """The identities of the oldest batch, then its row: while the row is there, so is the answer to its commit."""
+    row = database.connection.execute(
+        "SELECT no FROM batches WHERE committed AND at < ? ORDER BY no LIMIT 1", (at - IDENTITY_DAYS * _DAY_US,)
+    ).fetchone()
+    if row is None:
+        return False
+    if forget_identities(database, row[0]):
+        return True
+    with database.transaction() as connection:
+        connection.execute("DELETE FROM batches WHERE no = ?", row)
+        connection.execute(
+            "DELETE FROM scopes WHERE batch_no = ? AND batch != '' "
+            "AND NOT EXISTS (SELECT 1 FROM identities WHERE scope_id = scopes.id)",
+            row,
+        )
+    return True
+
+
+def _positions(database: OutboxDatabase, at: int) -> bool:
+    rows = database.connection.execute(
+        "SELECT scope_id, source_id, block FROM positions WHERE at < ? LIMIT ?", (at - IDENTITY_DAYS * _DAY_US, SWEEP_ROWS)
+    ).fetchall()
+    if rows:
+        with database.transaction() as connection:
+            connection.executemany("DELETE FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", rows)
+    return len(rows) == SWEEP_ROWS
+
+
+def _moved(database: OutboxDatabase, at: int) -> bool:
+    rows = database.connection.execute(
+        "SELECT id, data_id FROM moved WHERE moved_at < ? ORDER BY moved_at LIMIT ?",
+        (at - DEAD_LETTER_DAYS * _DAY_US, GROUPS_AT_ONCE),
+    ).fetchall()
+    if rows:
+        with database.transaction() as connection:
+            connection.executemany("DELETE FROM data WHERE id = ?", [(data,) for _, data in rows])
+            connection.executemany("DELETE FROM moved WHERE id = ?", [(number,) for number, _ in rows])
+    return len(rows) == GROUPS_AT_ONCE

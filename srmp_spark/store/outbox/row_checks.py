@@ -1,0 +1,85 @@
+"""What a row must fulfil so that it can become a message: whatever could stop it later is refused while it is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
+from srmp_spark.store.outbox.columns import DELIVERIES, Addresses, body_sizes
+from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.limits import (
+    ADDRESS_LENGTH_MAX,
+    APP_SPECIFIC_MAX,
+    BODY_TYPE_MAX,
+    CORRELATION_BYTES,
+    KEY_BYTES_MAX,
+    LABEL_LENGTH_MAX,
+)
+
+TIME_MAX = 253_402_300_799_999_999
+"""The end of the year 9999: a date on the wire has four digits for the year."""
+
+_NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
+_NOT_AN_ADDRESS = "^$|^[\t\n\r ]|[\t\n\r ]$"
+_TEXTS = (
+    ("label", LABEL_LENGTH_MAX), ("destination", ADDRESS_LENGTH_MAX), ("response_queue", ADDRESS_LENGTH_MAX),
+    ("admin_queue", ADDRESS_LENGTH_MAX),
+)  # fmt: skip
+_NUMBERS = (("priority", PRIORITY_MAX), ("app_specific", APP_SPECIFIC_MAX), ("body_type", BODY_TYPE_MAX))
+
+
+def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, first_row: int) -> None:
+    """Raise :class:`BatchError` for the first rule that a row breaks; its text has the row, counted from ``first_row``."""
+
+    def refuse(bad: pa.Array, what: str, hint: str, shown: pa.Array | None = None) -> None:
+        if pc.any(bad, min_count=0).as_py():
+            index = int(np.argmax(pc.fill_null(bad, False).to_numpy(zero_copy_only=False)))
+            value = "" if shown is None else f", got {shown[index]}"
+            raise BatchError(400, BAD_STAGE, f"row {first_row + index}: {what}{value}", hint)
+
+    destination = columns.get("destination")
+    if destination is None or destination.null_count:
+        missing = pa.array([True] * rows) if destination is None else destination.is_null()
+        refuse(missing, "destination is null", "every row needs one, or the option destination")
+    sizes = pa.array(body_sizes(columns, rows))
+    refuse(pc.greater(sizes, BODY_MAX), f"body and extension have at most BODY_MAX = {BODY_MAX} bytes", "MSMQ's limit", sizes)
+    for name, limit in _TEXTS:
+        if name in columns:
+            lengths = pc.utf8_length(columns[name])
+            refuse(pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths)
+            odd = pc.match_substring_regex(columns[name], _NOT_XML)
+            refuse(odd, f"{name} has a control character", "XML cannot carry it")
+            if name != "label":
+                bare = pc.match_substring_regex(columns[name], _NOT_AN_ADDRESS)
+                refuse(bare, f"{name} is empty or has white space around it", "null means none")
+    for name, limit in _NUMBERS:
+        if name in columns:
+            bad = pc.or_(pc.less(columns[name], 0), pc.greater(columns[name], limit))
+            refuse(bad, f"{name} lies between 0 and {limit}", "change it", columns[name])
+    if "correlation_id" in columns:
+        lengths = pc.binary_length(columns["correlation_id"])
+        refuse(pc.not_equal(lengths, CORRELATION_BYTES), f"correlation_id has {CORRELATION_BYTES} bytes", "pad it", lengths)
+    if "key" in columns:
+        lengths = pc.binary_length(columns["key"])
+        refuse(pc.greater(lengths, KEY_BYTES_MAX), f"key has at most {KEY_BYTES_MAX} bytes", "use a hash of it", lengths)
+    if "time_to_reach_queue" in columns:
+        at = columns["time_to_reach_queue"].cast(pa.int64())
+        refuse(pc.or_(pc.less(at, 0), pc.greater(at, TIME_MAX)), "time_to_reach_queue lies outside 1970 to 9999", "change it")
+    if "delivery" in columns:
+        bad = pc.invert(pc.is_in(columns["delivery"], value_set=pa.array([*DELIVERIES, None])))
+        refuse(bad, f"delivery is none of {', '.join(DELIVERIES)}", "null means transactional", columns["delivery"])
+    if destination is not None:
+        for spelled in pc.unique(destination).to_pylist():
+            _check_destination(spelled, destination, addresses, first_row)
+
+
+def _check_destination(spelled: str, destination: pa.Array, addresses: Addresses, first_row: int) -> None:
+    try:
+        addresses.canonical(spelled)
+    except BatchError as error:
+        row = first_row + pc.index(destination, spelled).as_py()
+        raise BatchError(error.status, error.code, f"row {row}: {error.message}", error.hint) from None

@@ -1,0 +1,167 @@
+"""The first pass over a batch: a few numbers about each row, from which identities and order are worked out.
+
+Rows are numbered through all stages in the order partition, row. What is kept of each is about 35 bytes and the columns it is
+ordered by; its content is read again when its place is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
+from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
+from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_hashes, key_hashes
+from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
+from srmp_spark.store.outbox.ordering import sortable
+from srmp_spark.store.outbox.stage_file import Slice, StageFile
+
+BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
+"""How a row is known."""
+
+SourceId = Callable[[str, str, str], int]
+"""A number for (queue_manager, epoch, queue)."""
+
+
+class Piece(NamedTuple):
+    """A slice of a stage and the number of its first row in the batch."""
+
+    first: int
+    slice: Slice
+    partition: int
+
+
+class Scan:
+    """Numbers about the rows of a batch."""
+
+    def __init__(self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId) -> None:
+        """``stages``: (partition, file), in the order of the partitions."""
+        self._stages = stages
+        self._source_id = source_id
+        self.rows = rows
+        self.addresses = Addresses()
+        self.queues: list[QueueKey] = []
+        """The outgoing queues of the batch; :attr:`queue` has indices of it."""
+        self.scopes: list[str] = []
+        """The destinations; :attr:`scope` has indices of it."""
+        self._queue_index: dict[QueueKey, int] = {}
+        self._scope_index: dict[str, int] = {}
+        self.queue = np.zeros(rows, np.uint16)
+        self.scope = np.zeros(rows, np.uint16)
+        self.size = np.zeros(rows, np.uint32)
+        self.how = np.zeros(rows, np.uint8)
+        self.high = np.zeros(rows, np.uint64)
+        """First half of the hash of a key or digest; the source of a position."""
+        self.low = np.zeros(rows, np.uint64)
+        """Second half; the sequence of a position, its sign turned so that it sorts."""
+        self.content: np.ndarray | None = None
+        """What a key must come with again; only if there are keys."""
+        self.transaction: np.ndarray | None = None
+        """Hash of the value of ``transaction``, 0 for null; only if there is such a column."""
+        self.has_journal = False
+        self.order_by = stages[0][1].schema.order_by if stages else ()
+        self.order: list[list[pa.Array]] = [[] for _ in self.order_by]
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows, in the order of their numbers."""
+        at = 0
+        for partition, stage in self._stages:
+            for piece in stage.slices():
+                yield Piece(at, piece, partition)
+                at += piece.rows
+
+    def take(self, piece: Piece) -> None:
+        """Note the numbers of these rows."""
+        columns, rows = piece.slice.columns, piece.slice.rows
+        span = slice(piece.first, piece.first + rows)
+        self._queues(columns, span, rows)
+        self.size[span] = np.minimum(body_sizes(columns, rows) + 64, 2**32 - 1)
+        self._identities(columns, span, rows)
+        if "transaction" in columns:
+            if self.transaction is None:
+                self.transaction = np.zeros(self.rows, np.uint64)
+            hashes = key_hashes(columns["transaction"])[:, 0] | np.uint64(1)
+            self.transaction[span] = np.where(columns["transaction"].is_valid().to_numpy(zero_copy_only=False), hashes, 0)
+        self.has_journal = self.has_journal or "journal" in columns
+        for chunks, (name, _) in zip(self.order, self.order_by, strict=True):
+            chunks.append(sortable(piece.slice.batch.column(piece.slice.batch.schema.get_field_index(name))))
+
+    def _queues(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
+        spelled = columns["destination"].dictionary_encode()
+        canonical = [self.addresses.canonical(each) for each in spelled.dictionary.to_pylist()]
+        scopes = np.array([self._scope(each) for each in canonical], np.uint16)
+        indices = spelled.indices.to_numpy(zero_copy_only=False)
+        self.scope[span] = scopes[indices]
+        if "delivery" in columns:
+            delivery = pc.fill_null(columns["delivery"], "transactional")
+            plain = pc.not_equal(delivery, "transactional").to_numpy(zero_copy_only=False)
+        else:
+            plain = np.zeros(rows, bool)
+        queue = np.zeros(rows, np.uint16)
+        for wanted, mask in (("stream", ~plain), ("plain", plain)):
+            if mask.any():
+                used = np.unique(indices[mask])
+                table = np.zeros(len(canonical), np.uint16)
+                for index in used:
+                    table[index] = self._queue(QueueKey(canonical[index], wanted))  # type: ignore[arg-type]  # a Kind
+                queue[mask] = table[indices[mask]]
+        self.queue[span] = queue
+
+    def _scope(self, destination: str) -> int:
+        found = self._scope_index.get(destination)
+        if found is None:
+            if len(self.scopes) >= BATCH_DESTINATIONS_MAX:
+                message = f"a batch has more than BATCH_DESTINATIONS_MAX = {BATCH_DESTINATIONS_MAX} destinations"
+                raise BatchError(400, BAD_BATCH, message, "send it in parts")
+            found = self._scope_index[destination] = len(self.scopes)
+            self.scopes.append(destination)
+        return found
+
+    def _queue(self, key: QueueKey) -> int:
+        found = self._queue_index.get(key)
+        if found is None:
+            found = self._queue_index[key] = len(self.queues)
+            self.queues.append(key)
+        return found
+
+    def _identities(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
+        how = np.full(rows, BY_DIGEST, np.uint8)
+        if all(name in columns for name in POSITION):
+            valid = np.ones(rows, bool)
+            for name in POSITION:
+                valid &= columns[name].is_valid().to_numpy(zero_copy_only=False)
+            how[valid] = BY_POSITION
+            source, sequence = self._positions(columns, valid)
+            self.high[span], self.low[span] = source, sequence
+        if "key" in columns:
+            valid = columns["key"].is_valid().to_numpy(zero_copy_only=False)
+            how[valid] = BY_KEY
+            hashes = key_hashes(columns["key"])
+            self.high[span] = np.where(valid, hashes[:, 0], self.high[span])
+            self.low[span] = np.where(valid, hashes[:, 1], self.low[span])
+            if self.content is None:
+                self.content = np.zeros(self.rows, np.uint64)
+            self.content[span] = content_hashes(columns, rows, CONTENT_BYTES)[:, 0]
+        by_digest = how == BY_DIGEST
+        if by_digest.any():
+            hashes = content_hashes(columns, rows, HASH_BYTES)
+            self.high[span] = np.where(by_digest, hashes[:, 0], self.high[span])
+            self.low[span] = np.where(by_digest, hashes[:, 1], self.low[span])
+        self.how[span] = how
+
+    def _positions(self, columns: dict[str, pa.Array], valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        encoded = [columns[name].dictionary_encode() for name in POSITION[:3]]
+        dictionaries = [each.dictionary.to_pylist() for each in encoded]
+        indices = np.stack([pc.fill_null(each.indices, 0).to_numpy(zero_copy_only=False) for each in encoded], axis=1)
+        used, inverse = np.unique(indices[valid], axis=0, return_inverse=True)
+        ids = np.array([self._source_id(*(d[i] for d, i in zip(dictionaries, row, strict=True))) for row in used], np.uint64)
+        source = np.zeros(len(valid), np.uint64)
+        if len(ids):
+            source[valid] = ids[inverse.reshape(-1)]
+        sequence = pc.fill_null(columns["sequence"], 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return source, sequence.view(np.uint64) ^ np.uint64(1 << 63)

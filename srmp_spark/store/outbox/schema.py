@@ -1,0 +1,127 @@
+"""The tables of ``outbox.db``.
+
+A batch is stored as *parts*, one for each outgoing queue. A part's rows lie in *groups* of up to 256, packed as Arrow
+(:mod:`.messages`), under their offset in the part. A part has no queue and no serials until the batch counts: the last
+transaction fills in ``queue_id``, ``first``, ``last`` and ``ids_first``, and that alone makes its rows outgoing. So other
+writers give out serials of the same queue meanwhile, and nothing is written twice.
+
+    serial = part.first + offset          message identifier = part.ids_first + offset
+
+A group is found by ``group_key(part, last offset)``, which is its rowid; its bytes lie in ``data``, so that a group can
+become a dead letter without being copied.
+"""
+
+from __future__ import annotations
+
+from srmp_spark.store.sqlite_file import Database
+
+DATABASE_FILE = "outbox.db"
+LOCK_FILE = "outbox.lock"
+
+FORMAT = 1
+"""Of the database and the groups in it."""
+
+PAGE_SIZE_BYTES = 16_384
+"""Nearly everything here is a group of 256 KB: fewer links in its chain of pages."""
+
+CACHE_KIB = 16_384
+"""Pages of the open transaction and of the identities that were looked up last."""
+
+OFFSET_BITS = 24
+OFFSET_MAX = (1 << OFFSET_BITS) - 1
+"""Rows of one part: more than a batch has."""
+PART_MAX = (1 << (63 - OFFSET_BITS)) - 1
+"""What is left of a rowid: a thousand parts a second for 17 years."""
+
+DDL = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, fence INTEGER NOT NULL);
+-- OutgoingQueueRow of the sending engine: stream_ordinal is unsigned 64 bit, as text.
+CREATE TABLE queues(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, destination TEXT NOT NULL, kind TEXT NOT NULL, stream_ordinal TEXT NOT NULL,
+    base INTEGER NOT NULL, end INTEGER NOT NULL, acknowledged_to INTEGER NOT NULL, released_to INTEGER NOT NULL,
+    receipts_url TEXT NOT NULL, resend_interval_index INTEGER NOT NULL, paused INTEGER NOT NULL, started_at INTEGER NOT NULL,
+    last_acknowledged_at INTEGER NOT NULL, UNIQUE (destination, kind)
+);
+CREATE TABLE batches(
+    no INTEGER PRIMARY KEY, application TEXT NOT NULL, batch TEXT NOT NULL, stages BLOB NOT NULL,
+    new INTEGER NOT NULL, known INTEGER NOT NULL, at INTEGER NOT NULL,
+    committed INTEGER NOT NULL  -- 0: in preparation, nothing of it counts, and the next open deletes it
+);
+CREATE UNIQUE INDEX batches_by_stages ON batches(application, batch, stages) WHERE committed;
+CREATE TABLE parts(
+    id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, rows INTEGER NOT NULL, final INTEGER NOT NULL, journal INTEGER NOT NULL,
+    queue_id INTEGER, first INTEGER, last INTEGER, ids_first INTEGER, application TEXT, batch TEXT, enqueued_at INTEGER
+);
+CREATE INDEX parts_by_serial ON parts(queue_id, last) WHERE queue_id IS NOT NULL;
+CREATE INDEX parts_in_preparation ON parts(batch_no) WHERE queue_id IS NULL;
+CREATE TABLE groups(
+    id INTEGER PRIMARY KEY,  -- group_key(part, last offset)
+    first INTEGER NOT NULL,  -- first offset
+    bytes INTEGER NOT NULL,  -- of the bodies
+    data_id INTEGER NOT NULL,
+    gone BLOB                -- one byte a row, 1: finished, NULL: none of them
+);
+CREATE TABLE data(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE stages(
+    id TEXT PRIMARY KEY, application TEXT NOT NULL, batch TEXT NOT NULL, partition INTEGER NOT NULL, attempt TEXT NOT NULL,
+    file TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, order_by TEXT NOT NULL, dead_letter INTEGER NOT NULL,
+    staged_at INTEGER NOT NULL, UNIQUE (application, batch, partition, attempt)
+) WITHOUT ROWID;
+-- Within what an identity counts: an application and a destination, for digests a batch too, else ''.
+CREATE TABLE scopes(
+    id INTEGER PRIMARY KEY, application TEXT NOT NULL, destination TEXT NOT NULL, batch TEXT NOT NULL,
+    batch_no INTEGER NOT NULL,  -- which made it
+    UNIQUE (application, destination, batch)
+);
+CREATE TABLE identities(
+    scope_id INTEGER NOT NULL, hash BLOB NOT NULL, content BLOB, batch_no INTEGER NOT NULL, PRIMARY KEY (scope_id, hash)
+) WITHOUT ROWID;
+-- The same hashes by batch: what to delete when the batch is given up, or its time is over.
+CREATE TABLE identity_log(id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, scope_id INTEGER NOT NULL, hashes BLOB NOT NULL);
+CREATE INDEX identity_log_by_batch ON identity_log(batch_no);
+CREATE TABLE sources(
+    id INTEGER PRIMARY KEY, queue_manager TEXT NOT NULL, epoch TEXT NOT NULL, queue TEXT NOT NULL,
+    UNIQUE (queue_manager, epoch, queue)
+);
+-- Source positions that are known: see positions.py.
+CREATE TABLE positions(
+    scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, known BLOB NOT NULL, at INTEGER NOT NULL,
+    PRIMARY KEY (scope_id, source_id, block)
+) WITHOUT ROWID;
+-- Dead letters and journal copies, with their content: never changed, numbers never used again.
+CREATE TABLE moved(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, fate TEXT NOT NULL, destination TEXT NOT NULL, kind TEXT NOT NULL,
+    stream_ordinal TEXT NOT NULL, base INTEGER NOT NULL, serials BLOB NOT NULL, ids_base INTEGER NOT NULL,
+    application TEXT NOT NULL, batch TEXT NOT NULL, enqueued_at INTEGER NOT NULL, reason TEXT NOT NULL, status INTEGER,
+    message_class INTEGER, in_doubt INTEGER NOT NULL, moved_at INTEGER NOT NULL, target TEXT NOT NULL, rows INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, position INTEGER NOT NULL, data_id INTEGER NOT NULL
+);
+CREATE INDEX moved_by_time ON moved(moved_at);
+"""
+
+OUTBOX = Database(
+    format=FORMAT,
+    ddl=DDL,
+    pragmas={
+        "page_size": PAGE_SIZE_BYTES,
+        "journal_mode": "wal",
+        "synchronous": 2,  # FULL: one sync of the WAL per commit
+        "secure_delete": 0,
+        "wal_autocheckpoint": 0,  # database.py copies the WAL itself: an error of SQLite's own way would go unseen
+        "foreign_keys": 0,
+        "cache_size": -CACHE_KIB,
+    },
+    promise="a committed batch",
+    restore_hint=(
+        "Put a backup of the whole data directory back; with --state the messages that were waiting are in the Delta table "
+        "outgoing_queue (docs/troubleshooting.md, 'A damaged data directory')"
+    ),
+)
+
+
+def group_key(part: int, last: int) -> int:
+    """The rowid of the group of ``part`` that ends with offset ``last``."""
+    assert 0 <= part <= PART_MAX, f"part {part}"
+    assert 0 <= last <= OFFSET_MAX, f"offset {last}"
+    return part << OFFSET_BITS | last

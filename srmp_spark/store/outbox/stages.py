@@ -1,0 +1,148 @@
+"""Stages: files that tasks wrote and nobody committed yet.
+
+The main process streams the body of a request to ``stages/<name>`` and syncs file and folder; then it is registered here. A
+file without a row, and a row without a file, are what a crash leaves: neither counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.errors import BAD_STAGE, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
+from srmp_spark.store.outbox.stage_file import StageFile
+
+_HOUR_US = 3_600_000_000
+_log = logging.getLogger(__name__)
+
+
+class Staged(NamedTuple):
+    """The answer to a stage."""
+
+    stage_id: str
+    rows: int
+
+
+class StageRow(NamedTuple):
+    """A row of the table ``stages``."""
+
+    id: str
+    application: str
+    batch: str
+    partition: int
+    attempt: str
+    file: str
+    rows: int
+    size: int
+    order_by: str
+    dead_letter: bool
+    staged_at: int
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Where its rows are."""
+        return self.folder / self.file
+
+
+class Stages:
+    """The table ``stages`` and the folder."""
+
+    def __init__(self, database: OutboxDatabase, folder: Path) -> None:
+        self._database = database
+        self._connection: sqlite3.Connection = database.connection
+        self.folder = folder
+
+    def add(self, application: str, batch: str, partition: int, attempt: str, file: str, at: int) -> Staged:
+        """Register ``file``, a name in the folder, whose bytes and name are synced. What is refused is deleted.
+
+        The same application, batch, partition and attempt again replace an uncommitted stage. Raises :class:`BatchError`.
+        """
+        path = self.folder / file
+        assert path.parent == self.folder, f"{file} is a name, not a path"
+        try:
+            _check_names(application, batch, attempt)
+            stage = StageFile(path)
+            rows = stage.check()
+        except BatchError as error:
+            path.unlink(missing_ok=True)
+            raise BatchError(error.status, error.code, f"partition {partition}: {error.message}", error.hint) from error
+        number = secrets.token_hex(16)
+        order_by = repr([list(each) for each in stage.schema.order_by])
+        key = (application, batch, partition, attempt)
+        replaced = self._connection.execute(
+            "SELECT id, file FROM stages WHERE application = ? AND batch = ? AND partition = ? AND attempt = ?", key
+        ).fetchone()
+        with self._database.transaction() as connection:
+            if replaced is not None:
+                connection.execute("DELETE FROM stages WHERE id = ?", (replaced[0],))
+            connection.execute(
+                "INSERT INTO stages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (number, *key, file, rows, stage.bytes, order_by, stage.schema.dead_letter, at),
+            )
+        if replaced is not None and replaced[1] != file:
+            (self.folder / replaced[1]).unlink(missing_ok=True)
+        return Staged(number, rows)
+
+    def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
+        """The rows of these stages. Raises :class:`BatchError` for one that is not there, or belongs to another batch."""
+        found = []
+        for number in dict.fromkeys(stages):
+            row = self._connection.execute("SELECT * FROM stages WHERE id = ?", (number,)).fetchone()
+            if row is None or not (self.folder / row[5]).exists():
+                hint = "stage its rows again, then commit"
+                raise BatchError(404, UNKNOWN_STAGE, f"there is no stage {number[:40]} (any more)", hint)
+            stage = StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
+            if (stage.application, stage.batch) != (application, batch):
+                message = f"stage {number[:40]} belongs to batch {stage.batch} of {stage.application}"
+                raise BatchError(404, UNKNOWN_STAGE, message, "commit the stages of one batch")
+            found.append(stage)
+        return found
+
+    def drop(self, application: str, batch: str) -> int:
+        """Delete the uncommitted stages of a batch; how many there were."""
+        return self._delete("application = ? AND batch = ?", (application, batch))
+
+    def drop_old(self, at: int) -> int:
+        """Delete stages that nobody committed for :data:`STAGE_HOURS`; how many there were."""
+        return self._delete("staged_at < ?", (at - STAGE_HOURS * _HOUR_US,))
+
+    def _delete(self, where: str, values: tuple[object, ...]) -> int:
+        rows = self._connection.execute(f"SELECT id, file FROM stages WHERE {where}", values).fetchall()  # noqa: S608  # our own text
+        if rows:
+            with self._database.transaction() as connection:
+                connection.executemany("DELETE FROM stages WHERE id = ?", [(number,) for number, _ in rows])
+            self.unlink([file for _, file in rows])
+        return len(rows)
+
+    def unlink(self, files: Sequence[str]) -> None:
+        """After the commit that forgot them; what a crash leaves of this, :meth:`sweep_files` deletes."""
+        for file in files:
+            (self.folder / file).unlink(missing_ok=True)
+
+    def sweep_files(self) -> int:
+        """Delete files that no row names and that nobody has written to lately; how many."""
+        named = {file for (file,) in self._connection.execute("SELECT file FROM stages")}
+        oldest = time.time() - STAGE_FILE_HOURS * 3600
+        count = 0
+        for path in self.folder.iterdir():
+            if path.name not in named and path.is_file() and path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+                count += 1
+        if count:
+            _log.info("outbox.stage_files_deleted count=%d", count)
+        return count
+
+
+def _check_names(application: str, batch: str, attempt: str) -> None:
+    for name, text in (("application", application), ("batch", batch), ("attempt", attempt)):
+        if not 1 <= len(text) <= APPLICATION_LENGTH_MAX:
+            message = f"{name} has 1 to APPLICATION_LENGTH_MAX = {APPLICATION_LENGTH_MAX} characters, got {len(text)}"
+            raise BatchError(400, BAD_STAGE, message, "shorten it")

@@ -1,0 +1,319 @@
+"""The messages that wait, by serial: read for the engine, taken out when they are finished, moved when they are dead.
+
+A finished row of a group that still has others is only marked; the group goes with its last row. A group that dies as a whole
+becomes a dead letter where it lies; of another the dead rows are copied out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, Load, QueueKey, SerialRun, StoredMessage
+from srmp_spark.store.outbox.columns import body_sizes
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.messages import Shared, messages_of, pack_group, unpack_group
+from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
+
+CACHED_GROUPS = 16
+"""Groups that were read last and not to their end: one for each busy destination."""
+
+DEADLETTER, DEADXACT, JOURNAL = "deadletter$", "deadxact$", "journal$"
+"""``target``: where MSMQ would put it ([MS-MQDMPR] 3.1.1.2, the system queues)."""
+
+
+class PartRow(NamedTuple):
+    """A row of ``parts`` that counts."""
+
+    id: int
+    queue_id: int
+    first: int
+    last: int
+    ids_first: int
+    application: str
+    batch: str
+    enqueued_at: int
+    final: int
+    journal: int
+
+
+class GroupRow(NamedTuple):
+    """A row of ``groups``."""
+
+    id: int
+    first: int
+    """Offset."""
+    size: int
+    """Bytes of the bodies."""
+    data_id: int
+    gone: bytes | None
+
+    @property
+    def last(self) -> int:
+        """Offset."""
+        return self.id & ((1 << OFFSET_BITS) - 1)
+
+    def live(self, first: int, last: int) -> np.ndarray:
+        """Indices in the group of the rows between two offsets that are still there."""
+        span = np.arange(max(first, self.first), min(last, self.last) + 1) - self.first
+        return span if self.gone is None else span[np.frombuffer(self.gone, np.uint8)[span] == 0]
+
+
+_PART = "id, queue_id, first, last, ids_first, application, batch, enqueued_at, final, journal"
+
+
+class Waiting:
+    """The tables ``parts``, ``groups`` and ``data``. What writes does so in the caller's transaction."""
+
+    def __init__(self, database: OutboxDatabase, identity: str) -> None:
+        self._database = database
+        self._connection: sqlite3.Connection = database.connection
+        self._identity = identity
+        self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
+
+    def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
+        """The parts that have serials between ``first`` and ``last``, ascending."""
+        rows = self._connection.execute(
+            f"SELECT {_PART} FROM parts WHERE queue_id = ? AND last >= ? ORDER BY last",  # noqa: S608  # our own text
+            (queue_id, first),
+        )
+        for row in rows:
+            part = PartRow(*row)
+            if part.first > last:
+                break
+            yield part
+
+    def groups(self, part: int, first: int, last: int) -> Iterator[GroupRow]:
+        """The groups that have offsets between ``first`` and ``last``, ascending."""
+        rows = self._connection.execute(
+            "SELECT id, first, bytes, data_id, gone FROM groups WHERE id >= ? AND id < ? ORDER BY id",
+            (group_key(part, first), (part + 1) << OFFSET_BITS),
+        )
+        for row in rows:
+            group = GroupRow(*row)
+            if group.first > last:
+                break
+            yield group
+
+    def rows_of(self, group: GroupRow) -> pa.RecordBatch:
+        """The content of a group. Raises :class:`StoreDamagedError`."""
+        known = self._cache.get(group.data_id)
+        if known is not None:
+            return known
+        row = self._connection.execute("SELECT data FROM data WHERE id = ?", (group.data_id,)).fetchone()
+        where = f"group {group.id} of the outbox"
+        if row is None:
+            raise StoreDamagedError(f"{where} has lost its rows: put a backup of the data directory back")
+        batch = unpack_group(row[0], where)
+        if batch.num_rows != group.last - group.first + 1:
+            raise StoreDamagedError(f"{where} has {batch.num_rows} rows, {group.last - group.first + 1} are expected")
+        return batch
+
+    # --- reading ----------------------------------------------------------------------------------------------------------
+
+    def load(self, load: Load, queue_id: int) -> list[StoredMessage]:
+        """What the engine asks for."""
+        found: list[StoredMessage] = []
+        room = load.bytes_max
+        for part in self.parts(queue_id, load.after + 1, load.last):
+            shared = Shared(
+                load.key.destination, load.key.kind, self._identity, part.ids_first - part.first, part.enqueued_at,
+                bool(part.final),
+            )  # fmt: skip
+            low, high = max(load.after + 1 - part.first, 0), min(load.last, part.last) - part.first
+            for group in self.groups(part.id, low, high):
+                indices = group.live(low, high)
+                if not len(indices):
+                    continue
+                batch = self.rows_of(group)
+                sizes = np.cumsum(body_sizes(_columns(batch), batch.num_rows)[indices])
+                fit = int(np.searchsorted(sizes, room, side="right"))
+                count = min(len(indices), load.rows_max - len(found), max(fit, 0 if found else 1))
+                taken = indices[:count].tolist()
+                base = part.first + group.first
+                found += messages_of(batch, taken, [base + index for index in taken], shared)
+                if count < len(indices) or indices[-1] + group.first < group.last:
+                    self._keep(group.data_id, batch)
+                if count:
+                    room -= int(sizes[count - 1])
+                if count < len(indices) or len(found) >= load.rows_max or room <= 0:
+                    return found
+        return found
+
+    def _keep(self, data_id: int, batch: pa.RecordBatch) -> None:
+        self._cache[data_id] = batch
+        self._cache.move_to_end(data_id)
+        if len(self._cache) > CACHED_GROUPS:
+            self._cache.popitem(last=False)
+
+    def runs(self, queue_id: int, *, final: bool) -> list[tuple[int, int]]:
+        """The serials that are still there, as ascending runs; ``final``: those that ask for a final stream receipt."""
+        runs: list[tuple[int, int]] = []
+        for part in self.parts(queue_id, 0, 2**62):
+            if final and not part.final:
+                continue
+            for group in self.groups(part.id, 0, part.last - part.first):
+                serials = group.live(group.first, group.last) + group.first + part.first
+                for first, last in _runs(serials):
+                    if runs and runs[-1][1] + 1 == first:
+                        runs[-1] = (runs[-1][0], last)
+                    else:
+                        runs.append((first, last))
+        return runs
+
+    # --- taking out -------------------------------------------------------------------------------------------------------
+
+    def finish(self, run: SerialRun, queue_id: int, stream: tuple[str, int], at: int, position: int) -> None:
+        """Delete these messages; those that ask for it are kept in the journal ([MC-MQSRM] 3.1.5.2.2)."""
+        for part in self.parts(queue_id, run.first, run.last):
+            low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
+            for group in self.groups(part.id, low, high):
+                live = group.live(low, high)
+                if part.journal and len(live):
+                    batch = self.rows_of(group)
+                    column = batch.schema.get_field_index("journal")
+                    if column >= 0:
+                        asked = batch.column(column).fill_null(False).to_numpy(zero_copy_only=False)[live]
+                        if asked.any():
+                            letter = _Letter("journal", "delivered", None, None, False, JOURNAL)
+                            self._move(letter, run.key, part, group, live[asked], stream, at, position, copy=True)
+                self._take_out(group, live)
+            self._drop_if_empty(part)
+
+    def bury(self, letter: DeadLetter, queue_id: int, stream: tuple[str, int], at: int, position: int) -> None:
+        """Move these messages to the dead letters."""
+        run = letter.run
+        target = DEADXACT if run.key.kind == "stream" else DEADLETTER
+        moved = _Letter("dead", letter.reason, letter.status, letter.message_class, letter.in_doubt, target)
+        for part in self.parts(queue_id, run.first, run.last):
+            low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
+            for group in self.groups(part.id, low, high):
+                live = group.live(low, high)
+                if not len(live):
+                    continue
+                whole = len(live) == group.last - group.first + 1
+                self._move(moved, run.key, part, group, live, stream, at, position, copy=not whole)
+                if whole:
+                    self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
+                    self._cache.pop(group.data_id, None)
+                else:
+                    self._take_out(group, live)
+            self._drop_if_empty(part)
+
+    def _move(
+        self, letter: _Letter, key: QueueKey, part: PartRow, group: GroupRow, live: np.ndarray, stream: tuple[str, int],
+        at: int, position: int, *, copy: bool,
+    ) -> None:  # fmt: skip
+        data_id, size = group.data_id, group.size
+        if copy:
+            batch = self.rows_of(group).take(pa.array(live))
+            size = int(body_sizes(_columns(batch), batch.num_rows).sum())
+            data_id = self._database.next_id("data")
+            self._connection.execute("INSERT INTO data VALUES (?, ?)", (data_id, pack_group(batch)))
+        serials = (live + group.first + part.first).astype("<i8").tobytes()
+        self._connection.execute(
+            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
+            "enqueued_at, reason, status, message_class, in_doubt, moved_at, target, rows, bytes, position, data_id) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (letter.fate, key.destination, key.kind, *stream, serials, part.ids_first - part.first, part.application,
+             part.batch, part.enqueued_at, letter.reason, letter.status, letter.message_class, letter.in_doubt, at,
+             letter.target, len(live), size, position, data_id),
+        )  # fmt: skip
+
+    def _take_out(self, group: GroupRow, live: np.ndarray) -> None:
+        rows = group.last - group.first + 1
+        gone = np.zeros(rows, np.uint8) if group.gone is None else np.frombuffer(group.gone, np.uint8).copy()
+        gone[live] = 1
+        if gone.all():
+            self._connection.execute("DELETE FROM data WHERE id = ?", (group.data_id,))
+            self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
+            self._cache.pop(group.data_id, None)
+        elif len(live):
+            self._connection.execute("UPDATE groups SET gone = ? WHERE id = ?", (gone.tobytes(), group.id))
+
+    def _drop_if_empty(self, part: PartRow) -> None:
+        low, high = part.id << OFFSET_BITS, (part.id + 1) << OFFSET_BITS
+        if self._connection.execute("SELECT 1 FROM groups WHERE id >= ? AND id < ? LIMIT 1", (low, high)).fetchone() is None:
+            self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
+
+    def moved(self, after: int, rows_max: int) -> Iterator[tuple[MovedRow, list[StoredMessage], list[str | None]]]:
+        """Dead letters and journal copies with a number above ``after``, ascending, about ``rows_max`` of them."""
+        names = ", ".join(MovedRow._fields[:-1]).replace("size", "bytes")
+        found = 0
+        for row in self._connection.execute(f"SELECT {names}, serials FROM moved WHERE id > ? ORDER BY id", (after,)):  # noqa: S608  # our own names
+            serials = np.frombuffer(row[-1], "<i8").tolist()
+            moved = MovedRow(*row[:-1], serials)  # type: ignore[call-arg]  # mypy does not count a star
+            (data,) = self._connection.execute("SELECT data FROM data WHERE id = ?", (moved.data_id,)).fetchone()
+            batch = unpack_group(data, f"dead letter {moved.id} of the outbox")
+            shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
+            yield moved, messages_of(batch, range(batch.num_rows), serials, shared), keys_of(batch)
+            found += moved.rows
+            if found >= rows_max:
+                return
+
+
+class _Letter(NamedTuple):
+    fate: str
+    reason: str
+    status: int | None
+    message_class: int | None
+    in_doubt: bool
+    target: str
+
+
+class MovedRow(NamedTuple):
+    """Some dead letters or journal copies that were moved together."""
+
+    id: int
+    fate: str
+    """``dead`` or ``journal``."""
+    destination: str
+    kind: Kind
+    stream_ordinal: str
+    base: int
+    """Position in the stream is serial minus ``base``."""
+    ids_base: int
+    application: str
+    batch: str
+    enqueued_at: int
+    reason: str
+    status: int | None
+    message_class: int | None
+    in_doubt: int
+    moved_at: int
+    target: str
+    rows: int
+    size: int
+    """Bytes of the bodies."""
+    position: int
+    """Number of the commit that moved them."""
+    data_id: int
+    serials: Sequence[int]
+
+
+def keys_of(batch: pa.RecordBatch) -> list[str | None]:
+    """The ``key`` of each row, as text."""
+    index = batch.schema.get_field_index("key")
+    if index < 0:
+        return [None] * int(batch.num_rows)
+    return [None if key is None else key.decode(errors="replace") for key in batch.column(index).to_pylist()]
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return {
+        name: batch.column(batch.schema.get_field_index(name)) for name in ("body", "extension") if name in batch.schema.names
+    }
+
+
+def _runs(serials: np.ndarray) -> list[tuple[int, int]]:
+    if not len(serials):
+        return []
+    cuts = np.flatnonzero(np.diff(serials) != 1) + 1
+    firsts, lasts = serials[[0, *cuts.tolist()]], serials[[*(cuts - 1).tolist(), len(serials) - 1]]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))

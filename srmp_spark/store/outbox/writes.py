@@ -1,0 +1,51 @@
+"""Statements that wait for their transaction.
+
+While a batch is prepared they are written in small transactions of their own, so that other writers get in between; those of a
+small batch, and the last ones of a large batch, wait for the transaction that makes the batch count: one sync in all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.limits import CHUNK_BYTES
+
+
+class Writes:
+    """Statements in order, with their rows."""
+
+    def __init__(self) -> None:
+        self._statements: list[tuple[str, Sequence[Sequence[Any]]]] = []
+        self.bytes = 0
+
+    def add(self, statement: str, *row: object, size: int = 100) -> None:
+        """One row; ``size`` is about its bytes."""
+        self.many(statement, [row], size)
+
+    def many(self, statement: str, rows: Sequence[Sequence[Any]], size: int) -> None:
+        """Some rows."""
+        self._statements.append((statement, rows))
+        self.bytes += size
+
+    @property
+    def is_full(self) -> bool:
+        """It is time for a transaction."""
+        return self.bytes >= CHUNK_BYTES
+
+    def execute(self, connection: sqlite3.Connection) -> None:
+        """Write them, in the caller's transaction, and forget them."""
+        for statement, rows in self._statements:
+            connection.executemany(statement, rows)
+        self._statements = []
+        self.bytes = 0
+
+    def flush(self, database: OutboxDatabase) -> None:
+        """Write them in a transaction of their own."""
+        with database.transaction(unsynced_bytes=self.bytes) as connection:
+            self.execute(connection)
+
+    def __len__(self) -> int:
+        return len(self._statements)

@@ -1,0 +1,149 @@
+"""How a database of the data directory is opened: by its owner, by readers, and what its errors mean.
+
+There are two, the inbox (``store.db``) and the outbox (``outbox.db``), with one owner process each. A :class:`Database` says
+what differs. ``synchronous=FULL`` is set and then *asserted* at every open: SQLite builds differ in their default, and with
+``NORMAL`` a commit makes no sync at all (measured: 0 syncs in 100 commits), which no test that kills the process can see.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+
+BUSY_TIMEOUT_S = 5.0
+"""Only a checkpoint's last step or a foreign tool makes a connection wait; past this something holds the database."""
+
+DURABLE = ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint")
+"""The settings on which the promise rests, or the time a commit takes."""
+
+_DISK_REFUSES = ("disk is full", "disk I/O error", "readonly database")
+"""SQLite's words; before Python 3.11 its errors have no number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """One kind of database."""
+
+    format: int
+    """A higher number in the file is refused (exit code 6)."""
+    ddl: str
+    """Statements that make its tables."""
+    pragmas: Mapping[str, object]
+    """Of the connection that writes."""
+    promise: str
+    """What its commits promise, for the error when they cannot."""
+    restore_hint: str
+    """What there is against its loss."""
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    """The present value of a setting."""
+    row = connection.execute(f"PRAGMA {name}").fetchone()
+    return row[0] if row else None
+
+
+def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
+    """Raise :class:`StoreError` unless a commit on this connection reaches the disk before it returns."""
+    for name in DURABLE:
+        found = pragma(connection, name)
+        if found != database.pragmas[name]:
+            raise StoreError(
+                f"the database runs with {name}={found}, but {database.promise} promises {name}={database.pragmas[name]}; "
+                "this SQLite build or this file system cannot keep the promise: use a local disk"
+            )
+
+
+def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
+    """The one connection that writes. It may be handed from thread to thread, never used by two at once.
+
+    Creates the tables in an empty database. Raises :class:`StoreDamagedError` (exit code 6) for a newer format or damage.
+    """
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        found = check_format(connection, database)  # before the first write: a newer version's database is not ours to touch
+        for name, value in database.pragmas.items():
+            connection.execute(f"PRAGMA {name} = {value}")
+        assert_durable(connection, database)
+        if found == 0:
+            _create(connection, database)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise store_error(path, error, database.restore_hint) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def readable(path: Path, restore_hint: str) -> Iterator[None]:
+    """Around whatever opens and loads the database: its errors as ours, :func:`store_error` says which."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise store_error(path, error, restore_hint) from error
+
+
+def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
+    """A connection that cannot write, for one thread.
+
+    Raises :class:`StoreDamagedError` when there is no database of ours.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    except sqlite3.OperationalError as error:
+        raise store_error(path, error, database.restore_hint) from error
+    try:
+        if check_format(connection, database) == 0:
+            message = f"{path} is empty: start srmp-spark serve on this data directory first"
+            raise StoreDamagedError(message)  # noqa: TRY301  # the connection is closed below in every case
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise store_error(path, error, database.restore_hint) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_format(connection: sqlite3.Connection, database: Database) -> int:
+    """The format found, 0 for an empty database.
+
+    Raises :class:`StoreDamagedError` for a database of a newer version, or of another program.
+    """
+    found = pragma(connection, "user_version")
+    assert isinstance(found, int)
+    if found > database.format:
+        raise StoreDamagedError(
+            f"the data directory has format {found}, this version of srmp-spark knows {database.format}: "
+            "start the newer version"
+        )
+    if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+        raise StoreDamagedError("the data directory holds a database of another program: give --data-dir another folder")
+    return found
+
+
+def _create(connection: sqlite3.Connection, database: Database) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in database.ddl.split(";"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO head VALUES (1, 0, 0)")
+    connection.execute(f"PRAGMA user_version = {database.format}")
+    connection.execute("COMMIT")
+
+
+def store_error(path: Path, error: sqlite3.Error, restore_hint: str) -> StoreError:
+    """What SQLite says as an error of ours: a disk that refuses (exit code 1), damage (6), or another user of the file (2)."""
+    said = str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        if any(words in said for words in _DISK_REFUSES):
+            return StoreSyncError(f"{path} cannot be written ({said}): make room or repair the disk, then start again")
+        if "unable to open" not in said:
+            return StoreError(f"{path}: {said}")
+    return StoreDamagedError(f"{path} cannot be read ({said}). {restore_hint}")
