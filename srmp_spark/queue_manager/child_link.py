@@ -8,6 +8,9 @@ Between the two lies one Unix socket for commands, JSON in packets; with each co
     E         the end; without it the answer was cut off
     X {"status", "code", "message", "hint"}   a refusal, before or after data
 
+Data need not come by here: after the head the child may get the caller's own connection, in the same way, and write into that;
+only the end, or a refusal, comes back (:meth:`ChildLink.open_direct`).
+
 Packets keep their bounds, so nothing has to be framed again. The child holds no port, ends with us even at kill -9
 (PR_SET_PDEATHSIG, and the end of its command socket), and is started again with growing pauses if it dies; commands answer
 503 meanwhile. What the child tells unasked are events.
@@ -237,6 +240,16 @@ class ChildLink:
             raise
         return head, self._pieces(answer)
 
+    async def open_direct(self, command: dict[str, Any]) -> DirectAnswer:
+        """A command whose data the child will write into the caller's connection itself. Raises what the child refused."""
+        answer = self._send(command)
+        try:
+            self._head(await self._packet(answer))
+        except BaseException:
+            answer.close()
+            raise
+        return DirectAnswer(answer, self.noun)
+
     async def _pieces(self, answer: socket.socket) -> AsyncGenerator[bytes, None]:
         try:
             while True:
@@ -249,7 +262,7 @@ class ChildLink:
                 elif kind == b"X":
                     raise ReadRefusedError(_refusal(packet[1:]))
                 else:
-                    raise ConnectionResetError(f"a read was cut off: the {self.noun} process went away")
+                    raise _cut_off(self.noun)
         finally:
             answer.close()
 
@@ -265,6 +278,38 @@ class ChildLink:
     def _unavailable(self, what: str) -> ApiError:
         message = f"the {self.noun} process {what}"
         return ApiError(503, f"{self.noun}-unavailable", message, "try again", "INTERFACE.md section 3")
+
+
+class DirectAnswer:
+    """An answer whose head has come and whose data is still to be written. Close it when done."""
+
+    def __init__(self, answer: socket.socket, noun: str) -> None:
+        self._answer = answer
+        self._noun = noun
+
+    async def write_to(self, descriptor: int) -> None:
+        """Let the child write all data into a socket, as chunks of HTTP without the last one; nobody else may write there.
+
+        Raises :class:`ConnectionResetError` if it did not come to the end, as :class:`ReadRefusedError` if the child said why.
+        No limit of time: a caller may take its data slowly; one that takes none is given up by the child.
+        """
+        try:
+            socket.send_fds(self._answer, [b"S"], [descriptor])
+            packet = await asyncio.get_running_loop().sock_recv(self._answer, PACKET_MAX + 1)
+        except OSError:
+            packet = b""
+        if packet[:1] == b"X":
+            raise ReadRefusedError(_refusal(packet[1:]))
+        if packet[:1] != b"E":
+            raise _cut_off(self._noun)
+
+    def close(self) -> None:
+        """Give it up."""
+        self._answer.close()
+
+
+def _cut_off(noun: str) -> ConnectionResetError:
+    return ConnectionResetError(f"a read was cut off: the {noun} process went away")
 
 
 def _refusal(text: bytes) -> ApiError:

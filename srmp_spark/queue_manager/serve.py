@@ -30,6 +30,7 @@ from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
 from srmp_spark.queue_manager.api.app import ApiApp, routes
+from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.api.status import HealthApi, gauges
@@ -154,7 +155,7 @@ class _Process:
             settings = uvicorn.Config(
                 ApiApp(Router(routes(manager, health)), guard),
                 loop="none",
-                http="httptools",
+                http=LendingProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

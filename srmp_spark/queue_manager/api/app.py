@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.queue_manager.api.connection import EXTENSION
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.guard import Guard
@@ -92,7 +93,9 @@ class ApiApp:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             self._guard.check(path, headers)
             handler, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
-            request = Request(scope["method"], path, parameters, headers, parse_query(scope.get("query_string", b"")), receive)
+            query = parse_query(scope.get("query_string", b""))
+            connection = scope.get("extensions", {}).get(EXTENSION)
+            request = Request(scope["method"], path, parameters, headers, query, receive, connection)
             return await handler(request)
         except ApiError as error:
             response = Response.error(error)

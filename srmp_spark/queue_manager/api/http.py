@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.connection import Connection
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,6 +43,8 @@ class Request:
     headers: dict[str, str]
     query: dict[str, list[str]]
     receive: Receive = field(repr=False)
+    connection: Connection | None = field(default=None, repr=False)
+    """The caller's connection, if others may write into it (see :mod:`.connection`)."""
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """A query field. Raises a 400 if it is given twice."""
@@ -170,6 +173,8 @@ class Response:
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
+    direct: Callable[[], Awaitable[None]] | None = None
+    """Writes the body into the connection, past the ASGI server, in chunks of HTTP without the last one."""
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # anything that JSON can write
@@ -186,10 +191,13 @@ class Response:
         """Write it out."""
         headers = [(b"content-type", self.content_type.encode("ascii")), (b"cache-control", b"no-store")]
         headers += [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in self.headers]
-        if self.stream is None:
+        if self.stream is None and self.direct is None:
             headers.append((b"content-length", str(len(self.body)).encode("ascii")))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        if self.stream is not None:
+        if self.direct is not None:
+            await self.direct()
+            await send({"type": "http.response.body", "body": b""})
+        elif self.stream is not None:
             async for piece in self.stream:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED
+from srmp_spark.queue_manager.api.connection import Connection
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
-from srmp_spark.queue_manager.child_link import ReadRefusedError
+from srmp_spark.queue_manager.child_link import DirectAnswer, ReadRefusedError
 from srmp_spark.queue_manager.reader.link import DAMAGED
 
 if TYPE_CHECKING:
@@ -100,28 +103,56 @@ class RowsApi:
             "to": to,
             "envelope": envelope in ("1", "true"),
             "dense": dense,
+            "direct": dense and request.connection is not None,
         }
         try:
+            if dense and request.connection is not None:
+                answer = await self._manager.reader.open_direct(command)
+                return Response(
+                    content_type=DENSE_STREAM, direct=partial(self._lent, queue, after, to, answer, request.connection)
+                )
             _, pieces = await self._manager.reader.open(command)
         except ApiError as error:
             self._note_damage(queue, after, to, error)
             raise
         return Response(
-            content_type=DENSE_STREAM if dense else ARROW_STREAM, stream=self._noting_damage(queue, after, to, pieces)
+            content_type=DENSE_STREAM if dense else ARROW_STREAM, stream=self._through_here(queue, after, to, pieces)
         )
 
-    async def _noting_damage(
+    async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """``pieces``; rows among them that cannot be read are noted for ``status``, or no longer once they can."""
+        """``pieces`` as they are."""
         try:
-            async for piece in pieces:
-                yield piece
+            with self._noting_damage(queue, after, to):
+                async for piece in pieces:
+                    yield piece
+        finally:
+            await pieces.aclose()
+
+    async def _lent(self, queue: Queue, after: int, to: int, answer: DirectAnswer, connection: Connection) -> None:
+        """The reader writes into the caller's connection. Raises as the pieces do; a caller that went away is no error."""
+        done = False
+        try:
+            with self._noting_damage(queue, after, to):
+                await answer.write_to(await connection.flushed())
+            done = True
+        except ConnectionResetError:
+            if not connection.is_lost:
+                raise
+        finally:
+            answer.close()
+            if not done:
+                connection.cut()  # the reader may still be writing
+
+    @contextmanager
+    def _noting_damage(self, queue: Queue, after: int, to: int) -> Iterator[None]:
+        """Rows that cannot be read are noted for ``status``, or no longer once they can."""
+        try:
+            yield
         except ReadRefusedError as error:
             self._note_damage(queue, after, to, error.refusal)
             raise
-        finally:
-            await pieces.aclose()
         low, high = self._unreadable.get(queue.name, (0, 0))
         if after <= low and high <= to:
             self._unreadable.pop(queue.name, None)

@@ -19,6 +19,8 @@ from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochErro
 STALL_SECONDS = 120.0
 """A caller that takes nothing for so long is given up: its thread is needed."""
 DATA_MAX = PACKET_MAX - 1
+SEND_MAX = 1024 * 1024
+"""Bytes of one call into the caller's connection: what STALL_SECONDS count for."""
 EVENT_QUEUES_MAX = 100
 """Queues in one packet of an event: even names of 127 characters that JSON writes as six each stay below PACKET_MAX."""
 EVENT_TEXT_MAX = 8_192
@@ -33,16 +35,29 @@ class Answer:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         connection.settimeout(STALL_SECONDS)
+        self._caller: socket.socket | None = None
         self._pending = bytearray()
 
     def head(self, value: dict[str, Any]) -> None:
         """The head, or the whole answer."""
         self._connection.send(b"H" + json.dumps(value).encode())
 
+    def take_caller(self) -> None:
+        """Wait for the caller's own connection: data goes into it, as chunks of HTTP."""
+        _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
+        if not descriptors:
+            raise BrokenPipeError  # the caller went away
+        self._caller = socket.socket(fileno=descriptors[0])
+        self._caller.settimeout(STALL_SECONDS)
+
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
         """Data; collected into full packets."""
         view = memoryview(data).cast("B")
         size = len(view)
+        if self._caller is not None and size >= DATA_MAX:
+            self.flush()
+            self._send(view)
+            return size
         at = 0
         if self._pending:
             at = min(DATA_MAX - len(self._pending), size)
@@ -51,7 +66,7 @@ class Answer:
                 return size
             self.flush()
         while size - at >= DATA_MAX:
-            self._connection.sendmsg((b"D", view[at : at + DATA_MAX]))
+            self._send(view[at : at + DATA_MAX])
             at += DATA_MAX
         self._pending += view[at:]
         return size
@@ -59,8 +74,17 @@ class Answer:
     def flush(self) -> None:
         """Send what is collected."""
         if self._pending:
-            self._connection.sendmsg((b"D", self._pending))
+            self._send(memoryview(self._pending))
             self._pending = bytearray()
+
+    def _send(self, data: memoryview) -> None:
+        if self._caller is None:
+            self._connection.sendmsg((b"D", data))
+            return
+        for part in (memoryview(b"%x\r\n" % len(data)), data, memoryview(b"\r\n")):
+            left = part
+            while left:  # not sendall, whose timeout is for all of it: a slow caller is no stalled one
+                left = left[self._caller.send(left[:SEND_MAX]) :]
 
     def end(self) -> None:
         """Everything was sent."""
@@ -75,8 +99,10 @@ class Answer:
         )
 
     def close(self) -> None:
-        """Give the socket up."""
+        """Give the sockets up."""
         self._connection.close()
+        if self._caller is not None:
+            self._caller.close()
 
 
 class Events:

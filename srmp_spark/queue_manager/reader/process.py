@@ -148,6 +148,8 @@ class Reader:
                 pieces = dense_pieces(stored.chunks(queue, epoch, after, to), envelope=command["envelope"])
                 first = next(pieces)  # a refusal must come before the head
                 answer.head({})
+                if command["direct"]:
+                    answer.take_caller()
                 answer.write(first)
                 for piece in pieces:
                     answer.write(piece)
