@@ -81,7 +81,7 @@ def test_mutilated_bytes_are_malformed_and_nothing_else() -> None:
     content_type = Head(head.decode()).field("Content-Type")
     assert content_type
     dice, refused = random.Random(4), 0
-    for _ in range(1500):
+    for _ in range(600):
         broken = bytearray(content)
         for _ in range(dice.randint(1, 4)):
             at = dice.randrange(len(broken))
@@ -92,7 +92,7 @@ def test_mutilated_bytes_are_malformed_and_nothing_else() -> None:
             refused += 1
         else:
             list(remarks(Head(head.decode()), bytes(broken), message, 0.0))
-    assert refused > 1000
+    assert refused > 400
 
 
 # -- receipts
@@ -361,7 +361,7 @@ def test_killed_and_started_again_it_goes_on_where_it_was(tmp_path: Path) -> Non
 def test_the_foreign_sender_and_the_foreign_destination_agree_in_spite_of_everything() -> None:
     text = "drop-after=0.08,drop-middle=0.08,503=0.08,500=0.04,502=0.04,slow=0.05:0.05,restart=0.02:0.1,receipt-late=0.2:0.3"
     faults = Faults.parse(text + ",receipt-twice=0.2,receipt-old=0.3,receipt-foreign=0.3", seed=11)
-    bodies = [b"foreign %d" % number for number in range(80)]
+    bodies = [b"foreign %d" % number for number in range(50)]
 
     async def drive(peer: Destination) -> Ledger:
         ledger = Ledger()
@@ -387,6 +387,6 @@ def test_the_foreign_sender_and_the_foreign_destination_agree_in_spite_of_everyt
         ledger = asyncio.run(drive(peer))
         verdict = judge_record(peer.record.path, {QUEUE: bodies})
     assert verdict.ok, verdict.complaint()
-    assert verdict.accepted == 80
-    assert sum(verdict.faults.values()) > 15
+    assert verdict.accepted == 50
+    assert sum(verdict.faults.values()) > 10
     assert ledger.violations == []
