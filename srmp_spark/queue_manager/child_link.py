@@ -33,6 +33,10 @@ from srmp_spark.errors import ApiError
 PACKET_MAX = 128 * 1024
 """Bytes of one packet: below the kernel's limit of a socket buffer (208 KiB), and large enough that packets do not count."""
 COMMAND_MAX = 64 * 1024
+"""Bytes of a command that goes by itself; a longer one follows in packets on the socket of its answer."""
+LONG_COMMAND = b"{}"
+END_OF_COMMAND = b"\n"
+"""What announces a long command, and what ends it: no JSON that we write is either."""
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
 """Pauses before a child that died is started again; the last one repeats."""
 HEALTHY_SECONDS = 60.0
@@ -179,7 +183,7 @@ class ChildLink:
 
     # --- commands -----------------------------------------------------------------------------------------------------------
 
-    def _send(self, command: dict[str, Any]) -> socket.socket:
+    def _send(self, command: bytes) -> socket.socket:
         """Send a command; our end of its answer."""
         control = self._control
         if control is None:
@@ -187,7 +191,7 @@ class ChildLink:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
-            socket.send_fds(control, [json.dumps(command).encode()], [theirs.fileno()])
+            socket.send_fds(control, [command], [theirs.fileno()])
         except BlockingIOError:
             ours.close()
             raise self._unavailable("has too much to do") from None
@@ -215,9 +219,27 @@ class ChildLink:
         except (OSError, asyncio.TimeoutError):
             return b""
 
+    async def _post(self, command: dict[str, Any]) -> socket.socket:
+        """Send a command of any length; our end of its answer."""
+        text = json.dumps(command).encode()
+        if len(text) < COMMAND_MAX:
+            return self._send(text)
+        answer = self._send(LONG_COMMAND)
+        try:
+            for at in range(0, len(text), PACKET_MAX):
+                await asyncio.wait_for(self._loop.sock_sendall(answer, text[at : at + PACKET_MAX]), ANSWER_SECONDS)
+            await asyncio.wait_for(self._loop.sock_sendall(answer, END_OF_COMMAND), ANSWER_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            answer.close()
+            raise self._unavailable("went away") from None
+        except BaseException:
+            answer.close()
+            raise
+        return answer
+
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
         """A command whose whole answer is its head. ``seconds``: longest wait, default ANSWER_SECONDS."""
-        answer = self._send(command)
+        answer = await self._post(command)
         try:
             packet = await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), seconds or ANSWER_SECONDS)
         except (OSError, asyncio.TimeoutError):
@@ -226,13 +248,29 @@ class ChildLink:
             answer.close()
         return self._head(packet)
 
+    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """The same for an answer that may be longer than a packet."""
+        try:
+            return await asyncio.wait_for(self._ask_long(command), seconds)
+        except asyncio.TimeoutError:
+            raise self._unavailable("does not answer") from None
+
+    async def _ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
+        head, pieces = await self.open(command)
+        if "long" not in head:
+            await pieces.aclose()
+            return head
+        text = b"".join([piece async for piece in pieces])
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
     async def open(self, command: dict[str, Any]) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
         """A command that is answered with data: its head and the pieces.
 
         The pieces end with :class:`ConnectionResetError` if the answer is cut off, as :class:`ReadRefusedError` if the child
         said why. Close the iterator to give up.
         """
-        answer = self._send(command)
+        answer = await self._post(command)
         try:
             head = self._head(await self._packet(answer))
         except BaseException:
@@ -242,7 +280,7 @@ class ChildLink:
 
     async def open_direct(self, command: dict[str, Any]) -> DirectAnswer:
         """A command whose data the child will write into the caller's connection itself. Raises what the child refused."""
-        answer = self._send(command)
+        answer = await self._post(command)
         try:
             self._head(await self._packet(answer))
         except BaseException:

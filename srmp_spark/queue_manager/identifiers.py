@@ -6,6 +6,7 @@ is paid once in :data:`BLOCK` numbers.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from srmp_spark.store import state
@@ -27,17 +28,26 @@ class Identifiers:
         """``ceiling`` is what the store holds: everything up to it may have been used."""
         self._journal = journal
         self._name = name
-        self._next = ceiling + 1
-        self._ceiling = ceiling
+        self._promised = ceiling
+        """Everything up to here may be somebody's."""
+        self._next, self._last = 1, 0
+        """Of the block that :meth:`take` gives out."""
+        self._lock = asyncio.Lock()
+
+    async def reserve(self, count: int) -> int:
+        """The first of ``count`` numbers that follow each other, for somebody who gives them out by himself."""
+        first = self._promised + 1
+        self._promised += count
+        await self._journal.transact(partial(_reserve, name=self._name, ceiling=first + count - 1))
+        return first
 
     async def take(self) -> int:
         """The next number."""
-        while self._next > self._ceiling:
-            ceiling = self._ceiling + BLOCK
-            await self._journal.transact(partial(_reserve, name=self._name, ceiling=ceiling))
-            self._ceiling = max(
-                self._ceiling, ceiling
-            )  # another call may have reserved the same block: that is the same commit
+        while self._next > self._last:
+            async with self._lock:
+                if self._next > self._last:
+                    first = await self.reserve(BLOCK)
+                    self._next, self._last = first, first + BLOCK - 1
         number = self._next
         self._next += 1
         return number

@@ -37,6 +37,7 @@ from srmp_spark.queue_manager.api.status import HealthApi, gauges
 from srmp_spark.queue_manager.config import Endpoint, ServeConfig
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
@@ -111,6 +112,8 @@ class _Process:
             await ensure_queues(manager)
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
+            manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base)
+            manager.outgoing.start()
         endpoint = SrmpEndpoint(
             manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )
@@ -138,6 +141,7 @@ class _Process:
         await maintenance.stop()
         api_server.should_exit = True
         await api_task
+        await manager.outgoing.stop()  # while the journal still gives message identifiers
         await manager.receipts.close()
         await manager.journal.drain()
         await manager.reader.stop()

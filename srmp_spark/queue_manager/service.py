@@ -23,6 +23,7 @@ from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
+from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
@@ -123,7 +124,8 @@ class QueueManager:
             self.receiver, self.journal, self.metrics, clock, arm_receipts=self.receipts.arm, stored=self._stored
         )
         self.reader: ReaderLink
-        """Set by the process before it serves."""
+        self.outgoing: Outgoing
+        """Both are set by the process before it serves."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -222,6 +224,8 @@ class QueueManager:
         queue = self.catalogue.get(name)
         if queue is not None:  # it may have been deleted while the rows were on their way
             queue.stored(first, last, size, arrived_at)
+        if name == ORDER_QUEUE:
+            self.outgoing.receipts_came()
 
     def _on_commit(self, rows: int, seconds: float) -> None:
         self.metrics.sync_seconds.observe(seconds)

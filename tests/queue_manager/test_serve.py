@@ -44,8 +44,9 @@ def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
 
 def reader_of(running: RunningQueueManager) -> int:
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    assert len(children) == 1, "one reader process and nothing else"
-    return int(children[0])
+    modules = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2]: int(pid) for pid in children}
+    assert len(children) == 2, "a reader, a sender and nothing else"
+    return modules[b"srmp_spark.queue_manager.reader.process"]
 
 
 def test_the_ready_line_is_the_only_thing_on_stdout(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.http import Receive, Request, Response, Scope, Send, parse_query
 from srmp_spark.queue_manager.api.messages import MessagesApi
+from srmp_spark.queue_manager.api.outbox import OutboxApi
+from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
 from srmp_spark.queue_manager.api.queues import QueuesApi
 from srmp_spark.queue_manager.api.router import Route, Router
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.status import HealthApi
+from srmp_spark.queue_manager.api.streams import StreamsApi
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -26,6 +29,7 @@ log = logging.getLogger(__name__)
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
     """Every path of the API."""
     queues, consumers, rows, messages = QueuesApi(manager), ConsumersApi(manager), RowsApi(manager), MessagesApi(manager)
+    outbox, outgoing, streams = OutboxApi(manager), OutgoingApi(manager), StreamsApi(manager)
     return [
         Route("GET", "/healthz", health.healthz),
         Route("GET", "/readyz", health.readyz),
@@ -46,6 +50,13 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", consumers.register),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", consumers.received),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", consumers.release),
+        Route("POST", "/v1/outbox/{application}/{batch}/stage", outbox.stage),
+        Route("POST", "/v1/outbox/{application}/{batch}/commit", outbox.commit),
+        Route("DELETE", "/v1/outbox/{application}/{batch}", outbox.delete),
+        Route("POST", "/v1/outgoing/messages", outgoing.messages),
+        Route("POST", "/v1/outgoing/states", outgoing.states),
+        *(Route("POST", f"/v1/outgoing/{{destination}}/{action}", outgoing.decide) for action in ACTIONS),
+        Route("POST", "/v1/streams/{queue}/{action}", streams.post),
     ]
 
 

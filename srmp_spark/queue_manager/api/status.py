@@ -10,7 +10,7 @@ from srmp_spark import __version__
 from srmp_spark.queue_manager.api.http import Request, Response
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
-from srmp_spark.queue_manager.metrics import CONTENT_TYPE, Gauge
+from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
@@ -61,7 +61,14 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
     }
 
 
-def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
+def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
+    """One entry of ``outgoing``, as the sender process tells it, for people."""
+    return entry | {name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")}
+
+
+def status(
+    manager: QueueManager, outgoing: list[dict[str, Any]], *, listening: list[str], api: str, ready: bool
+) -> dict[str, Any]:
     """The answer of ``GET status``."""
     return {
         "queue_manager": manager.directory.queue_manager,
@@ -89,7 +96,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             }
             for stream in manager.receiver.streams
         ],
-        "outgoing": [],
+        "outgoing": [outgoing_status(entry) for entry in outgoing],
         "blocked_urls": [{"host": host, "count": count} for host, count in sorted(manager.receipts.blocked.items())],
         "subscriptions": [],
     }
@@ -107,7 +114,17 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         for queue in manager.catalogue:
             yield (queue.name,), queue_status(queue, manager)["oldest_waiting_seconds"] or 0.0
 
+    def outgoing() -> Iterator[tuple[tuple[str, ...], float]]:
+        counts: dict[tuple[str, str], int] = {}
+        for entry in manager.outgoing.last_seen:
+            waiting = entry["queued"] + entry["awaiting_stream_receipt"] + entry["awaiting_final_stream_receipt"]
+            known = len(counts) < LABELS_MAX or (entry["destination"], entry["state"]) in counts
+            key = (entry["destination"] if known else "other", entry["state"])
+            counts[key] = counts.get(key, 0) + waiting
+        return iter(counts.items())
+
     return [
+        Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
         Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
@@ -144,9 +161,11 @@ class HealthApi:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' text form."""
+        await self._manager.outgoing.status()  # the gauge reads what it has seen
         return Response(body=self._manager.metrics.text(), content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
         """Everything."""
         ready = self.ready and self._manager.acceptor.gate is None
-        return Response.json(status(self._manager, listening=self._listening, api=self._api, ready=ready))
+        outgoing = await self._manager.outgoing.status()
+        return Response.json(status(self._manager, outgoing, listening=self._listening, api=self._api, ready=ready))

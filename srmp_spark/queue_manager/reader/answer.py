@@ -23,6 +23,8 @@ SEND_MAX = 1024 * 1024
 """Bytes of one call into the caller's connection: what STALL_SECONDS count for."""
 EVENT_QUEUES_MAX = 100
 """Queues in one packet of an event: even names of 127 characters that JSON writes as six each stay below PACKET_MAX."""
+REFUSAL_TEXT_MAX = 8_192
+"""Characters of a message or hint: written as six each, both stay below PACKET_MAX."""
 EVENT_TEXT_MAX = 8_192
 """Characters of an error in an event."""
 
@@ -93,10 +95,16 @@ class Answer:
 
     def refuse(self, error: BaseException) -> None:
         """Say why there is no answer, or no more of it."""
-        status, code = _refusal_of(error)
-        self._connection.send(
-            b"X" + json.dumps({"status": status, "code": code, "message": str(error)}).encode()[: PACKET_MAX - 1]
-        )
+        self.refuse_with(*_refusal_of(error), str(error))
+
+    def refuse_with(self, status: int, code: str, message: str, hint: str = "") -> None:
+        """The same in words."""
+        refusal = {"status": status, "code": code, "message": message[:REFUSAL_TEXT_MAX], "hint": hint[:REFUSAL_TEXT_MAX]}
+        self._connection.send(b"X" + json.dumps(refusal).encode())
+
+    def receive(self, size: int) -> bytes:
+        """A packet from the main process: of a command that was too long to go by itself."""
+        return self._connection.recv(size)
 
     def close(self) -> None:
         """Give the sockets up."""

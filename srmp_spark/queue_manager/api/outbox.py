@@ -1,0 +1,138 @@
+"""``outbox/{application}/{batch}``: stage, commit, delete. What a sink writes becomes messages in two steps (DESIGN promise 5).
+
+A stage is an Arrow stream of any length. Nothing here reads it: it goes to a file piece by piece, is synced, and the sender
+process judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
+from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, BATCH_STAGES_MAX, STAGE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+PIECE_BYTES = 1_048_576
+"""What is collected of a stage before it is written: one trip to a thread per megabyte."""
+STAGES_AT_ONCE = 64
+"""Stages whose bytes come in at once: as many as a cluster of that many cores has tasks; further ones wait."""
+
+
+class OutboxApi:
+    """The handlers."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+        self._turns = asyncio.Semaphore(STAGES_AT_ONCE)
+
+    async def stage(self, request: Request) -> Response:
+        """``POST stage?partition&attempt`` with an Arrow IPC stream."""
+        application, batch = _names(request)
+        partition = request.required_integer("partition")
+        attempt = request.text("attempt")
+        if not attempt:
+            raise usage("attempt is missing", "a task's attempt id: two attempts of one partition must differ")
+        gate = self._manager.acceptor.gate
+        if gate is not None:
+            raise ApiError(503, gate.reason, gate.message, "try again")
+        async with self._turns:
+            name = await self._receive(request)
+        command = {
+            "op": "stage", "application": application, "batch": batch, "partition": partition, "attempt": attempt, "file": name,
+        }  # fmt: skip
+        return Response.json(await self._manager.outgoing.ask(command, seconds=STAGE_SECONDS))
+
+    async def _receive(self, request: Request) -> str:
+        """Write the body down; the file's name in the folder of stages."""
+        folder = self._manager.outgoing.folder
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, None)
+        name = f"{secrets.token_hex(16)}.arrow"
+        path = folder / f"{name}.part"
+        file = await in_thread(_create, path)
+        try:
+            async for piece in _pieces(request):
+                await in_thread(file.write, piece)
+            await in_thread(_finish, file, path, folder / name)
+        except BaseException:
+            await in_thread(_give_up, file, path)
+            raise
+        return name
+
+    async def commit(self, request: Request) -> Response:
+        """``POST commit {"stages":[…]}``."""
+        application, batch = _names(request)
+        body = await request.json_object()
+        stages = body.get("stages")
+        if not isinstance(stages, list) or not all(isinstance(each, str) for each in stages):
+            raise usage("stages is a list of what `stage` answered")
+        if len(stages) > BATCH_STAGES_MAX:
+            raise usage(f"a commit has at most {BATCH_STAGES_MAX} stages", "coalesce into fewer tasks")
+        command = {"op": "commit", "application": application, "batch": batch, "stages": stages}
+        return Response.json(await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS))
+
+    async def delete(self, request: Request) -> Response:
+        """``DELETE``: the stages that nobody committed."""
+        application, batch = _names(request)
+        command = {"op": "delete", "application": application, "batch": batch}
+        return Response.json(await self._manager.outgoing.ask(command))
+
+
+def _names(request: Request) -> tuple[str, str]:
+    names = request.parameters["application"], request.parameters["batch"]
+    for what, name in zip(("application", "batch"), names, strict=True):
+        if not 0 < len(name) <= APPLICATION_LENGTH_MAX or not name.isprintable():
+            raise usage(f"the name of the {what} has 1 to {APPLICATION_LENGTH_MAX} printable characters")
+    return names
+
+
+async def _pieces(request: Request) -> AsyncGenerator[bytearray, None]:
+    """The body, collected into pieces that are worth a trip to a thread."""
+    pending, size, more = bytearray(), 0, True
+    while more:
+        event = await request.receive()
+        if event["type"] == "http.disconnect":
+            raise ConnectionResetError
+        piece, more = event.get("body", b""), event.get("more_body", False)
+        size += len(piece)
+        if size > STAGE_BYTES_MAX:
+            message = f"a stage has at most STAGE_BYTES_MAX = {STAGE_BYTES_MAX} bytes"
+            raise ApiError(413, "too-large", message, "repartition into more tasks")
+        pending += piece
+        if len(pending) >= PIECE_BYTES or not more:
+            yield pending
+            pending = bytearray()
+
+
+def _create(path: Path) -> IO[bytes]:
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return path.open("xb", buffering=0)
+    except OSError as error:
+        raise ApiError(503, "store", f"a stage cannot be written: {error}", "make room, then try again") from None
+
+
+def _finish(file: IO[bytes], path: Path, final: Path) -> None:
+    """On stable storage under its own name."""
+    try:
+        os.fsync(file.fileno())
+        file.close()
+        path.rename(final)
+        sync_directory(final.parent)
+    except OSError as error:
+        raise ApiError(503, "store", f"a stage cannot be written: {error}", "make room, then try again") from None
+
+
+def _give_up(file: IO[bytes], path: Path) -> None:
+    file.close()
+    path.unlink(missing_ok=True)

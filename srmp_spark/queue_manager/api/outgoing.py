@@ -1,0 +1,55 @@
+"""``outgoing``: messages for other queue managers (``srmp-spark send``), and an operator's decisions about what goes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.http import Request, Response, field_text, usage
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+ACTIONS = ("pause", "resume", "resend", "reset", "drop")
+SERIALS_MAX = 10_000
+"""Messages asked for in one call."""
+
+
+class OutgoingApi:
+    """The handlers."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def messages(self, request: Request) -> Response:
+        """``POST outgoing/messages``: a message, or a list; answered when all are on stable storage and will be sent."""
+        body = await request.json()
+        items = body if isinstance(body, list) else [body]
+        gate = self._manager.acceptor.gate
+        if gate is not None:
+            raise ApiError(503, gate.reason, gate.message, "try again")
+        answer = await self._manager.outgoing.ask_long({"op": "send", "messages": items})
+        return Response.json(answer["messages"])
+
+    async def states(self, request: Request) -> Response:
+        """``POST outgoing/states {"destination","kind","serials":[…],"wait"}`` → ``{"states":[…]}``, in that order."""
+        body = await request.json_object()
+        serials = body.get("serials")
+        if not isinstance(serials, list) or len(serials) > SERIALS_MAX or not all(type(each) is int for each in serials):
+            raise usage(f"serials is a list of at most {SERIALS_MAX} whole numbers")
+        wait = body.get("wait", 0)
+        if not isinstance(wait, int | float) or isinstance(wait, bool) or not wait >= 0:
+            raise usage("wait is a number of seconds")
+        command = {
+            "op": "state", "destination": field_text(body, "destination") or "", "kind": field_text(body, "kind") or "stream",
+            "serials": serials, "wait": wait,
+        }  # fmt: skip
+        return Response.json(await self._manager.outgoing.ask_long(command))
+
+    async def decide(self, request: Request) -> Response:
+        """``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``; answered when it is stored."""
+        command = {
+            "op": "operate", "action": request.path.rpartition("/")[2], "destination": request.parameters["destination"],
+            "stream": request.text("stream"),
+        }  # fmt: skip
+        return Response.json(await self._manager.outgoing.ask(command))

@@ -1,0 +1,52 @@
+"""``streams/{queue}/accept-gap|reset``: an operator's decisions about streams that come in."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.http import Request, Response, usage
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+ACTIONS = ("accept-gap", "reset", "drop")
+
+log = logging.getLogger(__name__)
+
+
+class StreamsApi:
+    """The handler."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    async def post(self, request: Request) -> Response:
+        """``POST streams/{queue}/{action}?stream=ID``; answered when it is stored.
+
+        ``accept-gap``: what is missing is given up, the stream's next message is taken. ``reset`` or ``drop``: the stream is
+        forgotten, and its sender's next ``<start>`` begins it.
+        """
+        manager = self._manager
+        action = request.parameters["action"]
+        if action not in ACTIONS:
+            raise usage(f"unknown action {action!r}", f"known for streams that come in: {', '.join(ACTIONS)}")
+        queue = manager.catalogue.find(request.parameters["queue"])
+        wanted = request.text("stream")
+        if not wanted:
+            raise usage("stream is missing", "`srmp-spark streams` lists the identifiers")
+        guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
+        stream = manager.receiver.streams.get(queue.name, guid)
+        if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
+            live = "none" if stream is None else str(stream.id)
+            message = f"no stream {wanted} comes into {queue.name}; of that sender: {live}"
+            raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
+        text = str(stream.id)
+        if action == "accept-gap":
+            manager.receiver.accept_gap(queue.name, guid)
+        else:
+            manager.receiver.drop_stream(queue.name, guid)
+        await manager.journal.transact(lambda transaction: None)  # with it goes what the engine changed
+        log.warning("stream.operated action=%s queue=%s stream_id=%s", action, queue.name, text)
+        return Response.json({"queue": queue.name, "stream_id": text, "action": action})

@@ -1,0 +1,183 @@
+"""What the main process asks of the sender process, and how it is answered: packets into the socket that came with it.
+
+Receipts that came, and identifiers that were reserved, are told without an answer. A command that waits (a commit, a message's
+end) holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from srmp_spark.clock import Clock
+from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
+from srmp_spark.queue_manager.child_link import COMMAND_MAX, END_OF_COMMAND, LONG_COMMAND, PACKET_MAX
+from srmp_spark.queue_manager.reader.answer import Answer
+from srmp_spark.queue_manager.sender import decisions, snapshot
+from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.messages import Messages
+from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Commands:
+    """The child's end of the link."""
+
+    def __init__(
+        self, control: socket.socket, outbox: Outbox, store: StoreThread, dispatcher: Dispatcher, clock: Clock
+    ) -> None:
+        self._control = control
+        self._outbox = outbox
+        self._store = store
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._messages = Messages(outbox, store, dispatcher)
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(4, "answer")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reservations: dict[int, asyncio.Future[int]] = {}
+        self._numbers = itertools.count(1)
+        self._over = asyncio.Event()
+        self._handlers: dict[str, Handler] = {
+            "stage": self._stage,
+            "commit": self._commit,
+            "delete": self._delete,
+            "send": self._messages.send,
+            "state": self._messages.state,
+            "operate": partial(decisions.operate, dispatcher, clock),
+            "status": self._status,
+        }
+
+    async def serve(self) -> None:
+        """Until the parent closes its end; what is under way then is given up."""
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control.fileno(), self._readable)
+        await self._over.wait()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def reserve(self, count: int) -> int:
+        """Ask the main process for message identifiers; the first of them."""
+        number = next(self._numbers)
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._reservations[number] = future
+        try:
+            await self._loop.sock_sendall(
+                self._control, json.dumps({"event": "reserve", "number": number, "count": count}).encode()
+            )
+            return await future
+        finally:
+            del self._reservations[number]
+
+    def _readable(self) -> None:
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_MAX, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, descriptors = b"", []
+        if not packet:
+            self._loop.remove_reader(self._control.fileno())
+            self._over.set()
+            return
+        if descriptors:
+            task = self._loop.create_task(self._serve(packet, Answer(socket.socket(fileno=descriptors[0]))))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        command = json.loads(packet)
+        if command["op"] == "receipts":
+            self._dispatcher.receipts_came()
+        elif command["op"] == "reserved":
+            waiting = self._reservations.get(command["number"])
+            if waiting is not None and not waiting.done():
+                if "error" in command:
+                    waiting.set_exception(ApiError(503, "store", command["error"]))
+                else:
+                    waiting.set_result(command["first"])
+
+    async def _serve(self, packet: bytes, answer: Answer) -> None:
+        in_thread = partial(self._loop.run_in_executor, self._threads)
+        try:
+            try:
+                if packet == LONG_COMMAND:
+                    command = await in_thread(_long_command, answer)
+                else:
+                    command = json.loads(packet)
+                result = await self._handlers[command["op"]](command)
+            except Exception as error:  # whatever it is, the caller is told, and the process goes on
+                await in_thread(_refuse, answer, error)
+            else:
+                await in_thread(_answer, answer, result)
+        except (OSError, TimeoutError):  # the main process went away, or takes nothing
+            return
+        finally:
+            answer.close()
+
+    # --- handlers ------------------------------------------------------------------------------------------------------------
+
+    async def _stage(self, command: dict[str, Any]) -> dict[str, Any]:
+        staged = await self._store.run(
+            lambda: self._outbox.stages.add(
+                command["application"], command["batch"], command["partition"], command["attempt"], command["file"],
+                self._clock.utc(),
+            ),
+            later=True,
+        )  # fmt: skip
+        return {"stage": staged.stage_id, "rows": staged.rows}
+
+    async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:
+        application, batch, stages = command["application"], command["batch"], command["stages"]
+        result = (await self._dispatcher.commit(lambda at: self._outbox.prepare(application, batch, stages, at))).result
+        return {"new": result.new, "known": result.known}
+
+    async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
+        drop = partial(self._outbox.stages.drop, command["application"], command["batch"])
+        return {"deleted": await self._store.run(drop, later=True)}
+
+    async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
+        return {"outgoing": snapshot.outgoing(self._dispatcher, self._clock)}
+
+
+def _long_command(answer: Answer) -> dict[str, Any]:
+    text = bytearray()
+    while (packet := answer.receive(PACKET_MAX)) != END_OF_COMMAND:
+        if not packet:
+            raise ConnectionResetError
+        text += packet
+    command: dict[str, Any] = json.loads(text)
+    return command
+
+
+def _answer(answer: Answer, result: dict[str, Any]) -> None:
+    text = json.dumps(result).encode()
+    if len(text) < PACKET_MAX:
+        answer.head(result)
+        return
+    answer.head({"long": True})
+    answer.write(text)
+    answer.end()
+
+
+def _refuse(answer: Answer, error: Exception) -> None:
+    if isinstance(error, BatchError | ApiError):
+        answer.refuse_with(error.status, error.code, error.message, error.hint)
+    elif isinstance(error, ConfigurationError):
+        answer.refuse_with(400, "usage", str(error))
+    else:
+        if not isinstance(error, SrmpSparkError):
+            log.error("sender.command_failed", exc_info=error)
+        answer.refuse_with(503, "sender", str(error) or type(error).__name__)

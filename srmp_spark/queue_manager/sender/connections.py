@@ -1,0 +1,324 @@
+"""The connections to peers: one for each outgoing queue that has something to send, kept alive, and never too many.
+
+A stream must arrive in order, so its messages go over one connection, and a second one is opened only when the first is
+closed and what hung on it was reported. A peer may close a connection that it kept idle just when we use it; then what was
+written goes once more over a new one, with the same bytes, before anybody calls it trouble.
+
+Nobody waits for another's trouble. A queue whose last attempt failed has no more than :data:`TROUBLED_MAX` connections
+together with its like; all others share the rest. When there are more queues than connections, an idle one is closed, or
+one that had its turn.
+
+URLs come from our own configuration and from sink options: the allow-list for URLs from messages has no say here. TLS is
+always verified, by the CAs of the system or of ``SSL_CERT_FILE``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+
+from srmp_spark.names import split_url
+from srmp_spark.queue_manager.sender.addresses import Addresses
+from srmp_spark.queue_manager.sender.exchange import Answer, Exchange
+from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+
+CONNECTIONS_MAX = 1_000
+"""Open or being opened: below the usual limit of descriptors, and 100 MB with the buffers of the kernel."""
+TROUBLED_MAX = 250
+"""Of them, to queues whose last attempt failed: each may hang until CONNECT_SECONDS or ANSWER_SECONDS are over."""
+ADDRESSES_MAX = 4
+"""Addresses of one host that are tried, one after the other."""
+CONNECT_SECONDS = 10.0
+"""For all addresses of a host, TLS included: less than the shortest resend interval."""
+ANSWER_SECONDS = 30.0
+"""From a request to the end of its answer: the receiver may have to sync a busy disk."""
+IDLE_SECONDS = 60.0
+"""An idle connection is closed: below the 120 s of IIS, so that it is rarely the peer who does ([MC-MQSRM] 3.1.2.5)."""
+TURN_SECONDS = 1.0
+"""How long a queue keeps a connection that others wait for."""
+SWEEP_SECONDS = 1.0
+"""How often time-outs are looked for: a timer per message would cost more than the message."""
+
+BOUNDARY = "MSMQ - SOAP boundary, 1"
+"""Windows writes a random number; it need not be absent from the body, as parts are read by their lengths."""
+
+
+class Wire:
+    """What goes to one outgoing queue."""
+
+    def __init__(self, connections: Connections, key: QueueKey) -> None:
+        self.key = key
+        self.connections = connections
+        url = split_url(key.destination)
+        self.host, self.port = url.host, url.port
+        self.tls = url.scheme == "https"
+        default = url.port == (443 if self.tls else 80)
+        name = f"[{url.host}]" if ":" in url.host else url.host
+        self.host_header = name if default else f"{name}:{url.port}"
+        self.target = url.request_target
+        self.waiting: deque[Send] = deque()
+        """Not written yet."""
+        self.exchange: Exchange | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.troubled = False
+        """The last attempt failed."""
+        self.counted_as_troubled = False
+        self.retried = False
+        """What hung on a connection that the peer closed goes once more."""
+        self.opened_at = 0.0
+        self.used_at = 0.0
+
+    def request(self, send: Send) -> bytes:
+        """The POST."""
+        content_type, content = encode(send.message, boundary=BOUNDARY)
+        return http_head(self.target, self.host_header, content_type, len(content)) + content
+
+    def flush(self) -> None:
+        """Write what waits."""
+        exchange = self.exchange
+        self.used_at = self.connections.time()
+        while self.waiting and exchange is not None and exchange.usable:
+            send = self.waiting.popleft()
+            exchange.post(send, self.request(send))
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return bool(self.waiting) or (self.exchange is not None and bool(self.exchange.unanswered))
+
+    # --- Owner of the exchange ----------------------------------------------------------------------------------------------
+
+    def answered(self, send: Send, answer: Answer) -> None:
+        """A complete answer."""
+        self.troubled = self.retried = False
+        connections = self.connections
+        self.used_at = now = connections.time()
+        connections.on_answer(send, answer)
+        if connections.is_wanted and not self.busy and now - self.opened_at > TURN_SECONDS:
+            connections.close(self.key)
+
+    def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
+        """The connection is gone."""
+        self.exchange = None
+        again = silent and not self.retried
+        if again:
+            self.retried = bool(unanswered)
+            self.waiting.extendleft(reversed(unanswered))
+        else:
+            self.troubled = True
+        connections = self.connections
+        connections.release(self)
+        if again and self.waiting:
+            connections.want(self)
+            return
+        left = [] if again else [*unanswered]
+        unsent = list(self.waiting)
+        self.waiting.clear()
+        for send in left:
+            connections.on_failure(send, why, True)
+        for send in unsent:
+            connections.on_failure(send, why, False)
+        if not left and not unsent:
+            connections.on_closed(self.key)
+
+    def __repr__(self) -> str:
+        open_ = self.exchange is not None
+        return f"<Wire {self.key.destination} open={open_} waiting={len(self.waiting)} troubled={self.troubled}>"
+
+
+class Connections:
+    """All of one sender process."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_answer: Callable[[Send, Answer], object],
+        on_failure: Callable[[Send, str, bool], object],
+        on_closed: Callable[[QueueKey], object],
+        addresses: Addresses | None = None,
+    ) -> None:
+        """``on_failure``: why, and whether bytes of the message left. ``on_closed``: a connection ended with nothing on it."""
+        self._loop = loop
+        self.time = loop.time
+        self.on_answer = on_answer
+        self.on_failure = on_failure
+        self.on_closed = on_closed
+        self._addresses = addresses or Addresses(loop)
+        self._wires: dict[QueueKey, Wire] = {}
+        self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
+        """Those that have or open a connection."""
+        self._troubled = 0
+        self._wanting: deque[Wire] = deque()
+        self._wanting_troubled: deque[Wire] = deque()
+        self._tls: ssl.SSLContext | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Connections open={len(self._holding)} wanted={len(self._wanting)}+{len(self._wanting_troubled)}>"
+
+    def __len__(self) -> int:
+        return len(self._holding)
+
+    def post(self, send: Send) -> None:
+        """Send it; its end is told once, by ``on_answer`` or ``on_failure``."""
+        wire = self._wires.get(send.key)
+        if wire is None:
+            wire = self._wires[send.key] = Wire(self, send.key)
+        wire.waiting.append(send)
+        if wire.exchange is not None:
+            wire.flush()
+        elif wire.connecting is None and len(wire.waiting) == 1:
+            self.want(wire)
+
+    def close(self, key: QueueKey) -> None:
+        """Close a connection; what is under way is reported as failed."""
+        wire = self._wires.get(key)
+        if wire is None:
+            return
+        if wire.exchange is not None:
+            wire.exchange.end("we closed the connection")
+        elif wire.connecting is not None:
+            wire.connecting.cancel()
+        elif wire.waiting:
+            self._unwant(wire)
+            wire.lost([], "we gave it up", silent=False)
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue is gone."""
+        self.close(key)
+        self._wires.pop(key, None)
+
+    async def stop(self) -> None:
+        """Close everything and report nothing."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        tasks = [wire.connecting for wire in self._holding.values() if wire.connecting is not None]
+        for wire in self._holding.values():
+            wire.waiting.clear()
+            if wire.exchange is not None:
+                wire.exchange.leave()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._addresses.close()
+
+    # --- who may connect ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a queue waits for a connection of somebody else's."""
+        return bool(self._wanting)
+
+    def want(self, wire: Wire) -> None:
+        """Connect as soon as there is room."""
+        (self._wanting_troubled if wire.troubled else self._wanting).append(wire)
+        self._grant()
+
+    def _unwant(self, wire: Wire) -> None:
+        for line in (self._wanting, self._wanting_troubled):
+            if wire in line:
+                line.remove(wire)
+
+    def _grant(self) -> None:
+        while self._wanting_troubled and self._troubled < TROUBLED_MAX and len(self._holding) < CONNECTIONS_MAX:
+            self._connect(self._wanting_troubled.popleft())
+        while self._wanting:
+            if len(self._holding) >= CONNECTIONS_MAX and not self._make_room():
+                break
+            self._connect(self._wanting.popleft())
+
+    def _make_room(self) -> bool:
+        """Close the connection that was idle longest; whether there was one."""
+        for wire in self._holding.values():
+            if wire.exchange is not None and not wire.busy:
+                self.close(wire.key)
+                return True
+        return False
+
+    def _connect(self, wire: Wire) -> None:
+        self._holding[wire.key] = wire
+        wire.counted_as_troubled = wire.troubled
+        self._troubled += wire.troubled
+        wire.connecting = self._loop.create_task(self._open(wire))
+        wire.connecting.add_done_callback(partial(self._opened, wire))
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def release(self, wire: Wire) -> None:
+        """A connection is gone."""
+        if self._holding.pop(wire.key, None) is not None:
+            self._troubled -= wire.counted_as_troubled
+            wire.counted_as_troubled = False
+        if (self._wanting or self._wanting_troubled) and not self._closed:
+            self._loop.call_soon(self._grant)
+
+    # --- opening ------------------------------------------------------------------------------------------------------------
+
+    async def _open(self, wire: Wire) -> None:
+        try:
+            await asyncio.wait_for(self._try_addresses(wire), CONNECT_SECONDS)
+        except asyncio.TimeoutError:
+            raise OSError(f"no connection within {CONNECT_SECONDS:g} s") from None
+
+    async def _try_addresses(self, wire: Wire) -> None:
+        addresses = await self._addresses.of(wire.host, wire.port)
+        if not addresses:
+            raise OSError(f"{wire.host} has no address here: DNS, or a line in /etc/hosts, must name it")
+        tls = self._tls_context() if wire.tls else None
+        *others, last = addresses[:ADDRESSES_MAX]
+        for address in others:
+            with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
+                await self._try(wire, address, tls)
+                return
+        await self._try(wire, last, tls)
+
+    async def _try(self, wire: Wire, address: str, tls: ssl.SSLContext | None) -> None:
+        _, wire.exchange = await self._loop.create_connection(
+            partial(Exchange, wire), address, wire.port, ssl=tls, server_hostname=wire.host if tls else None
+        )
+
+    def _opened(self, wire: Wire, task: asyncio.Task[None]) -> None:
+        wire.connecting = None
+        if self._closed:
+            if wire.exchange is not None:
+                wire.exchange.leave()
+            return
+        if task.cancelled():
+            why = "we closed the connection"
+        elif (error := task.exception()) is not None:
+            why = f"{wire.host}:{wire.port}: {error}"
+        else:
+            wire.opened_at = self.time()
+            if wire.waiting:
+                wire.flush()
+            return
+        wire.lost([], why, silent=False)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    # --- time-outs ----------------------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = self.time()
+        for wire in tuple(self._holding.values()):
+            exchange = wire.exchange
+            if exchange is None:
+                continue
+            if exchange.unanswered and now - wire.used_at > ANSWER_SECONDS:
+                exchange.end(f"no answer from {wire.host}:{wire.port} in {ANSWER_SECONDS:g} s")
+            elif not wire.busy and now - wire.used_at > IDLE_SECONDS:
+                self.close(wire.key)
+        if self._holding and not self._closed:
+            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)

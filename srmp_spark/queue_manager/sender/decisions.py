@@ -1,0 +1,75 @@
+"""An operator's decisions about an outgoing queue: pause, resume, resend, reset, drop. Answered when they are stored."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from srmp_spark.clock import Clock
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sender import canonical_destination
+
+ACTIONS = ("pause", "resume", "resend", "reset", "drop")
+
+log = logging.getLogger(__name__)
+
+
+def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
+    """The queues of a destination, however it is spelled. Raises a 404 if there is none."""
+    try:
+        name = canonical_destination(destination)
+    except ConfigurationError as error:
+        raise ApiError(400, "usage", str(error)) from None
+    keys = [key for kind in ("stream", "plain") if dispatcher.sender.get(*(key := QueueKey(name, kind))) is not None]
+    if not keys:
+        hint = "`srmp-spark streams` lists the destinations"
+        raise ApiError(404, "unknown-destination", f"nothing was ever sent to {name}", hint)
+    return keys
+
+
+async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
+    """One decision. ``stream``: it is meant for this stream only, and a 409 if another is live."""
+    action, destination = command["action"], command["destination"]
+    keys = keys_of(dispatcher, destination)
+    wanted = command.get("stream")
+    if wanted is not None:
+        stream = dispatcher.sender.get(*keys[0])
+        live = str(stream.id) if isinstance(stream, OutgoingStream) and stream.ordinal else None
+        if live is None or live.lower() != str(wanted).lower():
+            raise ApiError(409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}")
+        keys = keys[:1]
+    if action == "reset" and keys[0].kind != "stream":
+        raise ApiError(409, "no-stream", f"there is no stream to {destination}: only streams can be reset")
+    for key in keys:
+        _apply(dispatcher, clock, action, key)
+    log.warning("sender.operated action=%s destination=%s", action, keys[0].destination)
+    await dispatcher.written()
+    if action == "drop":
+        for key in keys:
+            if dispatcher.sender.forget(*key):
+                dispatcher.connections.forget(key)
+                dispatcher.errors.pop(key, None)
+        await dispatcher.written()
+    return {"destination": keys[0].destination, "action": action}
+
+
+def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> None:
+    sender = dispatcher.sender
+    if action == "pause":
+        sender.pause(*key)
+        dispatcher.connections.close(key)
+    elif action == "resume":
+        sender.resume(*key)
+    elif action == "resend":
+        sender.retry(*key)
+    elif action == "reset":
+        if key.kind == "stream":
+            sender.reset(key.destination)
+    elif action == "drop":
+        dispatcher.connections.close(key)
+        sender.drop(*key, clock.utc())
+    else:
+        raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

@@ -1,0 +1,350 @@
+"""Engine, outbox and connections together: what is committed goes out, and what the peers say is stored.
+
+    commit ──▶ Preparation (steps) ──▶ enqueue ─┐
+    receipt ──▶ Sender.receipt ─────────────────┤
+    answer ──▶ Sender.answered ─────────────────┴▶ changes ──▶ one transaction ──▶ Sender.committed ──▶ poll ──▶ Load, Send
+
+Everything happens in one loop; only the outbox has a thread. One transaction is under way at a time and takes whatever
+gathered meanwhile: no message has a sync of its own. ``released_to`` of a queue runs a thousand messages ahead of what has
+left, so sending rarely waits for the disk; receipts come in and are stored in groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from srmp_spark.clock import Clock
+from srmp_spark.errors import ApiError, SrmpSparkError
+from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.sender.exchange import Answer
+from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.effects import Committed as Proof
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLettered,
+    Delivered,
+    Enqueued,
+    Load,
+    OutgoingChanges,
+    QueueKey,
+    Send,
+    StoredMessage,
+)
+from srmp_spark.srmp.outgoing_states import QueueState
+from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
+from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation
+
+PROBE_ROWS = 1
+"""Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
+RECEIPTS_NOTED_SECONDS = 10.0
+"""How often it is stored how far the receipts were read."""
+IDENTIFIERS_AT_ONCE = 1_000
+"""Message identifiers that are asked for at least: one question for many small batches."""
+DRAIN_SECONDS = 1.0
+"""At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
+
+log = logging.getLogger(__name__)
+
+Reserve = Callable[[int], Awaitable[int]]
+"""Asks the main process for so many message identifiers; the first of them."""
+
+
+class Committed(NamedTuple):
+    """The answer to a commit, and what it gave out."""
+
+    result: CommitResult
+    enqueued: tuple[Enqueued, ...]
+    ids_first: int
+
+
+class _New(NamedTuple):
+    """A batch that waits for the transaction that makes it count."""
+
+    preparation: Preparation
+    ids_first: int
+    done: asyncio.Future[Committed]
+
+
+class Dispatcher:
+    """The sending half of a queue manager."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        sender: Sender,
+        store: StoreThread,
+        receipt_log: ReceiptLog,
+        clock: Clock,
+        *,
+        receipts_url: str,
+        receipts_read_to: int,
+        reserve: Reserve,
+    ) -> None:
+        self.sender = sender
+        self._outbox = outbox
+        self._store = store
+        self._receipt_log = receipt_log
+        self._clock = clock
+        self._receipts_url = receipts_url
+        self._reserve = reserve
+        self.loop = self._loop = asyncio.get_running_loop()
+        self.connections = Connections(
+            self._loop, on_answer=self._answered, on_failure=self._failed, on_closed=self._closed_by_peer
+        )
+        self.errors: dict[QueueKey, str] = {}
+        """What went wrong last, until something goes well."""
+        self._new: list[_New] = []
+        self._writing = False
+        self._write_wanted: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._commits = asyncio.Lock()
+        self._ids_next, self._ids_end = 1, 0
+        self._reading = ThreadPoolExecutor(1, "receipts")
+        self._is_reading = self._read_again = False
+        self._read_to = self._noted_to = receipts_read_to
+        self._noted_at = clock.monotonic()
+        self._moved: dict[QueueKey, asyncio.Event] = {}
+        self._stopping = False
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
+
+    # --- the loop ------------------------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Do what the engine says, and write if there is something to write. After whatever happened."""
+        if not self._stopping:
+            for effect in self.sender.poll(self._clock.monotonic(), self._clock.utc()):
+                if isinstance(effect, Load):
+                    self._load(effect)
+                else:
+                    self.connections.post(effect)
+        if not self._writing and (self._new or self.sender.has_changes or self._write_wanted):
+            self._write()
+        when = self.sender.next_timer()
+        if when is not None and (self._timer is None or when < self._timer_at):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = when
+            self._timer = self._loop.call_later(max(0.0, when - self._clock.monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._stopping:
+            self.sender.due(self._clock.monotonic(), self._clock.utc())
+            self.work()
+
+    def _load(self, load: Load) -> None:
+        queue = self.sender.get(*load.key)
+        proven = queue is not None and queue.state is QueueState.CONNECTED
+        future = self._store.run(partial(self._outbox.load, load if proven else load._replace(rows_max=PROBE_ROWS)))
+        future.add_done_callback(partial(self._loaded, load))
+
+    def _loaded(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
+        if (error := future.exception()) is not None:
+            log.error('sender.load_failed destination=%s reason="%s"', load.key.destination, error)
+            self.errors[load.key] = str(error)
+            self.sender.pause(*load.key)  # a row that cannot be read must not be skipped, nor asked for in a tight loop
+            self.connections.close(load.key)
+        else:
+            self.sender.loaded(load, future.result())
+        self.work()
+
+    # --- writing -------------------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        self._writing = True
+        new, self._new = self._new, []
+        wanted, self._write_wanted = self._write_wanted, deque()
+        at = self._clock.utc()
+        given: list[tuple[_New, Numbered]] = []
+        for each in new:
+            numbered = each.preparation.numbered(each.ids_first, [
+                self.sender.enqueue(part.key.destination, part.key.kind, part.rows, at, receipts_url=self._receipts_url,
+                                    final_receipts=part.final)
+                for part in each.preparation.parts
+            ])  # fmt: skip
+            given.append((each, numbered))
+        changes = self.sender.changes()
+        batches = [numbered for _, numbered in given]
+        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches))
+        future.add_done_callback(partial(self._written, changes, given, wanted))
+
+    def _written(
+        self,
+        changes: OutgoingChanges,
+        given: list[tuple[_New, Numbered]],
+        wanted: deque[asyncio.Future[None]],
+        future: asyncio.Future[Proof],
+    ) -> None:
+        proof = future.result()  # a failure has ended the process, or is a bug that must
+        self._writing = False
+        for outcome in self.sender.committed(changes, proof):
+            self._tell(outcome)
+        for each, numbered in given:
+            result = each.preparation.result
+            assert result is not None, "only what is ready is written"
+            if not each.done.done():
+                each.done.set_result(Committed(result, numbered.enqueued, each.ids_first))
+        for waiting in wanted:
+            if not waiting.done():
+                waiting.set_result(None)
+        self.work()
+
+    def _tell(self, outcome: Delivered | DeadLettered) -> None:
+        if isinstance(outcome, DeadLettered):
+            run, letter = outcome.letter.run, outcome.letter
+            log.warning(
+                "sender.dead destination=%s rows=%d reason=%s status=%s in_doubt=%s",
+                run.key.destination, run.last - run.first + 1, letter.reason, letter.status, letter.in_doubt,
+            )  # fmt: skip
+        else:
+            run = outcome.run
+        moved = self._moved.pop(run.key, None)
+        if moved is not None:
+            moved.set()
+
+    async def written(self) -> None:
+        """Return when everything that the engine was told so far is on stable storage."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._write_wanted.append(future)
+        self.work()
+        await future
+
+    async def moved(self, key: QueueKey, seconds: float) -> None:
+        """Return when messages of a queue have come to their end, or after so long."""
+        event = self._moved.setdefault(key, asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except asyncio.TimeoutError:
+            return
+
+    # --- what goes in --------------------------------------------------------------------------------------------------------
+
+    async def commit(self, prepare: Callable[[int], Preparation | CommitResult]) -> Committed:
+        """Make a batch outgoing; returns when it is on stable storage.
+
+        ``prepare`` is called in the thread of the outbox with the time. Raises what the outbox refuses.
+        """
+        async with self._commits:  # one after another: each may need memory for its order
+            preparation = await self._store.run(partial(prepare, self._clock.utc()), later=True)
+            if isinstance(preparation, CommitResult):
+                return Committed(preparation, (), 0)
+            try:
+                while not await self._store.run(preparation.step, later=True):
+                    pass
+                assert preparation.result is not None, "all steps are done"
+                self._check_destinations(preparation)
+                ids_first = await self._identifiers(preparation.result.new)
+            except BaseException:
+                await self._store.run(preparation.abort, later=True)
+                raise
+            done: asyncio.Future[Committed] = self._loop.create_future()
+            self._new.append(_New(preparation, ids_first, done))
+            self.work()
+            return await asyncio.shield(done)
+
+    def _check_destinations(self, preparation: Preparation) -> None:
+        """Before the engine is asked: what it would refuse in the middle of a batch."""
+        new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
+        if len(self.sender) + new > DESTINATIONS_MAX:
+            hint = "forget destinations that nothing waits for: srmp-spark streams drop --destination D"
+            raise ApiError(409, "too-many-destinations", f"DESTINATIONS_MAX is {DESTINATIONS_MAX}", hint)
+
+    async def _identifiers(self, count: int) -> int:
+        """The first of ``count`` message identifiers that follow each other."""
+        if self._ids_end - self._ids_next + 1 < count:
+            asked = max(count, IDENTIFIERS_AT_ONCE)
+            self._ids_next = await self._reserve(asked)
+            self._ids_end = self._ids_next + asked - 1
+        first, self._ids_next = self._ids_next, self._ids_next + count
+        return first
+
+    # --- receipts ------------------------------------------------------------------------------------------------------------
+
+    def receipts_came(self) -> None:
+        """There are new rows in our order queue."""
+        if self._is_reading:
+            self._read_again = True
+        elif not self._stopping:
+            self._is_reading = True
+            future = self._loop.run_in_executor(self._reading, self._receipt_log.read, self._read_to)
+            future.add_done_callback(self._receipts_read)
+
+    def _receipts_read(self, future: asyncio.Future[Found]) -> None:
+        self._is_reading = False
+        if (error := future.exception()) is not None:
+            bug = None if isinstance(error, SrmpSparkError) else error
+            log.error('sender.receipts_not_read after=%d reason="%s"', self._read_to, error, exc_info=bug)
+            return  # the next one to come tries again
+        found = future.result()
+        now, at = self._clock.monotonic(), self._clock.utc()
+        for message in found.messages:
+            verdict = self.sender.receipt(message, now, at)
+            if verdict in ("beyond", "another-stream", "another-address"):
+                assert message.receipt is not None, "it has a verdict"
+                told = "sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s"
+                log.warning(told, verdict, message.receipt.stream_id, message.receipt.last_ordinal)
+        self._read_to = found.to
+        again, self._read_again = self._read_again or found.more, False
+        self.work()
+        if again:
+            self.receipts_came()
+        elif now - self._noted_at > RECEIPTS_NOTED_SECONDS:
+            self._loop.create_task(self.note_receipts())
+
+    async def note_receipts(self) -> None:
+        """Store how far the receipts were read, once what they did is stored."""
+        to, self._noted_at = self._read_to, self._clock.monotonic()
+        if to != self._noted_to:
+            await self.written()
+            await self._store.run(partial(note_read, self._outbox.database, to))
+            self._noted_to = to
+
+    # --- what the peers say --------------------------------------------------------------------------------------------------
+
+    def _answered(self, send: Send, answer: Answer) -> None:
+        status = answer.status
+        if status == 200:
+            if self.errors:
+                self.errors.pop(send.key, None)
+        else:
+            self.errors[send.key] = f"{status} {answer.reason}".strip()
+            log.info("sender.answered destination=%s status=%d reason=%s", send.key.destination, status, answer.reason)
+        self.sender.answered(send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after)
+        self.work()
+
+    def _failed(self, send: Send, why: str, left: bool) -> None:
+        if self.errors.get(send.key) != why:
+            self.errors[send.key] = why
+            log.info('sender.failed destination=%s reason="%s"', send.key.destination, why)
+        self.sender.failed(send, self._clock.monotonic(), left=left)
+        self.work()
+
+    def _closed_by_peer(self, key: QueueKey) -> None:
+        queue = self.sender.get(*key)
+        if queue is not None and not queue.in_flight:
+            self.sender.closed(*key)
+            self.work()
+
+    # --- the end -------------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Send nothing more, take the answers that come at once, and write everything down."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        end = self._loop.time() + DRAIN_SECONDS
+        while any(queue.in_flight for queue in self.sender) and self._loop.time() < end:
+            await asyncio.sleep(0.01)
+        await self.connections.stop()
+        await self.written()
+        await self.note_receipts()

@@ -1,0 +1,121 @@
+"""The main process's side of the sender process, which owns whatever goes out (ADR 0009).
+
+Ordering and numbering a batch of a million rows takes seconds, and sending costs a processor; neither may delay a 200. So a
+child does it, started and asked as :mod:`srmp_spark.queue_manager.child_link` says. This side tells it of new rows in our
+order queue, gives it message identifiers (the lineage is ours, and receipts use the same numbers), and keeps what it last said
+of its queues, for the time in which it cannot be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import Any, NamedTuple
+
+from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.queue_manager.child_link import ChildLink, Event
+from srmp_spark.queue_manager.config import ServeConfig
+from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
+
+STATUS_SECONDS = 2.0
+"""What the child gets to say how its queues are; else what it said before is shown."""
+STATUS_KEPT_SECONDS = 0.2
+"""A second question within this time gets the same answer."""
+COMMIT_SECONDS = 900.0
+"""Longest wait for a commit: a batch of the largest size takes a minute."""
+STAGE_SECONDS = 300.0
+"""Longest wait for the check of a stage."""
+
+log = logging.getLogger(__name__)
+
+
+class SenderLink(ChildLink):
+    """Starts the sender, keeps it running, and talks to it. :mod:`.process` says which settings it takes."""
+
+    module = "srmp_spark.queue_manager.sender.process"
+    noun = "sender"
+
+
+class _Seen(NamedTuple):
+    at: float
+    outgoing: list[dict[str, Any]]
+
+
+class Outgoing:
+    """The sending half, as the rest of the main process knows it."""
+
+    def __init__(
+        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str
+    ) -> None:  # fmt: skip
+        self._identifiers = identifiers
+        self.folder = directory.path / STAGES_DIRECTORY
+        settings = {
+            "parent": os.getpid(),
+            "data_dir": str(directory.path),
+            "queue_manager": directory.queue_manager,
+            "epoch": directory.epoch,
+            "receipts_url": f"{public_base}/msmq/{ORDER_QUEUE}",
+            "resend_table": list(config.resend_table),
+            "retransmission_timeout": config.retransmission_timeout,
+        }
+        self.link = SenderLink(settings, self._on_event)
+        self._seen = _Seen(float("-inf"), [])
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Start the child."""
+        self.link.start()
+
+    async def stop(self) -> None:
+        """End it; it writes down what it knows."""
+        await self.link.stop()
+
+    def receipts_came(self) -> None:
+        """There are new rows in our order queue. A child that cannot be told reads them when it starts."""
+        self.link.tell({"op": "receipts"})
+
+    def _on_event(self, event: Event) -> None:
+        if event["event"] == "reserve":
+            task = asyncio.get_running_loop().create_task(self._reserve(event["number"], event["count"]))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _reserve(self, number: int, count: int) -> None:
+        try:
+            first = await self._identifiers.reserve(count)
+        except StoreError as error:
+            self.link.tell({"op": "reserved", "number": number, "error": str(error)})
+        else:
+            self.link.tell({"op": "reserved", "number": number, "first": first})
+
+    # --- what the API asks ----------------------------------------------------------------------------------------------------
+
+    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
+        """A command and its answer. Raises :class:`ApiError`: 503 while the child is away."""
+        return await self.link.ask(command, seconds=seconds)
+
+    async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
+        """The same for answers of any length."""
+        return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
+
+    async def status(self) -> list[dict[str, Any]]:
+        """The outgoing queues, as they are or were last seen."""
+        now = time.monotonic()
+        if now - self._seen.at > STATUS_KEPT_SECONDS:
+            try:
+                found = await self.link.ask_long({"op": "status"}, seconds=STATUS_SECONDS)
+            except ApiError as error:
+                log.info('outgoing.status_is_old reason="%s"', error)
+            else:
+                self._seen = _Seen(now, found["outgoing"])
+        return self._seen.outgoing
+
+    @property
+    def last_seen(self) -> list[dict[str, Any]]:
+        """The same without asking."""
+        return self._seen.outgoing

@@ -1,0 +1,171 @@
+"""Messages that ``srmp-spark send`` gives for other queue managers, and what became of them.
+
+They take the way of a batch: the same checks, identities and transaction. Each message with a ``key`` is a batch of its own, so
+that a repeat of it is known and costs the others nothing; those without are one batch.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from srmp_spark.errors import ApiError
+from srmp_spark.names import message_id
+from srmp_spark.queue_manager.sender.decisions import keys_of
+from srmp_spark.queue_manager.sender.dispatcher import Committed, Dispatcher
+from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
+from srmp_spark.srmp.outgoing_queue import OutgoingQueue
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.store.outbox.outbox import Outbox
+
+APPLICATION = "srmp-spark send"
+"""Whose keys these are."""
+MESSAGES_MAX = 10_000
+"""Messages in one call; they are committed together."""
+WAIT_SECONDS_MAX = 10.0
+"""Longest wait for an end in one call."""
+
+_COLUMNS = {
+    "destination": "destination", "label": "label", "body_type": "body_type", "delivery": "delivery", "priority": "priority",
+    "app_specific": "app_specific", "response_queue": "response_queue", "admin_queue": "admin_queue", "key": "key",
+    "journal": "journal",
+}  # fmt: skip
+_BINARY = {"body_base64": "body", "extension_base64": "extension", "correlation_id_base64": "correlation_id"}
+
+
+def _row(item: object) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise ApiError(400, "usage", "a message is a JSON object")
+    unknown = item.keys() - _COLUMNS.keys() - _BINARY.keys()
+    if unknown:
+        known = ", ".join(sorted({*_COLUMNS, *_BINARY}))
+        raise ApiError(400, "usage", f"unknown field {sorted(unknown)[0]!r} of a message", f"known: {known}")
+    row = {column: item[name] for name, column in _COLUMNS.items() if item.get(name) is not None}
+    for name, column in _BINARY.items():
+        text = item.get(name)
+        if text is not None:
+            try:
+                row[column] = base64.b64decode(text, validate=True)
+            except (binascii.Error, ValueError, TypeError):
+                raise ApiError(400, "usage", f"{name} is not base64") from None
+    if not row.get("destination"):
+        raise ApiError(400, "usage", "a message needs a destination", "a URL, or DIRECT=URL")
+    return {"body": b""} | row
+
+
+class Messages:
+    """The commands ``send`` and ``state``."""
+
+    def __init__(self, outbox: Outbox, store: StoreThread, dispatcher: Dispatcher) -> None:
+        self._outbox = outbox
+        self._store = store
+        self._dispatcher = dispatcher
+
+    async def send(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Commit ``messages``; what each of them became, in their order."""
+        items = command["messages"]
+        if not isinstance(items, list) or not 0 < len(items) <= MESSAGES_MAX:
+            raise ApiError(400, "usage", f"1 to {MESSAGES_MAX} messages")
+        rows = [_row(item) for item in items]
+        answers: list[dict[str, Any] | None] = [None] * len(rows)
+        unkeyed = [index for index, row in enumerate(rows) if "key" not in row]
+        for indices in ([unkeyed] if unkeyed else []) + [[index] for index, row in enumerate(rows) if "key" in row]:
+            batch = secrets.token_hex(16)
+            committed = await self._dispatcher.commit(
+                partial(self._outbox.prepare_rows, APPLICATION, batch, [rows[index] for index in indices])
+            )
+            for index, answer in zip(indices, self._answers([rows[i] for i in indices], committed), strict=True):
+                answers[index] = answer
+        return {"messages": answers}
+
+    def _answers(self, rows: list[dict[str, Any]], committed: Committed) -> list[dict[str, Any]]:
+        """One for each row of a batch in which all rows are new, or which has one row."""
+        if not committed.enqueued:
+            return [self._known(row) for row in rows]
+        places: dict[QueueKey, list[tuple[int, int, Enqueued]]] = {}
+        identifier = committed.ids_first
+        for given in committed.enqueued:
+            places[given.key] = [
+                (identifier + offset, given.first + offset, given) for offset in range(given.last - given.first + 1)
+            ]
+            places[given.key].reverse()
+            identifier += given.last - given.first + 1
+        answers = []
+        for row in rows:
+            key = self._key(row)
+            number, serial, given = places[key].pop()
+            stream = given.stream_id
+            answers.append({
+                "message_id": message_id(self._outbox.queue_manager, number),
+                "destination": key.destination,
+                "stream_id": str(stream) if stream is not None else None,
+                "stream_sequence": given.first_position + serial - given.first if stream is not None else None,
+                "state": "queued",
+                "kind": key.kind,
+                "serial": serial,
+            })  # fmt: skip
+        return answers
+
+    def _key(self, row: dict[str, Any]) -> QueueKey:
+        kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
+        return QueueKey(canonical_destination(row["destination"]), kind)  # type: ignore[arg-type]  # a Kind
+
+    def _known(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A repeat of a key: which message it was is not kept, only whether its queue still has something to do."""
+        key = self._key(row)
+        queue = self._dispatcher.sender.get(*key)
+        over = queue is None or (queue.idle and _unread(queue) == 0)
+        return {
+            "message_id": None, "destination": key.destination, "stream_id": None, "stream_sequence": None,
+            "state": "acknowledged" if over else "queued", "kind": key.kind, "serial": None if queue is None else queue.end,
+        }  # fmt: skip
+
+    async def state(self, command: dict[str, Any]) -> dict[str, Any]:
+        """The state of the messages with some ``serials`` of a queue, after ``wait`` seconds or as soon as all have ended."""
+        key = next((key for key in keys_of(self._dispatcher, command["destination"]) if key.kind == command["kind"]), None)
+        if key is None:
+            raise ApiError(404, "unknown-destination", f"nothing of that kind was ever sent to {command['destination']}")
+        serials: list[int] = command["serials"]
+        loop = self._dispatcher.loop
+        end = loop.time() + min(float(command["wait"]), WAIT_SECONDS_MAX)
+        while True:
+            states = [self._state(key, serial) for serial in serials]
+            left = end - loop.time()
+            if left <= 0 or all(state in ("acknowledged", "dead") for state in states):
+                break
+            await self._dispatcher.moved(key, left)
+        if "acknowledged" in states:
+            dead = await self._store.run(partial(_dead, self._outbox, key, serials))
+            states = ["dead" if serial in dead else state for serial, state in zip(serials, states, strict=True)]
+        return {"states": states}
+
+    def _state(self, key: QueueKey, serial: int) -> str:
+        queue = self._dispatcher.sender.get(*key)
+        if queue is None:  # everything in it has ended
+            return "acknowledged"
+        if serial <= queue.stored.acknowledged_to and not (isinstance(queue, OutgoingStream) and serial in queue.finals):
+            return "acknowledged"
+        return "sent" if serial <= queue.left_to else "queued"
+
+
+def _unread(queue: OutgoingQueue) -> int:
+    return queue.unread if isinstance(queue, OutgoingStream) else 0
+
+
+def _dead(outbox: Outbox, key: QueueKey, serials: list[int]) -> set[int]:
+    """Which of these are dead letters."""
+    found: set[int] = set()
+    wanted = np.array(serials)
+    rows = outbox.database.connection.execute(
+        "SELECT serials FROM moved WHERE fate = 'dead' AND destination = ? AND kind = ? ORDER BY id DESC", key
+    )
+    for (packed,) in rows:
+        found |= set(wanted[np.isin(wanted, np.frombuffer(packed, "<i8"))].tolist())
+    return found

@@ -1,0 +1,117 @@
+"""The sender process: a child of the queue manager that owns the outbox and everything that goes out (see :mod:`.link`).
+
+It ends with its parent: PR_SET_PDEATHSIG tells the kernel, and the end of the command socket tells us. Until the process
+before it has ended it waits for the lock of the outbox.
+
+    python -m srmp_spark.queue_manager.sender.process FD '{"data_dir": …, "queue_manager": …, "epoch": …, "receipts_url": …, …}'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.errors import StoreError
+from srmp_spark.interface import exit_code_of
+from srmp_spark.queue_manager.reader.process import end_with_parent
+from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
+from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.sender import Sender
+from srmp_spark.store.outbox.outbox import Outbox
+
+SWEEP_SECONDS = 60.0
+"""How often the outbox is asked for what is past its time."""
+SWEEP_PAUSE_SECONDS = 0.05
+"""Between two slices of it."""
+
+log = logging.getLogger(__name__)
+
+
+def _die(error: StoreError) -> None:
+    """A write or sync failed: end now. A tidy end would write and sync again, on top of what may not be there."""
+    log.critical("sender.fatal %s", error)
+    logging.shutdown()
+    os._exit(exit_code_of(type(error)))
+
+
+async def _sweep(outbox: Outbox, store: StoreThread, clock: SystemClock) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        while await store.run(lambda: outbox.sweep(clock.utc()), later=True):
+            await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+
+
+async def run(control: socket.socket, settings: dict[str, Any]) -> None:
+    """Serve until the parent closes its end."""
+    loop = asyncio.get_running_loop()
+    clock = SystemClock()
+    data_dir = Path(settings["data_dir"])
+    identity: str = settings["queue_manager"]
+    outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings["epoch"], at=clock.utc())
+    if outbox.held:
+        log.warning(
+            "sender.held queues=%d: the data directory is a copy, what waits may have been sent; see `srmp-spark streams`",
+            len(outbox.held),
+        )
+    sender = Sender.load(
+        identity,
+        SenderSettings(
+            resend_table=settings["resend_table"], retransmission_timeout=settings["retransmission_timeout"]
+        ),
+        outbox.queue_rows(),
+        outbox.proof(),
+        finals=outbox.finals(),
+        last_stream_ordinal=outbox.last_stream_ordinal,
+    )  # fmt: skip
+    store = StoreThread(loop, _die)
+    commands: Commands
+    dispatcher = Dispatcher(
+        outbox, sender, store, ReceiptLog(data_dir), clock,
+        receipts_url=settings["receipts_url"], receipts_read_to=read_to(outbox.database),
+        reserve=lambda count: commands.reserve(count),
+    )  # fmt: skip
+    commands = Commands(control, outbox, store, dispatcher, clock)
+    sweeper = loop.create_task(_sweep(outbox, store, clock))
+    dispatcher.receipts_came()
+    dispatcher.work()
+    log.info("sender.ready queues=%d", len(sender))
+    await commands.serve()
+    sweeper.cancel()
+    await dispatcher.stop()
+    await store.run(outbox.close)
+    log.info("sender.stopped position=%d", outbox.database.position)
+
+
+def main() -> None:
+    """The child's entry."""
+    settings = json.loads(sys.argv[2])
+    end_with_parent(settings["parent"])
+    # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.Formatter.converter = time.gmtime
+    try:
+        uvloop.run(run(socket.socket(fileno=int(sys.argv[1])), settings))
+    except StoreError as error:
+        _die(error)
+    logging.shutdown()
+    os._exit(0)  # threads that still look up names must not hold us up
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""What ``status.outgoing`` and the metric ``srmp_outgoing`` show (INTERFACE.md section 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srmp_spark.clock import Clock
+from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.srmp.outgoing_queue import OutgoingQueue
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+
+
+def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
+    """An entry for each outgoing queue; times in microseconds since 1970, UTC."""
+    now, utc = clock.monotonic(), clock.utc()
+    found = []
+    for queue in dispatcher.sender:
+        stream = queue if isinstance(queue, OutgoingStream) else None
+        next_at = queue.retry_at if queue.retry_at is not None else stream.receipt_wait_at if stream is not None else None
+        found.append({
+            "destination": queue.key.destination,
+            "kind": queue.key.kind,
+            "state": queue.state.value,
+            "stream_id": str(stream.id) if stream is not None and stream.ordinal else None,
+            "queued": max(queue.end - max(queue.cursor, queue.acknowledged_to), 0),
+            "awaiting_stream_receipt": stream.unacknowledged if stream is not None else 0,
+            "awaiting_final_stream_receipt": stream.unread if stream is not None else 0,
+            "in_doubt": _in_doubt(queue),
+            "last_acknowledged": max(queue.acknowledged_to - stream.base, 0) if stream is not None else queue.acknowledged_to,
+            "last_acknowledged_at": queue.last_acknowledged_at or None,
+            "last_error": dispatcher.errors.get(queue.key),
+            "next_attempt_at": None if next_at is None else utc + int((next_at - now) * 1_000_000),
+        })  # fmt: skip
+    return found
+
+
+def _in_doubt(queue: OutgoingQueue) -> int:
+    """Messages that may be at the peer: it left without a complete answer, or in an earlier life and not again."""
+    return len(queue.doubtful) + max(queue.held_to - max(queue.cursor, queue.acknowledged_to), 0)

@@ -1,0 +1,65 @@
+"""The one thread that touches the outbox, so that a sync holds up nobody but those who wait for it.
+
+Two lines: what the engine writes and reads goes first, the steps of a large batch fill the time between. A job that raises
+:class:`StoreSyncError` or another :class:`StoreError` ends the process: memory may then be ahead of the disk for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from srmp_spark.errors import StoreError
+
+_T = TypeVar("_T")
+
+
+class StoreThread:
+    """Runs jobs one after another."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]) -> None:
+        """``on_fatal`` is called in the thread and must end the process."""
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._first: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._later: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._ready = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
+
+    def run(self, job: Callable[[], _T], *, later: bool = False) -> asyncio.Future[_T]:
+        """The result of ``job``; ``later``: after everything that is not."""
+        future: asyncio.Future[_T] = self._loop.create_future()
+        (self._later if later else self._first).append((job, future))
+        self._ready.release()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            self._ready.acquire()
+            job, future = (self._first or self._later).popleft()
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = job()
+            except StoreError as error:
+                self._on_fatal(error)
+                failure = error
+            except BaseException as error:  # whatever it is, who waits is told
+                failure = error
+            try:
+                self._loop.call_soon_threadsafe(_settle, future, result, failure)
+            except RuntimeError:  # the loop is closed: the process ends
+                return
+
+
+def _settle(future: asyncio.Future[Any], result: object, failure: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)

@@ -1,0 +1,79 @@
+"""A queue manager that sends, a peer that takes, and what stands between them."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import requests
+
+from srmp_spark.testing.service import RunningQueueManager
+
+WAIT_S = 30.0
+"""Longest wait for anything, on a busy machine."""
+
+
+def arrow(rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Rows as the Arrow stream of a stage."""
+    table = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata(dict(metadata or {}))
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def post(url: str, **keywords: Any) -> Any:
+    """The JSON of an answer, which must be a 200."""
+    answer = requests.post(url, timeout=60, **keywords)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def commit(api: str, batch: str, rows: Sequence[Mapping[str, Any]], application: str = "app") -> dict[str, int]:
+    """Stage and commit, as a sink does with one task."""
+    base = f"{api}/v1/outbox/{application}/{batch}"
+    staged = post(f"{base}/stage?partition=0&attempt=0", data=arrow(rows))
+    assert staged["rows"] == len(rows)
+    answer: dict[str, int] = post(f"{base}/commit", json={"stages": [staged["stage"]]})
+    return answer
+
+
+def outgoing(running: RunningQueueManager, destination: str, kind: str = "stream") -> dict[str, Any]:
+    """The entry of ``status.outgoing``; empty if there is none."""
+    found = requests.get(f"{running.api}/v1/status", timeout=60).json()["outgoing"]
+    return next((each for each in found if each["destination"] == destination and each["kind"] == kind), {})
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
+    """What ``condition`` gives when it is true for the first time."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < end, f"in {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def acknowledged(running: RunningQueueManager, destination: str, seconds: float = WAIT_S) -> dict[str, Any]:
+    """Wait until the peer has acknowledged everything."""
+
+    def done() -> dict[str, Any] | None:
+        entry = outgoing(running, destination)
+        return entry if entry and entry["queued"] == 0 and entry["awaiting_stream_receipt"] == 0 else None
+
+    found: dict[str, Any] = until(done, "everything is acknowledged", seconds)
+    return found
+
+
+def bodies(start: int, end: int) -> list[bytes]:
+    """What the rows of a test hold."""
+    return [b"row %d" % n for n in range(start, end)]
+
+
+def rows_to(destination: str, found: Sequence[bytes], **columns: Any) -> list[dict[str, Any]]:
+    """Rows for one destination."""
+    return [{"body": body, "destination": destination, **columns} for body in found]
