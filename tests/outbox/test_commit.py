@@ -151,7 +151,7 @@ def test_what_means_the_same_is_the_same_content(desk: Desk) -> None:
 def test_two_rows_of_a_batch_with_one_key(desk: Desk) -> None:
     assert desk.send(rows("a", "b", "a", key=["1", "2", "1"], t=[3, 2, 1]), order_by=["t"]) == CommitResult(2, 1)
     assert bodies(desk.read()) == [b"a", b"b"], "the one that comes first in the order"
-    with pytest.raises(BatchError, match="have one key and differ in content: key '7'.*row 0.* and key '7'.*row 1"):
+    with pytest.raises(BatchError, match=r"have one key and differ in content: key '7'.*row 0.* and key '7'.*row 1"):
         desk.send(rows("a", "b", key=["7", "7"]), batch="2")
 
 
@@ -169,7 +169,7 @@ def test_a_source_position_is_known_in_every_batch(desk: Desk) -> None:
 
 
 def test_one_position_twice_asks_for_a_key(desk: Desk) -> None:
-    with pytest.raises(BatchError, match="one source position.*add a column key") as caught:
+    with pytest.raises(BatchError, match=r"one source position.*add a column key") as caught:
         desk.send(rows("a", "b", **positions([5, 5])))
     assert (caught.value.status, caught.value.code) == (400, "needs-key")
     assert desk.send(rows("a", "b", **positions([5, 5], key=["x", "y"]))) == CommitResult(2, 0), "a key comes first"

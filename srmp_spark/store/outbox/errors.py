@@ -12,6 +12,8 @@ UNKNOWN_STAGE = "unknown-stage"
 """404: a stage is not there (any more), and this very commit never was."""
 NEEDS_KEY = "needs-key"
 """400: two rows of one batch have one source position."""
+NO_ROOM = "no-room"
+"""503: the disk would become full."""
 KEY_CONFLICT = "key-conflict"
 """409: a key came before with another content."""
 

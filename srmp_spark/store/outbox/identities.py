@@ -24,6 +24,7 @@ from srmp_spark.store.outbox.limits import CHUNK_ROWS
 from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
 from srmp_spark.store.outbox.writes import Writes
 
+_NONE = np.zeros(0, np.uint64)
 _BIAS = np.uint64(1 << 63)
 
 NameRow = Callable[[int], str]
@@ -54,6 +55,7 @@ class Identities:
         kind = scan.scope.astype(np.uint32) * 4 + scan.how
         order = np.lexsort((scan.low, scan.high, kind)).astype(np.uint32)
         kind, high, low = kind[order], scan.high[order], scan.low[order]
+        scan.high = scan.low = _NONE  # a third of what is kept of a row
         same = np.zeros(len(order), bool)
         same[1:] = (kind[1:] == kind[:-1]) & (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         if same.any():
@@ -122,10 +124,11 @@ class Identities:
     ) -> Iterator[np.ndarray]:  # fmt: skip
         by_key = int(scan.how[rows[0]]) == BY_KEY
         find = self._connection.execute
-        count, packed = 0, np.stack([high, low], axis=1).astype(">u8").tobytes()
+        count = 0
         for start in range(0, len(rows), CHUNK_ROWS):
             end = min(start + CHUNK_ROWS, len(rows))
-            hashes = [packed[at : at + HASH_BYTES] for at in range(start * HASH_BYTES, end * HASH_BYTES, HASH_BYTES)]
+            packed = np.stack([high[start:end], low[start:end]], axis=1).astype(">u8").tobytes()
+            hashes = [packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES)]
             repeats = same[start:end]
             if repeats.any():
                 for index in range(end - start):

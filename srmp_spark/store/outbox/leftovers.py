@@ -1,13 +1,13 @@
-"""What a batch that does not count has written, and how it is taken out: at open or after a refusal."""
+"""What a batch that does not count has written, and how it is hashes out: at open or after a refusal."""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from pathlib import Path
 
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.hashing import HASH_BYTES
-from srmp_spark.store.outbox.limits import SWEEP_ROWS
 from srmp_spark.store.outbox.schema import OFFSET_BITS
 
 GROUPS_AT_ONCE = 64
@@ -48,7 +48,7 @@ def delete_batch(database: OutboxDatabase, number: int) -> None:
 
 
 def forget_identities(database: OutboxDatabase, number: int) -> bool:
-    """A slice of the keys and digests that batch ``number`` stored; whether there were any."""
+    """A chunk of the keys and digests that batch ``number`` stored; whether there were any."""
     connection = database.connection
     row = connection.execute(
         "SELECT id, scope_id, hashes FROM identity_log WHERE batch_no = ? ORDER BY id LIMIT 1", (number,)
@@ -56,11 +56,20 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
     if row is None:
         return False
     log, scope, hashes = row
-    taken = hashes[: SWEEP_ROWS * HASH_BYTES]
-    with database.transaction(unsynced_bytes=len(taken) * 8):
+    with database.transaction(unsynced_bytes=len(hashes) * 8):
         connection.executemany(
             "DELETE FROM identities WHERE scope_id = ? AND hash = ? AND batch_no = ?",
-            [(scope, taken[at : at + HASH_BYTES], number) for at in range(0, len(taken), HASH_BYTES)],
+            [(scope, hashes[at : at + HASH_BYTES], number) for at in range(0, len(hashes), HASH_BYTES)],
         )
         connection.execute("DELETE FROM identity_log WHERE id = ?", (log,))
+        forget_scope(connection, scope)
     return True
+
+
+def forget_scope(connection: sqlite3.Connection, scope: int) -> None:
+    """Delete a scope in which nothing is known any more: each batch write of Spark may bring its own application."""
+    connection.execute(
+        "DELETE FROM scopes WHERE id = :id AND NOT EXISTS (SELECT 1 FROM identities WHERE scope_id = :id) "
+        "AND NOT EXISTS (SELECT 1 FROM positions WHERE scope_id = :id)",
+        {"id": scope},
+    )

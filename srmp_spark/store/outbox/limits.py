@@ -31,11 +31,11 @@ GROUP_ROWS = 256
 GROUP_BYTES = 1024 * 1024
 """Rows and bytes of bodies that are packed together: what the sending engine reads at once (READ_AHEAD)."""
 
-BUCKET_BYTES = 24 * 1024 * 1024
+BUCKET_BYTES = CHUNK_BYTES
 """Bytes that are put in order at once; a batch that is larger is first dealt out to files of this size."""
 
 BUCKETS_MAX = 400
-"""Files open at once while a batch is put in order; beyond 400 × 24 MB the files become larger."""
+"""Files open at once while a batch is put in order; beyond 400 × 8 MB the buckets become larger."""
 
 APPLICATION_LENGTH_MAX = 200
 """Characters of an application's name and of a batch: people read them."""
@@ -67,6 +67,9 @@ IDENTITY_DAYS = 30
 
 DEAD_LETTER_DAYS = 30
 """How long a dead letter or a journal copy is kept; with ``--state`` the Delta tables keep it for ever."""
+
+DISK_RESERVE_BYTES = 256 * 1024 * 1024
+"""What a commit leaves free on the disk: the engine's own writes must go on, and a full disk ends the process."""
 
 IDENTIFIER_MAX = 2**32 - 1
 """A message identifier's number has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""

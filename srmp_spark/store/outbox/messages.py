@@ -1,14 +1,11 @@
 """A packed group: up to 256 waiting rows as one Arrow record batch, and how a row of it becomes a :class:`Message`.
 
-    magic "OG01" · crc32 of all that follows (u32, little-endian) · Arrow IPC stream of one record batch
-
-Columns that are null in every row are left out. What all rows of a part share (application, batch, when, the message
-identifiers) stands in its row of ``parts``, not here.
+An Arrow IPC stream of one record batch, its crc32 beside it. Columns that are null in every row are left out. What all rows of
+a part share (application, batch, when, the message identifiers) stands in its row of ``parts``, not here.
 """
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -18,9 +15,6 @@ import pyarrow as pa
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Message
 from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
-
-MAGIC = b"OG01"
-_HEADER = struct.Struct("<4sI")
 
 STORED = (
     "body", "destination", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue",
@@ -49,31 +43,38 @@ class Shared(NamedTuple):
     """``<DeadLetter/>``: finished by a final stream receipt."""
 
 
-def pack_group(batch: pa.RecordBatch) -> bytes:
+_SLACK_BYTES = 256
+"""For the end mark of an Arrow stream and what aligns its messages."""
+
+
+class Packed(NamedTuple):
+    """A group as it is stored."""
+
+    crc: int
+    data: pa.Buffer
+
+
+def pack_group(batch: pa.RecordBatch) -> Packed:
     """The stored form of the rows of ``batch``, whose columns are some of :data:`STORED`."""
     keep = [index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows]
     if len(keep) < batch.num_columns:
         batch = batch.select(keep)
-    sink = pa.BufferOutputStream()
-    sink.write(bytes(_HEADER.size))
+    room = pa.allocate_buffer(batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _SLACK_BYTES)
+    sink = pa.FixedSizeBufferWriter(room)
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    blob = bytearray(sink.getvalue())
-    _HEADER.pack_into(blob, 0, MAGIC, zlib.crc32(memoryview(blob)[_HEADER.size :]))
-    return bytes(blob)
+    data = room.slice(0, sink.tell())
+    return Packed(zlib.crc32(data), data)
 
 
-def unpack_group(blob: bytes, where: str) -> pa.RecordBatch:
+def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
     """The rows of a stored group.
 
-    Raises :class:`StoreDamagedError` when the checksum or the format does not fit.
+    Raises :class:`StoreDamagedError` when the checksum does not fit.
     """
-    if blob[:4] != MAGIC:
-        raise StoreDamagedError(f"{where} begins with {blob[:4]!r}, not {MAGIC!r}: damaged, or written by a newer version")
-    view = memoryview(blob)[_HEADER.size :]
-    if zlib.crc32(view) != _HEADER.unpack_from(blob)[1]:
+    if zlib.crc32(data) != crc:
         raise StoreDamagedError(f"the checksum of {where} does not match: the disk or a copy of it is damaged")
-    with pa.ipc.open_stream(pa.py_buffer(view)) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_next_batch()
 
 

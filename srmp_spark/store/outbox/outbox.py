@@ -146,7 +146,9 @@ class Outbox:
         if self._preparation is not None:
             raise LocalProtocolError(f"one batch at a time: {self._preparation!r} comes first")
         rows = self.stages.get(application, batch, stages)
-        preparation = Preparation(self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, at, self._ended)
+        preparation = Preparation(
+            self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, self.stages.lost(rows), at, self._ended
+        )
         self._preparation = preparation
         return preparation
 
@@ -181,7 +183,7 @@ class Outbox:
             raise self.database.fail("a write", error) from error
         for numbered in batches:
             numbered.preparation.end()
-            self.stages.unlink([stage.file for stage in numbered.preparation.stages])
+            self.stages.unlink([stage.file for stage in [*numbered.preparation.stages, *numbered.preparation.lost]])
         return self.database.proof()
 
     def _save_queues(self, connection: sqlite3.Connection, rows: Sequence[OutgoingQueueRow]) -> None:

@@ -14,20 +14,22 @@ open, leaves nothing of it.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
+from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch
-from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, IDENTIFIER_MAX
+from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES, IDENTIFIER_MAX
 from srmp_spark.store.outbox.ordering import Buckets, is_in_order, places
 from srmp_spark.store.outbox.packing import Packer, Part, Transactions, stored_rows
 from srmp_spark.store.outbox.scan import Scan
@@ -59,14 +61,18 @@ def stage_set(stages: Sequence[str]) -> bytes:
 
 
 class Preparation:
-    """One commit. Call :meth:`step` until it says that it is done; other work may be done between two steps."""
+    """One commit; ``lost`` are stages of the same batch that did not win.
+
+    Call :meth:`step` until it says that it is done; other work may be done between two steps.
+    """
 
     def __init__(
-        self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow], at: int,
-        on_end: Callable[[], object],
+        self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow],
+        lost: Sequence[StageRow], at: int, on_end: Callable[[], object],
     ) -> None:  # fmt: skip
         self.application, self.batch = application, batch
         self.stages = stages
+        self.lost = lost
         self.at = at
         self.parts: list[Part] = []
         """What goes out, by queue; for each the engine gives out serials: ``enqueue(*part.key, part.rows, at, …)``."""
@@ -97,6 +103,7 @@ class Preparation:
             return True
         if self._writes.is_full:
             self._flush()
+            pa.default_memory_pool().release_unused()
         return False
 
     def run(self) -> Preparation:
@@ -121,7 +128,10 @@ class Preparation:
     def _prepare(self) -> Generator[None]:
         rows = sum(stage.rows for stage in self.stages)
         self._check(rows)
-        files = [(stage.partition, StageFile(stage.path)) for stage in sorted(self.stages, key=lambda each: each.partition)]
+        try:
+            files = [(stage.partition, StageFile(stage.path)) for stage in sorted(self.stages, key=lambda each: each.partition)]
+        except FileNotFoundError as error:
+            raise BatchError(404, UNKNOWN_STAGE, f"a stage was deleted meanwhile: {error}", "stage its rows again") from error
         scan = Scan(files, rows, source_numbers(self._database, self._last))
         for piece in scan.pieces():
             scan.take(piece)
@@ -159,6 +169,11 @@ class Preparation:
             twice = next(each for each in sorted(partitions) if partitions.count(each) > 1)
             message = f"two stages of partition {twice}"
             raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
+        needed = 2 * sum(stage.size for stage in self.stages) + DISK_RESERVE_BYTES  # once in the WAL or the buckets
+        free = shutil.disk_usage(self._folder.parent).free
+        if free < needed:
+            message = f"the disk of the outbox has {free} bytes free, this commit may need {needed}"
+            raise BatchError(503, NO_ROOM, message, "make room, then commit again")
         for what, values in (("order_by", {stage.order_by for stage in self.stages}),
                              ("dead_letter", {stage.dead_letter for stage in self.stages})):  # fmt: skip
             if len(values) > 1:
@@ -211,7 +226,7 @@ class Preparation:
             number = self._database.next_id("data")
             key = group_key(group.part, group.last)
             self._writes.add("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", key, group.first, group.size, number)
-            self._writes.add("INSERT INTO data VALUES (?, ?)", number, group.data, size=len(group.data))
+            self._writes.add("INSERT INTO data VALUES (?, ?, ?)", number, *group.packed, size=group.packed.data.size)
 
     # --- the end ----------------------------------------------------------------------------------------------------------
 
@@ -249,10 +264,13 @@ class Preparation:
                 (queue_ids[part.key], given.first, given.last, ids_first, application, batch, at, part.number),
             )
             ids_first += part.rows
-        connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in self.stages])
+        connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
 
     def abort(self) -> None:
-        """Leave nothing of it; the stages stay. Safe to call more than once, and after the end."""
+        """Leave nothing of it; the stages stay. Safe to call more than once, and after the end.
+
+        A large batch takes a second: 64 groups a transaction are deleted.
+        """
         if self._ended:
             return
         self.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.leftovers import GROUPS_AT_ONCE, forget_identities
+from srmp_spark.store.outbox.leftovers import GROUPS_AT_ONCE, forget_identities, forget_scope
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS, IDENTITY_DAYS, SWEEP_ROWS
 from srmp_spark.store.outbox.stages import Stages
 
@@ -12,27 +12,22 @@ _DAY_US = 86_400_000_000
 
 def sweep(database: OutboxDatabase, stages: Stages, at: int) -> bool:
     """One slice; whether there may be more. ``at`` is the wall clock: a clock that runs ahead forgets early."""
+    if _batch(database, at) or _positions(database, at) or _moved(database, at):
+        return True
     stages.drop_old(at)
     stages.sweep_files()
-    return _batch(database, at) or _positions(database, at) or _moved(database, at)
+    return False
 
 
 def _batch(database: OutboxDatabase, at: int) -> bool:
     """The identities of the oldest batch, then its row: while the row is there, so is the answer to its commit."""
-    row = database.connection.execute(
-        "SELECT no FROM batches WHERE committed AND at < ? ORDER BY no LIMIT 1", (at - IDENTITY_DAYS * _DAY_US,)
-    ).fetchone()
-    if row is None:
+    row = database.connection.execute("SELECT no, at FROM batches WHERE committed ORDER BY no LIMIT 1").fetchone()
+    if row is None or row[1] >= at - IDENTITY_DAYS * _DAY_US:
         return False
     if forget_identities(database, row[0]):
         return True
     with database.transaction() as connection:
-        connection.execute("DELETE FROM batches WHERE no = ?", row)
-        connection.execute(
-            "DELETE FROM scopes WHERE batch_no = ? AND batch != '' "
-            "AND NOT EXISTS (SELECT 1 FROM identities WHERE scope_id = scopes.id)",
-            row,
-        )
+        connection.execute("DELETE FROM batches WHERE no = ?", (row[0],))
     return True
 
 
@@ -43,6 +38,8 @@ def _positions(database: OutboxDatabase, at: int) -> bool:
     if rows:
         with database.transaction() as connection:
             connection.executemany("DELETE FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", rows)
+            for scope in {row[0] for row in rows}:
+                forget_scope(connection, scope)
     return len(rows) == SWEEP_ROWS
 
 

@@ -62,7 +62,7 @@ CREATE TABLE groups(
     data_id INTEGER NOT NULL,
     gone BLOB                -- one byte a row, 1: finished, NULL: none of them
 );
-CREATE TABLE data(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE data(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE stages(
     id TEXT PRIMARY KEY, application TEXT NOT NULL, batch TEXT NOT NULL, partition INTEGER NOT NULL, attempt TEXT NOT NULL,
     file TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, order_by TEXT NOT NULL, dead_letter INTEGER NOT NULL,

@@ -12,8 +12,9 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from srmp_spark.store.outbox.columns import StageSchema
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_STAGE, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
@@ -28,6 +29,16 @@ class Staged(NamedTuple):
 
     stage_id: str
     rows: int
+
+
+class CheckedStage(NamedTuple):
+    """A file whose rows can all become messages."""
+
+    file: str
+    partition: int
+    rows: int
+    bytes: int
+    schema: StageSchema
 
 
 class StageRow(NamedTuple):
@@ -60,22 +71,35 @@ class Stages:
         self._connection: sqlite3.Connection = database.connection
         self.folder = folder
 
-    def add(self, application: str, batch: str, partition: int, attempt: str, file: str, at: int) -> Staged:
-        """Register ``file``, a name in the folder, whose bytes and name are synced. What is refused is deleted.
+    def check(self, file: str, partition: int) -> CheckedStage:
+        """Judge every row of ``file``. This reads the file alone: another thread may do it. What is refused is deleted.
 
-        The same application, batch, partition and attempt again replace an uncommitted stage. Raises :class:`BatchError`.
+        Raises :class:`BatchError`.
         """
         path = self.folder / file
         assert path.parent == self.folder, f"{file} is a name, not a path"
         try:
-            _check_names(application, batch, attempt)
             stage = StageFile(path)
-            rows = stage.check()
+            return CheckedStage(file, partition, stage.check(), stage.bytes, stage.schema)
         except BatchError as error:
             path.unlink(missing_ok=True)
             raise BatchError(error.status, error.code, f"partition {partition}: {error.message}", error.hint) from error
+
+    def add(self, application: str, batch: str, partition: int, attempt: str, file: str | CheckedStage, at: int) -> Staged:
+        """Register ``file``, a name in the folder whose bytes and name are synced, or what :meth:`check` said of it.
+
+        The same application, batch, partition and attempt again replace an uncommitted stage. Raises :class:`BatchError`.
+        """
+        checked = self.check(file, partition) if isinstance(file, str) else file
+        file = checked.file
+        assert checked.partition == partition, f"{checked!r} is of another partition"
+        try:
+            _check_names(application, batch, attempt)
+        except BatchError:
+            (self.folder / file).unlink(missing_ok=True)
+            raise
         number = secrets.token_hex(16)
-        order_by = repr([list(each) for each in stage.schema.order_by])
+        order_by = repr(checked.schema.order_by)
         key = (application, batch, partition, attempt)
         replaced = self._connection.execute(
             "SELECT id, file FROM stages WHERE application = ? AND batch = ? AND partition = ? AND attempt = ?", key
@@ -85,11 +109,11 @@ class Stages:
                 connection.execute("DELETE FROM stages WHERE id = ?", (replaced[0],))
             connection.execute(
                 "INSERT INTO stages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (number, *key, file, rows, stage.bytes, order_by, stage.schema.dead_letter, at),
+                (number, *key, file, checked.rows, checked.bytes, order_by, checked.schema.dead_letter, at),
             )
         if replaced is not None and replaced[1] != file:
             (self.folder / replaced[1]).unlink(missing_ok=True)
-        return Staged(number, rows)
+        return Staged(number, checked.rows)
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
         """The rows of these stages. Raises :class:`BatchError` for one that is not there, or belongs to another batch."""
@@ -99,12 +123,29 @@ class Stages:
             if row is None or not (self.folder / row[5]).exists():
                 hint = "stage its rows again, then commit"
                 raise BatchError(404, UNKNOWN_STAGE, f"there is no stage {number[:40]} (any more)", hint)
-            stage = StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
+            stage = self._row(row)
             if (stage.application, stage.batch) != (application, batch):
                 message = f"stage {number[:40]} belongs to batch {stage.batch} of {stage.application}"
                 raise BatchError(404, UNKNOWN_STAGE, message, "commit the stages of one batch")
             found.append(stage)
         return found
+
+    def lost(self, stages: Sequence[StageRow]) -> list[StageRow]:
+        """Other stages of the same batch that came before the last of these: attempts that did not win.
+
+        Later ones may be of a driver that was started anew and does not know yet that the batch counts.
+        """
+        if not stages:
+            return []
+        won, last = {stage.id for stage in stages}, max(stage.staged_at for stage in stages)
+        rows = self._connection.execute(
+            "SELECT * FROM stages WHERE application = ? AND batch = ? AND staged_at <= ?",
+            (stages[0].application, stages[0].batch, last),
+        )
+        return [self._row(row) for row in rows if row[0] not in won]
+
+    def _row(self, row: tuple[Any, ...]) -> StageRow:
+        return StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
 
     def drop(self, application: str, batch: str) -> int:
         """Delete the uncommitted stages of a batch; how many there were."""

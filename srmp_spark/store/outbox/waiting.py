@@ -106,11 +106,11 @@ class Waiting:
         known = self._cache.get(group.data_id)
         if known is not None:
             return known
-        row = self._connection.execute("SELECT data FROM data WHERE id = ?", (group.data_id,)).fetchone()
+        row = self._connection.execute("SELECT crc, data FROM data WHERE id = ?", (group.data_id,)).fetchone()
         where = f"group {group.id} of the outbox"
         if row is None:
             raise StoreDamagedError(f"{where} has lost its rows: put a backup of the data directory back")
-        batch = unpack_group(row[0], where)
+        batch = unpack_group(row[0], row[1], where)
         if batch.num_rows != group.last - group.first + 1:
             raise StoreDamagedError(f"{where} has {batch.num_rows} rows, {group.last - group.first + 1} are expected")
         return batch
@@ -215,7 +215,7 @@ class Waiting:
             batch = self.rows_of(group).take(pa.array(live))
             size = int(body_sizes(_columns(batch), batch.num_rows).sum())
             data_id = self._database.next_id("data")
-            self._connection.execute("INSERT INTO data VALUES (?, ?)", (data_id, pack_group(batch)))
+            self._connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data_id, *pack_group(batch)))
         serials = (live + group.first + part.first).astype("<i8").tobytes()
         self._connection.execute(
             "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
@@ -249,8 +249,8 @@ class Waiting:
         for row in self._connection.execute(f"SELECT {names}, serials FROM moved WHERE id > ? ORDER BY id", (after,)):  # noqa: S608  # our own names
             serials = np.frombuffer(row[-1], "<i8").tolist()
             moved = MovedRow(*row[:-1], serials)  # type: ignore[call-arg]  # mypy does not count a star
-            (data,) = self._connection.execute("SELECT data FROM data WHERE id = ?", (moved.data_id,)).fetchone()
-            batch = unpack_group(data, f"dead letter {moved.id} of the outbox")
+            packed = self._connection.execute("SELECT crc, data FROM data WHERE id = ?", (moved.data_id,)).fetchone()
+            batch = unpack_group(packed[0], packed[1], f"dead letter {moved.id} of the outbox")
             shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
             yield moved, messages_of(batch, range(batch.num_rows), serials, shared), keys_of(batch)
             found += moved.rows
