@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "functions": {"rows"} | NOUNS,
-    "commands": {"queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
+    "jobs": {"spark", "client", "rows"} | NOUNS,
+    "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
     "cli": {"commands", "queue_manager", "client"} | NOUNS,
 }
 """A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""

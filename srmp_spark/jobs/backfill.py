@@ -1,0 +1,239 @@
+"""``backfill``: what was stored elsewhere goes into a message table, or out to a queue.
+
+To a queue it is what ``replay`` does, for a whole table or for saved files. Into a Delta table it appends what is not there
+yet: rows are known by (queue_manager, epoch, queue, sequence), as in the tables of ``jobs/ingest.py``. That rests on the same
+claim as ingest's (:mod:`srmp_spark.spark.exactly_once`): of jobs whose queues may meet one writes, so a running ingest of these
+queues is ended by a backfill, and started again it leaves out what the table holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.jobs import message_files, ranges, replay, running
+from srmp_spark.jobs.message_files import FileRow
+from srmp_spark.jobs.pace import Bar, Throttle
+from srmp_spark.jobs.running import Outcome
+from srmp_spark.jobs.selection import POSITION, Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DESCRIPTION = """\
+Bring messages that were stored elsewhere into a message table (--table) or out to a queue (--queue-manager, --destination).
+
+Without --yes nothing is changed: the job prints how many rows and bytes would go where. It can be started again after a
+failure or a kill: into a table no row goes twice, and to a queue none goes twice under the same --id."""
+
+EXAMPLES = """\
+examples:
+  The inbox that a queue manager keeps with --state, into the table of jobs/ingest.py (stop that job first):
+    backfill.py --source table --from /lake/srmp-state/inbox --table /data/messages --yes
+  A whole table to a queue:
+    backfill.py --source table --from /data/messages --queue-manager http://127.0.0.1:8081 \\
+        --destination 'DIRECT=http://test-host/msmq/private$/orders' --id copy-1 --yes
+  What somebody saved with srmp-spark peek:
+    srmp-spark peek --queue 'private$/orders' > orders.jsonl
+    backfill.py --source files --from orders.jsonl --queue-manager … --destination … --id from-file --yes
+  A folder in which each file is the body of a message:
+    backfill.py --source files --from /data/bodies --table /data/messages
+
+sources:
+  table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. Part of a table: replay.py
+  files  on the machine that runs the job: a file, a folder or a glob. *.jsonl and *.ndjson hold one message a line as
+         srmp-spark peek prints it (or are the manifest of srmp-spark capture), any other file is one body. A line with
+         queue_manager, epoch, queue and sequence is known by them; other messages by their path below --from and their row
+  mqrr   a queue on a Windows machine, read by RPC; not in this version
+
+output:
+  stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
+  there now and were not before; status done, dry-run, stopped, failed. stderr: progress.
+  Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
+
+NO_MQRR = (
+    "--source mqrr is not in this version. What works: send the queue's messages to a queue manager of ours over HTTP and read "
+    "them with jobs/ingest.py, or save them on Windows as files and use --source files"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of INTERFACE.md section 5."""
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.set_defaults(job="backfill")
+    parser.add_argument("--source", required=True, choices=("table", "files", "mqrr"), help="what kind of source; see below")
+    parser.add_argument("--from", dest="origin", required=True, metavar="WHAT", help="the table's path; files; a queue")
+    target = parser.add_argument_group("where to")
+    target.add_argument("--table", metavar="PATH", help="a Delta table; created if it does not exist")
+    running.add_sending_flags(target, required=False)
+    running.add_common_flags(parser.add_argument_group("this run"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``jobs/backfill.py``."""
+    parser = argparse.ArgumentParser(prog="backfill.py")
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    return running.run_job("backfill", lambda: run(args))
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    """The job; with a Spark session of its own where it needs one."""
+    if args.source == "mqrr":
+        raise ConfigurationError(NO_MQRR)
+    sends = args.queue_manager is not None or args.destination is not None
+    if sends == (args.table is not None):
+        raise ConfigurationError("give either --table PATH, or --queue-manager URL and --destination NAME")
+    if not sends:
+        running.name_of(args)
+        if args.source == "files" and not args.yes:
+            total, size = count(args.origin)
+            running.show_plan(total, size, [args.table])
+            return Outcome(total, 1, "dry-run", {"bytes": size, "destinations": [args.table], "id": args.id})
+        with running.spark_session("srmp backfill", args.master) as spark:
+            return to_table(spark, args)
+    options = running.sink_options(args)
+    if args.source == "files":
+        return send_files(args)
+    with running.spark_session("srmp backfill", args.master) as spark:
+        return replay.send_rows(Selection(table=args.origin).rows(spark), options, args)
+
+
+# --- files to a queue -------------------------------------------------------------------------------------------------------
+
+
+def chunks(rows: Iterable[FileRow], rows_max: int) -> Iterator[list[FileRow]]:
+    """The rows in batches; the same files make the same ones."""
+    waiting: list[FileRow] = []
+    size = 0
+    for row in rows:
+        length = len(row.columns["body"])
+        if waiting and (len(waiting) >= rows_max or size + length > ranges.BATCH_BYTES):
+            yield waiting
+            waiting, size = [], 0
+        waiting.append(row)
+        size += length
+    if waiting:
+        yield waiting
+
+
+def count(origin: str) -> tuple[int, int]:
+    """Rows and bytes of all files; each is read and checked, so a bad one is told before anything is sent."""
+    rows = size = 0
+    for row in message_files.read(origin):
+        rows += 1
+        size += len(row.columns["body"])
+    return rows, size
+
+
+def send_files(args: argparse.Namespace) -> Outcome:
+    """Saved messages to a queue; this needs no Spark."""
+    from srmp_spark.jobs.sending import Outgoing
+
+    outgoing = Outgoing(running.sink_options(args))
+    total, size = count(args.origin)
+    running.show_plan(total, size, [outgoing.destination])
+    more: dict[str, Any] = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
+    rows_max = ranges.BATCH_ROWS if args.rate is None else max(1, min(ranges.BATCH_ROWS, int(args.rate)))
+    if not args.yes:
+        return Outcome(total, sum(1 for _ in chunks(message_files.read(args.origin), rows_max)), "dry-run", more)
+    outcome = Outcome(more={**more, "known": 0})
+    done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
+    with running.stopping() as stop, running.counting(outcome):
+        for rows in chunks(message_files.read(args.origin), rows_max):
+            if stop.told:
+                outcome.status = "stopped"
+                break
+            table = message_files.as_outgoing(rows, args.delivery)
+            fingerprint = hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest()
+            name = f"files-{fingerprint[:32]}"
+            if (name, fingerprint) in done:
+                outcome.more["known"] += len(rows)
+                bar.skip(len(rows))
+                continue
+            throttle.before(len(rows))
+            answer = outgoing.send_table(name, table)
+            done.add(name, fingerprint)
+            outcome.rows += answer.new
+            outcome.more["known"] += answer.known
+            outcome.batches += 1
+            bar.add(len(rows))
+    bar.close()
+    return outcome
+
+
+# --- into a table -----------------------------------------------------------------------------------------------------------
+
+
+def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
+    """Append what the table does not hold yet."""
+    frames: Iterator[tuple[int, DataFrame]]
+    if args.source == "files":
+        total, size = count(args.origin)
+        queues = {_queue(row) for row in message_files.read(args.origin)}
+        frames = file_frames(spark, args)
+        batches = 1
+    else:
+        from srmp_spark.rows.columns import NAMES
+
+        rows = Selection(table=args.origin).rows(spark, receipts=True)
+        rows = rows.select(*[name for name in NAMES if name in rows.columns])
+        plan = ranges.plan(rows, ["sequence"])
+        total, size = sum(batch.rows for batch in plan), sum(batch.bytes for batch in plan)
+        queues = {batch.queue for batch in plan}
+        frames = ((batch.rows, batch.of(rows)) for batch in plan)
+        batches = len(plan)
+    running.show_plan(total, size, [args.table])
+    more: dict[str, Any] = {"bytes": size, "destinations": [args.table], "id": args.id}
+    if not args.yes:
+        return Outcome(total, batches, "dry-run", more)
+    return append(spark, args, frames, queues, total, more)
+
+
+def _queue(row: FileRow) -> str:
+    return str(row.columns["queue"]) if row.has_position else row.path
+
+
+def file_frames(spark: SparkSession, args: argparse.Namespace) -> Iterator[tuple[int, DataFrame]]:
+    """Saved messages as frames of a batch each."""
+    for rows in chunks(message_files.read(args.origin), ranges.BATCH_ROWS):
+        yield len(rows), spark.createDataFrame(message_files.as_table_rows(rows, args.id))
+
+
+def append(
+    spark: SparkSession,
+    args: argparse.Namespace,
+    frames: Iterable[tuple[int, DataFrame]],
+    queues: set[str],
+    total: int,
+    more: dict[str, Any],
+) -> Outcome:
+    """Batch by batch, each row once by its position."""
+    from srmp_spark.spark.exactly_once import ExactlyOnce
+
+    outcome, throttle, bar = Outcome(more={**more, "known": 0}), Throttle(args.rate), Bar(total, sys.stderr)
+    if not total:
+        return outcome
+    sink = ExactlyOnce(spark, args.table, "", queues)
+    sink.claim()
+    with running.stopping() as stop, running.counting(outcome):
+        for rows, frame in frames:
+            if stop.told:
+                outcome.status = "stopped"
+                break
+            throttle.before(rows)
+            # A position may stand in two files; then it is in the table since the batch before, or twice in this one.
+            there = spark.read.format("delta").load(args.table).select(*POSITION)
+            fresh = frame.dropDuplicates(list(POSITION)).join(there, list(POSITION), "left_anti")
+            written = sink.append(fresh.select(*frame.columns), 0).rows
+            outcome.rows += written
+            outcome.more["known"] += rows - written
+            outcome.batches += 1
+            bar.add(rows)
+    bar.close()
+    return outcome

@@ -1,0 +1,135 @@
+"""``replay``: rows of a message table go out again as messages, exactly once for a name.
+
+A dry run reads the table and tells what would be sent. With ``--yes`` the same rows are sent batch by batch
+(:mod:`.ranges`), each row under its source position as identity and ``--id`` as application. So a job that is killed and
+started again with the same ``--id``, on whatever machine, sends nothing twice; what was noted as committed (:mod:`.done`)
+is passed over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from srmp_spark.jobs import running
+from srmp_spark.jobs.pace import Bar, Throttle
+from srmp_spark.jobs.running import Outcome
+from srmp_spark.jobs.selection import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from srmp_spark.spark.sink_options import SinkOptions
+
+DESCRIPTION = """\
+Send rows of a message table (as jobs/ingest.py writes it) once more, as messages to a queue.
+
+Without --yes nothing is sent: the job prints how many rows and bytes would go where. With --yes it sends them in the
+order of each queue's sequences, and the same --id never sends a row twice to a destination: start it again after
+a failure, a kill or by mistake, and only what is missing goes out."""
+
+EXAMPLES = """\
+examples:
+  How much is an hour? (from 10:00 until just before 11:00, UTC)
+    replay.py --table /data/messages --from 2026-11-22T10:00Z --to 2026-11-22T11:00Z \\
+        --queue-manager http://127.0.0.1:8081 --destination 'DIRECT=http://test-host/msmq/private$/orders'
+  Send it, under a name of your own:
+        … --id incident-4711 --yes
+  It was killed: the same command again goes on where it was.
+        … --id incident-4711 --yes
+  One queue, as the table was at version 12, at most 50 rows a second:
+        … --queue 'private$/orders' --version 12 --rate 50 --id orders-v12 --yes
+  Some rows, by label or by any SQL condition on the columns of the table:
+        … --label 'invoice' --where "body_text LIKE '%refund%' AND priority > 3"
+  With Spark's own launcher, on a cluster:
+    spark-submit --master spark://host:7077 jobs/replay.py --table s3a://lake/messages …
+
+times:
+  --from T is included, --to T is not: 10:00 to 11:00 and 11:00 to 12:00 meet, and no row belongs to both. The time is
+  arrived_at, when the queue manager accepted the message. Without a zone it is UTC; a date is its first moment.
+
+what is sent:
+  body, body_type, label, priority (0 when transactional), correlation_id, app_specific, response_queue, extension. Expiry
+  times are not, they are over; nor the admin queue, where nobody waits any more. Receipts among the rows are left out.
+
+output:
+  stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
+  messages now and were none before; "known": rows that the name had sent already; status done, dry-run, stopped, failed.
+  stderr: progress. Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of INTERFACE.md section 5."""
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.set_defaults(job="replay")
+    rows = parser.add_argument_group("which rows")
+    rows.add_argument("--table", required=True, metavar="PATH", help="the Delta table")
+    rows.add_argument("--from", dest="begin", metavar="T", help="rows that arrived at T or later")
+    rows.add_argument("--to", dest="end", metavar="T", help="rows that arrived before T")
+    rows.add_argument("--version", type=int, metavar="N", help="the table as it was at version N (default: as it is now)")
+    rows.add_argument("--queue", metavar="Q", help="rows of these queues: names or globs, comma separated")
+    rows.add_argument("--label", metavar="L", help="rows with this label")
+    rows.add_argument("--where", metavar="SQL", help="rows for which this SQL condition is true")
+    running.add_sending_flags(parser.add_argument_group("where to"), required=True)
+    running.add_common_flags(parser.add_argument_group("this run"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``jobs/replay.py``."""
+    parser = argparse.ArgumentParser(prog="replay.py")
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """The job with a Spark session of its own."""
+
+    def work() -> Outcome:
+        selection, options = Selection.of(args), running.sink_options(args)  # before a JVM starts: usage is told at once
+        with running.spark_session("srmp replay", args.master) as spark:
+            return replay(spark, selection, options, args)
+
+    return running.run_job("replay", work)
+
+
+def replay(spark: SparkSession, selection: Selection, options: SinkOptions, args: argparse.Namespace) -> Outcome:
+    """Tell what would be sent; with ``--yes`` send it."""
+    return send_rows(selection.rows(spark), options, args)
+
+
+def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -> Outcome:
+    """The rows of a table with source positions, to one destination."""
+    from srmp_spark.jobs import ranges
+    from srmp_spark.jobs.sending import Outgoing, outgoing_columns
+
+    rows = outgoing_columns(rows, args.delivery)
+    batches = ranges.plan(rows, rows.columns, rate=args.rate)
+    total, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
+    outgoing = Outgoing(options)
+    running.show_plan(total, size, [outgoing.destination])
+    more = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
+    if not args.yes:
+        return Outcome(total, len(batches), "dry-run", more)
+    outcome = Outcome(more={**more, "known": 0})
+    done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
+    with running.stopping() as stop, running.counting(outcome):
+        for batch in batches:
+            if stop.told:
+                outcome.status = "stopped"
+                break
+            if (batch.name, batch.fingerprint) in done:
+                outcome.more["known"] += batch.rows
+                bar.skip(batch.rows)
+                continue
+            throttle.before(batch.rows)
+            answer = outgoing.send_frame(batch.name, batch.of(rows))
+            done.add(batch.name, batch.fingerprint)
+            outcome.rows += answer.new
+            outcome.more["known"] += answer.known
+            outcome.batches += 1
+            bar.add(batch.rows)
+    bar.close()
+    return outcome

@@ -1,0 +1,199 @@
+"""What a job does around its work: flags that two jobs share, signals, errors in one line, the last line of stdout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import ExitCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from srmp_spark.spark.sink_options import SinkOptions
+
+DELIVERIES = ("transactional", "recoverable", "express", "original")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the last line tells."""
+
+    rows: int = 0
+    batches: int = 0
+    status: str = "done"
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Stop:
+    """Set by SIGTERM and SIGINT: the batch under way is finished, no other begun."""
+
+    told: bool = False
+
+    def __call__(self, *_: object) -> None:
+        """A signal."""
+        self.told = True
+
+
+class PartlyDoneError(Exception):
+    """``error`` ended the job after some batches."""
+
+    def __init__(self, outcome: Outcome, error: Exception) -> None:
+        super().__init__(str(error))
+        self.outcome = outcome
+        self.error = error
+
+
+@contextlib.contextmanager
+def counting(outcome: Outcome) -> Iterator[None]:
+    """What was done before a failure is told in the last line too."""
+    try:
+        yield
+    except Exception as error:
+        outcome.status = "failed"
+        raise PartlyDoneError(outcome, error) from error
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[Stop]:
+    """SIGTERM and SIGINT ask the job to stop while this lasts; from any thread but the main one nobody asks."""
+    stop = Stop()
+    before = {}
+    with contextlib.suppress(ValueError):  # not the main thread
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, stop)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> None:
+    """Where rows are sent to, how fast, under which name."""
+    parser.add_argument("--queue-manager", required=required, metavar="URL", help="API of the queue manager that sends")
+    parser.add_argument(
+        "--destination",
+        required=required,
+        metavar="NAME",
+        help="the queue: a format name or URL, DIRECT=http://HOST/msmq/private$/orders",
+    )
+    parser.add_argument(
+        "--delivery",
+        choices=DELIVERIES,
+        default="transactional",
+        help="transactional (default): exactly once and in order, for transactional queues. recoverable, express: for other "
+        "queues. original: as each row came",
+    )
+    parser.add_argument("--rate", type=float, metavar="N", help="at most N rows a second (default: as fast as it goes)")
+    parser.add_argument("--token-file", metavar="FILE", help="token of the API (default: environment SRMP_SPARK_TOKEN)")
+    parser.add_argument(
+        "--progress-file",
+        type=Path,
+        metavar="FILE",
+        help="where committed ranges are noted, so that a second start is fast (default: below $XDG_STATE_HOME/srmp-spark)",
+    )
+
+
+def add_common_flags(parser: argparse._ActionsContainer) -> None:
+    """Of every job that changes something."""
+    parser.add_argument(
+        "--id",
+        metavar="NAME",
+        help="name of this run: rows that went to the destination under the same name are not sent again, for 30 days "
+        "(default: a new one, which is printed)",
+    )
+    parser.add_argument("--yes", action="store_true", help="do it; without it only tell what would be done")
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
+
+
+def sink_options(args: argparse.Namespace) -> SinkOptions:
+    """What the flags mean for the sink; also gives the run its name. Raises :class:`ConfigurationError`."""
+    from srmp_spark.spark.sink_options import parse_sink
+
+    if args.rate is not None and not args.rate > 0:
+        raise ConfigurationError(f"--rate {args.rate:g}: a rate is more than 0 rows a second")
+    options = {
+        "queueManager": args.queue_manager or "",
+        "destination": args.destination or "",
+        "application": name_of(args),
+        "orderBy": "sequence",
+    }
+    if args.token_file:
+        try:
+            options["token"] = Path(args.token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigurationError(f"--token-file {args.token_file}: {error.strerror}") from None
+    return parse_sink(options)
+
+
+def name_of(args: argparse.Namespace) -> str:
+    """``--id``; a new one if none was given, which stays from then on."""
+    if args.id is None:
+        args.id = f"{args.job}-{uuid.uuid4()}"
+        print(f"{args.job}: this run is --id {args.id}; to go on with it after a failure, give that", file=sys.stderr)
+    return str(args.id)
+
+
+def show_plan(rows: int, size: int, destinations: list[str]) -> None:
+    """The line of the dry run (INTERFACE.md section 5)."""
+    print(json.dumps({"rows": rows, "bytes": size, "destinations": destinations}), flush=True)
+
+
+def run_job(job: str, work: Callable[[], Outcome]) -> int:
+    """Do the work, say the last line, answer the exit code."""
+    from srmp_spark.spark import session
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
+    code = ExitCode.DONE
+    try:
+        outcome = work()
+    except PartlyDoneError as failed:
+        outcome, code = failed.outcome, tell(job, failed.error)
+    except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
+        outcome, code = Outcome(status="failed"), tell(job, error)
+    session.last_line(job, rows=outcome.rows, batches=outcome.batches, status=outcome.status, **outcome.more)
+    return code
+
+
+def tell(job: str, error: Exception) -> ExitCode:
+    """Say in one line on stderr what happened; the exit code."""
+    code, text = explain(error)
+    print(f"{job}: {text}", file=sys.stderr)
+    return code
+
+
+def explain(error: BaseException) -> tuple[ExitCode, str]:
+    """As :func:`srmp_spark.spark.session.explain`; SQL that Spark cannot read is the user's, so usage."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    from srmp_spark.spark import session
+
+    code, text = session.explain(error)
+    if isinstance(error, AnalysisException | ParseException):
+        return ExitCode.USAGE, f"Spark does not understand this: {text}"
+    return code, text
+
+
+@contextlib.contextmanager
+def spark_session(name: str, master: str | None) -> Iterator[SparkSession]:
+    """A Delta session that ends with the job."""
+    from srmp_spark.spark import session
+
+    spark = session.delta_session(name, master)
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,130 @@
+"""Which rows of a table: times, version, queues, label, SQL.
+
+Times are **half-open**: ``--from T`` takes a row that arrived at T, ``--to T`` does not. So 10:00 to 11:00 and 11:00 to 12:00
+are two hours that meet, and no row belongs to both. The column is ``arrived_at``, when the queue manager accepted the message.
+A time without a zone is UTC; a date alone is its first moment, so ``--from 2026-11-01 --to 2026-12-01`` is November.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import local_queue_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POSITION = ("queue_manager", "epoch", "queue", "sequence")
+"""What a row of a message table is known by; the identity under which it is sent."""
+
+
+def parse_time(text: str) -> datetime:
+    """RFC 3339, or a part of it: ``2026-11-22``, ``2026-11-22T10:00``, ``2026-11-22 10:00:00.5Z``, ``…+01:00``; as UTC.
+
+    Raises :class:`ConfigurationError`.
+    """
+    written = text.strip()
+    if written[-1:] in ("Z", "z"):
+        written = written[:-1] + "+00:00"
+    head, point, rest = written.partition(".")
+    if point:  # Python 3.10 knows three and six digits only
+        digits = rest[: next((index for index, each in enumerate(rest) if not each.isdigit()), len(rest))]
+        written = f"{head}.{digits[:6]:0<6}{rest[len(digits) :]}"
+    try:
+        time = datetime.fromisoformat(written)
+    except ValueError:
+        raise ConfigurationError(
+            f"not a time: {text!r}; expected RFC 3339, for example 2026-11-22T10:00:00Z (without a zone it is UTC)"
+        ) from None
+    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the flags of ``replay`` say."""
+
+    table: str
+    begin: datetime | None = None
+    end: datetime | None = None
+    version: int | None = None
+    queues: tuple[str, ...] = ()
+    label: str | None = None
+    where: str | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Selection:
+        """From parsed flags. Raises :class:`ConfigurationError`."""
+        begin = parse_time(args.begin) if args.begin else None
+        end = parse_time(args.end) if args.end else None
+        if begin is not None and end is not None and begin >= end:
+            raise ConfigurationError(
+                f"--from {args.begin} is not before --to {args.end}: the first moment belongs to the rows, the last does not"
+            )
+        if args.version is not None and args.version < 0:
+            raise ConfigurationError(f"--version {args.version}: versions of a Delta table count from 0")
+        queues = tuple(local_queue_name(name) for name in args.queue.split(",")) if args.queue else ()
+        return cls(
+            table=args.table, begin=begin, end=end, version=args.version, queues=queues, label=args.label, where=args.where
+        )
+
+    def rows(self, spark: SparkSession, *, receipts: bool = False) -> DataFrame:
+        """The rows, always of one version of the table: what is counted is what is sent.
+
+        Without ``receipts`` those are left out: what a protocol says about another message no application has sent.
+
+        Raises :class:`ConfigurationError` for a table that is none or lacks columns.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+
+        version = self.version if self.version is not None else newest_version(spark, self.table)
+        rows = spark.read.format("delta").option("versionAsOf", version).load(self.table)
+        self._check(set(rows.columns))
+        if self.begin is not None:
+            rows = rows.where(F.col("arrived_at") >= F.lit(self.begin))
+        if self.end is not None:
+            rows = rows.where(F.col("arrived_at") < F.lit(self.end))
+        if self.queues:
+            rows = rows.where(F.col("queue").isin(list(self._queues_of(rows))))
+        if self.label is not None:
+            rows = rows.where(F.col("label") == self.label)
+        if self.where is not None:
+            rows = rows.where(self.where)
+        if not receipts and "receipt_kind" in rows.columns:
+            rows = rows.where(F.col("receipt_kind").isNull())
+        return rows
+
+    def _queues_of(self, rows: DataFrame) -> Iterable[str]:
+        """The queues of the table that ``--queue`` names; a glob stands for no system queue, as in the source."""
+        from srmp_spark.spark.logs import is_glob, matches
+
+        if not any(map(is_glob, self.queues)):
+            return self.queues
+        present = [row["queue"] for row in rows.select("queue").distinct().collect()]
+        return [name for name in present if matches(name, self.queues)]
+
+    def _check(self, columns: set[str]) -> None:
+        wanted = {"body", *POSITION}
+        if self.begin is not None or self.end is not None:
+            wanted.add("arrived_at")
+        if self.label is not None:
+            wanted.add("label")
+        missing = sorted(wanted - columns)
+        if missing:
+            raise ConfigurationError(
+                f"the table {self.table} has no column {', '.join(missing)}: this job sends tables as jobs/ingest.py writes "
+                "them. Send others with df.write.format('srmp').mode('append') and a column key"
+            )
+
+
+def newest_version(spark: SparkSession, table: str) -> int:
+    """The version that the table has now. Raises :class:`ConfigurationError` if it is no Delta table."""
+    from delta.tables import DeltaTable
+
+    if not DeltaTable.isDeltaTable(spark, table):
+        raise ConfigurationError(f"{table} is not a Delta table; give the path that jobs/ingest.py --table has")
+    return int(DeltaTable.forPath(spark, table).history(1).select("version").collect()[0]["version"])

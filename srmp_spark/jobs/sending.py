@@ -1,0 +1,109 @@
+"""A batch becomes outgoing messages: tasks stage rows, the driver commits (the two steps of the sink).
+
+The stages are made by the sink's own code; only the commit is called here and not by Spark, because a job wants to tell how
+many rows are new and how many the queue manager knew.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from srmp_spark.client.outbox import CommitAnswer, OutboxClient
+from srmp_spark.jobs.done import Done, default_path
+from srmp_spark.jobs.selection import POSITION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from srmp_spark.spark.sink_options import SinkOptions
+
+SENT = ("body", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue", "extension")
+"""What a message is sent with again. Not its times, which are over, nor its ``admin_queue``: nobody waits there any more."""
+CORRELATION_BYTES = 20
+"""A correlation identifier has exactly so many."""
+
+_log = logging.getLogger("jobs")
+
+
+class Outgoing:
+    """Where a job sends to: one application and one destination at one queue manager."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        from srmp_spark.spark.staging import client_of
+
+        assert options.application is not None
+        assert options.destination is not None
+        self.options = options
+        self.application: str = options.application
+        self.destination: str = options.destination
+        self.client: OutboxClient = client_of(options)
+
+    def done(self, path: Path | None) -> Done:
+        """What earlier runs have committed; ``path`` ``None``: where it is by default. Raises :class:`ApiUnreachableError`."""
+        status = self.client.status()
+        if path is None:
+            names = {"queue_manager": str(status["queue_manager"]), "epoch": str(status["epoch"])}
+            path = default_path(application=self.application, destination=self.destination, **names)
+        try:
+            return Done(path)
+        except OSError as error:
+            _log.warning(
+                "%s cannot be kept (%s): a second start would stage everything again, and send nothing twice", path, error
+            )
+            return Done(None)
+
+    def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
+        """All rows of a frame, ordered by ``sequence``."""
+        from srmp_spark.spark.sink_columns import plan
+        from srmp_spark.spark.staging import Target, stage_partition
+
+        stage_plan = plan(self.options, rows.schema)
+        target = Target(self.application, batch)
+
+        def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow
+
+            staged = stage_partition(stage_plan, batches, target)
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array([staged.stage], pyarrow.string())], names=["stage"])
+
+        answers = rows.mapInArrow(stage, "stage string").collect()
+        stages = [answer["stage"] for answer in answers if answer["stage"] is not None]
+        return self.client.commit(self.application, batch, stages) if stages else CommitAnswer(0, 0)
+
+    def send_table(self, batch: str, rows: pa.Table) -> CommitAnswer:
+        """All rows of an Arrow table that the driver holds, in their order."""
+        import pyarrow
+
+        rows = rows.append_column("destination", pyarrow.repeat(self.destination, rows.num_rows))
+        rows = rows.replace_schema_metadata({b"srmp.dead_letter": str(self.options.dead_letter).lower().encode()})
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        content = memoryview(sink.getvalue())
+        staged = self.client.stage(
+            self.application, batch, partition=0, attempt=secrets.randbits(62), content=lambda: iter([content])
+        )
+        return self.client.commit(self.application, batch, [staged.stage])
+
+
+def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
+    """The columns that go out, with the source position; ``delivery`` as ``--delivery`` says it."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+
+    columns = [F.col(name) for name in POSITION]
+    for name in SENT:
+        if name not in rows.columns:
+            continue
+        column = F.col(name)
+        if name == "body":
+            column = F.coalesce(column, F.lit(b""))
+        elif name == "correlation_id":
+            column = F.when(F.octet_length(name) == CORRELATION_BYTES, column)
+        columns.append(column.alias(name))
+    columns.append((F.col("delivery") if delivery == "original" else F.lit(delivery)).alias("delivery"))
+    return rows.select(*columns)
