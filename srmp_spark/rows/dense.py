@@ -16,11 +16,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from srmp_spark.errors import ApiUnreachableError, StoreDamagedError
 from srmp_spark.rows.group import Record, unpack_group
-from srmp_spark.rows.memory import Memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,8 +49,8 @@ class Frame(NamedTuple):
     kind: bytes
     epoch: str
     keep: tuple[Range, ...]
-    data: bytes | memoryview
-    """``bytes`` of a group, else a view of them."""
+    data: Any
+    """``bytes`` of a group, else a buffer of Arrow."""
 
 
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
@@ -76,7 +75,6 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
 
     Raises :class:`ApiUnreachableError` when it is cut off (try again), :class:`StoreDamagedError` when a byte differs.
     """
-    memory = Memory()
     while True:
         kind, epoch_length, ranges, crc, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
         if kind not in (SEGMENT, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
@@ -85,7 +83,7 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
             return
         epoch = _exactly(stream, epoch_length).decode()
         keep = tuple(_RANGE.iter_unpack(_exactly(stream, ranges * _RANGE.size)))
-        data = _exactly(stream, length) if kind == GROUP else _into(memory, stream, length)
+        data = _exactly(stream, length) if kind == GROUP else _buffer(stream, length)
         if zlib.crc32(data) != crc:
             raise StoreDamagedError(f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they were stored with")
         yield Frame(kind, epoch, keep, data)
@@ -144,15 +142,18 @@ def _inside(keep: tuple[Range, ...], after: int, to: int) -> tuple[Range, ...]:
     return tuple((max(first, after + 1), min(last, to)) for first, last in keep if last > after and first <= to)
 
 
-def _into(memory: Memory, stream: IO[bytes], length: int) -> memoryview:
-    """So many bytes in memory that is used again; columns of Arrow may point into it."""
-    data = left = memory.take(length)
+def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
+    """So many bytes in memory of Arrow's, which the columns then point into."""
+    import pyarrow as pa
+
+    buffer = pa.allocate_buffer(length)
+    left = memoryview(buffer).cast("B")
     while left:
         count = stream.readinto(left)  # type: ignore[attr-defined]  # raw and buffered streams have it, IO[bytes] forgets it
         if not count:
             raise ApiUnreachableError(_CUT_OFF)
         left = left[count:]
-    return data
+    return buffer
 
 
 def _exactly(stream: IO[bytes], length: int) -> bytes:

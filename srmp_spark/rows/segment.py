@@ -36,8 +36,6 @@ DICTIONARY_MAX = 256
 CONSTANT_BYTES_MAX = 1024
 """A longer value that is the same in all rows is stored as a dictionary of one: the metadata stands in the file twice."""
 
-Bytes = bytes | memoryview
-
 _schema = arrow_schema()
 _types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
 _POSTS = pa.schema(
@@ -72,7 +70,7 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
 
 
 def read_segment(
-    columns_file: Bytes, queue_manager: str, epoch: str, queue: str, posts_file: Bytes | None = None
+    columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None
 ) -> pa.RecordBatch:
     """All rows of a segment with all columns; ``posts_file`` fills ``envelope``. Raises :class:`StoreDamagedError`."""
     columns, rows = _decode_columns(columns_file)
@@ -81,7 +79,7 @@ def read_segment(
     return with_log_columns(columns, rows, queue_manager, epoch, queue)
 
 
-def records_of(columns_file: Bytes, posts_file: Bytes) -> Iterator[tuple[int, Record]]:
+def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Record]]:
     """The (sequence, record) pairs as they were accepted, byte for byte."""
     columns, rows = _decode_columns(columns_file)
     arrivals = zip(
@@ -133,7 +131,7 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
     return _file(stored, {METADATA: json.dumps(note).encode()}, None)
 
 
-def _decode_columns(columns_file: Bytes) -> tuple[dict[str, pa.Array], int]:
+def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
     try:
         reader = pa.ipc.open_file(pa.py_buffer(columns_file))
         note = json.loads((reader.schema.metadata or {})[METADATA])
@@ -213,7 +211,7 @@ def _encode_posts(decoded: Decoded) -> bytes:
     return _file(arrays, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
 
 
-def _whole_posts(posts_file: Bytes, bodies: pa.Array) -> tuple[list[bytes], pa.RecordBatch]:
+def _whole_posts(posts_file: bytes, bodies: pa.Array) -> tuple[list[bytes], pa.RecordBatch]:
     """The posts with their bodies put back, and the columns that say where their parts are."""
     try:
         batch = pa.ipc.open_file(pa.py_buffer(posts_file)).get_batch(0)
@@ -223,7 +221,7 @@ def _whole_posts(posts_file: Bytes, bodies: pa.Array) -> tuple[list[bytes], pa.R
     return [post if at < 0 else b"".join((post[:at], body, post[at:])) for post, at, body in rows], batch
 
 
-def _envelopes(posts_file: Bytes, bodies: pa.Array) -> pa.Array:
+def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
     posts, placing = _whole_posts(posts_file, bodies)
     starts, lengths = placing.column("envelope_at").to_pylist(), placing.column("envelope_length").to_pylist()
     spans = zip(posts, starts, lengths, strict=True)

@@ -11,7 +11,6 @@ A :class:`Log` has its own read-only connection and belongs to one thread. No mo
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import struct
 import zlib
@@ -25,7 +24,6 @@ from typing import NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import post_lengths
-from srmp_spark.rows.memory import Memory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.ranges import Range, gaps
 from srmp_spark.store.schema import SEQUENCE_MAX, connect_reader, row_key
@@ -99,22 +97,18 @@ class SegmentChunk(NamedTuple):
     posts_bytes: int
     posts_crc: int
 
-    def read_columns(self, memory: Memory | None = None) -> memoryview:
+    def read_columns(self) -> bytes:
         """The file of columns. Raises :class:`StoreDamagedError` if a byte differs, :class:`FileNotFoundError` if trimmed."""
-        return self._read(self.columns, self.columns_bytes, self.columns_crc, memory or Memory())
+        return self._read(self.columns, self.columns_bytes, self.columns_crc)
 
-    def read_posts(self, memory: Memory | None = None) -> memoryview:
+    def read_posts(self) -> bytes:
         """The file of posts; errors as :meth:`read_columns`."""
-        return self._read(self.posts, self.posts_bytes, self.posts_crc, memory or Memory())
+        return self._read(self.posts, self.posts_bytes, self.posts_crc)
 
-    def _read(self, path: Path, size: int, crc: int, memory: Memory) -> memoryview:
-        data = left = memory.take(size)
-        with path.open("rb", buffering=0) as file:
-            found = os.fstat(file.fileno()).st_size
-            while found == size and left:
-                left = left[file.readinto(left) or size :]
-        if found != size or zlib.crc32(data) != crc:
-            raise damaged(self.queue, self.first, self.last, f"{path} is not what was sealed ({found} bytes of {size})")
+    def _read(self, path: Path, size: int, crc: int) -> bytes:
+        data = path.read_bytes()
+        if len(data) != size or zlib.crc32(data) != crc:
+            raise damaged(self.queue, self.first, self.last, f"{path} is not what was sealed ({len(data)} bytes of {size})")
         return data
 
 

@@ -1,8 +1,8 @@
 """A caller's TCP connection, lent to the reader process for the body of one answer.
 
-A backlog that goes through this process costs it four copies and two thousand wake-ups per second; the reader writes it into
-the caller's connection itself, at the cost of one copy. The head and the end stay with the ASGI server: it chooses chunked
-transfer for an answer without a length, and only chunks lie in between. TLS has its state here: its connections are not lent.
+A backlog that goes through this process costs it 1 us of CPU time for each row of 1 KB, all of it copying; so the reader writes
+into the caller's connection itself. The head and the end stay with the ASGI server: it chooses chunked transfer for an answer
+without a length, and only chunks lie in between. TLS has its state here: its connections are not lent.
 """
 
 from __future__ import annotations
