@@ -78,8 +78,8 @@ class SrmpSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Send the rows of a micro-batch; none is on its way unless all are."""
-        names = {"application": self._application or _query_id(batch), "batch": str(batch_id)}
-        batch.write.format("srmp").mode("append").options(**self._options, **names).save()
+        options = {**self._options, "application": self._application or _query_id(batch), "batch": str(batch_id)}
+        batch.write.format("srmp").mode("append").options(**options).save()
 
 
 _APPLICATION_NEEDED = (

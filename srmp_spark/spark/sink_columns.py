@@ -14,10 +14,10 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.rows.body_text import VT_BSTR
 from srmp_spark.spark.sink_options import SinkOptions
 
 ORDER_BY_METADATA = b"srmp.order_by"
@@ -27,43 +27,42 @@ DEAD_LETTER_METADATA = b"srmp.dead_letter"
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _TEXT = ("string", "char", "varchar")
+_NAMES = (*_TEXT, "binary", *_INTEGERS)
 
 
 class SinkColumn(NamedTuple):
     """A column that the sink knows."""
 
     name: str
-    arrow: pa.DataType
-    """In the stage."""
     spark: tuple[str, ...]
-    """``typeName()`` of the Spark types that are taken as they are."""
+    """``typeName()`` of the Spark types that it may have."""
     wanted: str
-    """For people, and as the target of a cast."""
+    """The same for people; the first word is what a cast is told."""
     meaning: str
 
 
 SINK_COLUMNS: tuple[SinkColumn, ...] = (
-    SinkColumn("body", pa.binary(), ("binary", *_TEXT), "binary or string", "the body; required. Strings: option bodyFormat"),
-    SinkColumn("destination", pa.string(), _TEXT, "string", "format name or URL; the option of this name wins"),
-    SinkColumn("label", pa.string(), _TEXT, "string", "the label of the message"),
-    SinkColumn("priority", pa.int32(), _INTEGERS, "int", "0 to 7; transactional messages go out with 0"),
-    SinkColumn("correlation_id", pa.binary(), ("binary",), "binary", "20 bytes"),
-    SinkColumn("app_specific", pa.int64(), _INTEGERS, "long", "a number of the application, 32 bit"),
-    SinkColumn("body_type", pa.int64(), _INTEGERS, "long", "what the body is (VARIANT type); default by bodyFormat"),
-    SinkColumn("response_queue", pa.string(), _TEXT, "string", "format name of the queue for responses"),
-    SinkColumn("admin_queue", pa.string(), _TEXT, "string", "format name of the queue for acknowledgements"),
-    SinkColumn("time_to_reach_queue", pa.timestamp("us", tz="UTC"), ("timestamp",), "timestamp", "when it is too late"),
-    SinkColumn("extension", pa.binary(), ("binary",), "binary", "a second body for programs"),
-    SinkColumn("key", pa.string(), _TEXT, "string", "the identity of the row: sent once per application and destination"),
-    SinkColumn("delivery", pa.string(), _TEXT, "string", "transactional (default), recoverable, express"),
-    SinkColumn("transaction", pa.string(), (*_TEXT, *_INTEGERS), "string", "consecutive equal ones: one MSMQ transaction"),
-)  # fmt: skip
+    SinkColumn("body", (*_TEXT, "binary"), "string or binary", "the body; required. Strings: option bodyFormat"),
+    SinkColumn("destination", _TEXT, "string", "format name or URL; the option of this name wins"),
+    SinkColumn("label", _TEXT, "string", "the label of the message"),
+    SinkColumn("priority", _INTEGERS, "int", "0 to 7; transactional messages go out with 0"),
+    SinkColumn("correlation_id", ("binary",), "binary", "20 bytes"),
+    SinkColumn("app_specific", _INTEGERS, "long", "a number of the application, 32 bit"),
+    SinkColumn("body_type", _INTEGERS, "long", "what the body is (VARIANT type); default by bodyFormat"),
+    SinkColumn("response_queue", _TEXT, "string", "format name of the queue for responses"),
+    SinkColumn("admin_queue", _TEXT, "string", "format name of the queue for acknowledgements"),
+    SinkColumn("time_to_reach_queue", ("timestamp",), "timestamp", "when it is too late"),
+    SinkColumn("extension", ("binary",), "binary", "a second body for programs"),
+    SinkColumn("key", _NAMES, "string, binary or an integer", "the identity: sent once per application and destination"),
+    SinkColumn("delivery", _TEXT, "string", "transactional (default), recoverable, express"),
+    SinkColumn("transaction", _NAMES, "string, binary or an integer", "consecutive rows of one value: one MSMQ transaction"),
+)
 
 POSITION_COLUMNS: tuple[SinkColumn, ...] = (
-    SinkColumn("queue_manager", pa.string(), _TEXT, "string", "source position"),
-    SinkColumn("epoch", pa.string(), _TEXT, "string", "source position"),
-    SinkColumn("queue", pa.string(), _TEXT, "string", "source position"),
-    SinkColumn("sequence", pa.int64(), _INTEGERS, "long", "source position"),
+    SinkColumn("queue_manager", _TEXT, "string", "source position"),
+    SinkColumn("epoch", _TEXT, "string", "source position"),
+    SinkColumn("queue", _TEXT, "string", "source position"),
+    SinkColumn("sequence", _INTEGERS, "long", "source position"),
 )
 """All four of them are the identity of a row that has no ``key``."""
 
@@ -77,8 +76,6 @@ class Staged(NamedTuple):
     name: str
     source: int | None
     """Its place in the frame; ``None``: the same value in every row."""
-    field: pa.DataType | None
-    """What it is cast to; ``None``: left as it comes (columns of ``orderBy``)."""
     constant: str | int | None = None
 
 
@@ -112,14 +109,14 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
             "DIRECT=http://host/msmq/private$/orders), or a string column destination"
         )
     columns = [
-        Staged(spec.name, _checked(fields[spec.name], spec)[0], spec.arrow)
+        Staged(spec.name, _checked(fields[spec.name], spec))
         for spec in SINK_COLUMNS
         if spec.name in fields and not (spec.name == "destination" and options.destination is not None)
     ]
     if options.destination is not None:
-        columns.append(Staged("destination", None, pa.string(), options.destination))
+        columns.append(Staged("destination", None, options.destination))
     if all(spec.name in fields for spec in POSITION_COLUMNS):
-        columns += [Staged(spec.name, _checked(fields[spec.name], spec)[0], spec.arrow) for spec in POSITION_COLUMNS]
+        columns += [Staged(spec.name, _checked(fields[spec.name], spec)) for spec in POSITION_COLUMNS]
     text_body = fields["body"][1].dataType.typeName() != "binary"
     if options.body_format != "raw" and not text_body:
         raise ConfigurationError(
@@ -127,13 +124,9 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
             "col('body').cast('string'), or leave bodyFormat out to send the bytes as they are"
         )
     if options.body_format == "activex" and "body_type" not in fields:
-        columns.append(Staged("body_type", None, pa.int64(), _VT_BSTR))
+        columns.append(Staged("body_type", None, VT_BSTR))
     order_by = _order_by(options, fields, columns)
     return StagePlan(options=options, columns=tuple(columns), text_body=text_body, order_by=order_by)
-
-
-_VT_BSTR = 8
-"""``rows.body_text.VT_BSTR``; what bodyFormat=activex is."""
 
 
 def _by_name(schema: StructType, options: SinkOptions) -> dict[str, tuple[int, StructField]]:
@@ -162,19 +155,19 @@ def _no_body(schema: StructType) -> str:
     return f"column body is missing (found {', '.join(names)}): add it, for example .select(to_json(struct('*')).alias('body'))"
 
 
-def _checked(found: tuple[int, StructField], spec: SinkColumn) -> tuple[int, StructField]:
+def _checked(found: tuple[int, StructField], spec: SinkColumn) -> int:
     index, column = found
     if column.dataType.typeName() not in spec.spark:
         raise ConfigurationError(
             f"column {column.name} is {column.dataType.simpleString()}, the sink wants {spec.wanted}: write "
             f".withColumn('{column.name}', {_cast(column, spec)})"
         )
-    return index, column
+    return index
 
 
 def _cast(column: StructField, spec: SinkColumn) -> str:
     kind = column.dataType.typeName()
-    target = spec.wanted.partition(" ")[0]
+    target = spec.wanted.partition(" ")[0].rstrip(",")
     if spec.name == "body":
         return (
             f"to_json('{column.name}')"
@@ -204,7 +197,7 @@ def _order_by(options: SinkOptions, fields: dict[str, tuple[int, StructField]], 
         staged = next((each for each in columns if each.name == name), None)
         if staged is None:
             taken = any(name == spec.name for spec in POSITION_COLUMNS)  # alone it is no position and may have any type
-            staged = Staged(f"{column.name} (orderBy)" if taken else column.name, index, None)
+            staged = Staged(f"{column.name} (orderBy)" if taken else column.name, index)
             columns.append(staged)
         elif name == "body" or staged.source is None:
             raise ConfigurationError(

@@ -34,14 +34,13 @@ from srmp_spark.spark.sink_options import SinkOptions
 
 SPOOL_MEMORY_BYTES = 8 * 1024 * 1024
 """What a task keeps of its stage in memory; most micro-batches never touch the disk."""
+PIECE_BYTES = 16 * 1024 * 1024
+"""Of the rows in one Arrow message. Spark makes batches of about 64 MB and the queue manager takes no larger ones; a body
+format may double them."""
 CHUNK_BYTES = 1024 * 1024
 """Of the body at a time; each is copied once by the HTTP client."""
 RETRY_SECONDS = 60.0
 """How long a task or the driver waits for a queue manager that restarts, before Spark is told that it failed."""
-
-DELIVERIES = ("express", "recoverable", "transactional")
-PRIORITY_MAX = 7
-"""[MC-MQSRM] 2.2.6.2."""
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Ends an Arrow IPC stream."""
@@ -118,23 +117,24 @@ class Rows:
         self._plan = plan
         self._partition = partition
         self._names = [column.name for column in plan.columns]
-        self._schema: pa.Schema | None = None
         self.count = 0
         """Rows so far."""
 
     def messages(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Buffer]:
         """The messages of the Arrow IPC stream; none at all if there are no rows."""
         for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            staged = self._staged(batch)
-            if self._schema is None:
-                self._schema = staged.schema
+            yield from self._messages_of(batch)
+            del batch  # 64 MB, and Spark is about to hand over the next one
+        if self.count:
+            yield pa.py_buffer(_END_OF_STREAM)
+
+    def _messages_of(self, batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+        for piece in _pieces(batch):
+            staged = self._staged(piece)
+            if not self.count:
                 yield staged.schema.serialize()
             yield staged.serialize()
-            self.count += batch.num_rows
-        if self._schema is not None:
-            yield pa.py_buffer(_END_OF_STREAM)
+            self.count += piece.num_rows
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [self._column(column, batch) for column in self._plan.columns]
@@ -142,44 +142,30 @@ class Rows:
 
     def _column(self, column: Staged, batch: pa.RecordBatch) -> pa.Array:
         if column.source is None:
-            return pa.repeat(pa.scalar(column.constant, column.field), batch.num_rows)
+            return pa.repeat(column.constant, batch.num_rows)
         values = batch.column(column.source)
-        if column.name == "body":
-            return self._bodies(values)
-        if column.field is not None and values.type != column.field:
-            values = values.cast(column.field)
-        if column.name == "destination" and values.null_count:
-            raise RowError(f"column destination is null in {self._row(values.is_null())}: name the queue in every row")
-        if column.name == "delivery":
-            self._check(column.name, values, pc.is_in(values, pa.array(DELIVERIES)), " or ".join(DELIVERIES))
-        elif column.name == "priority":
-            in_range = pc.and_(pc.greater_equal(values, 0), pc.less_equal(values, PRIORITY_MAX))
-            self._check(column.name, values, in_range, f"0 to {PRIORITY_MAX}")
-        return values
+        return self._bodies(values) if column.name == "body" else values
 
     def _bodies(self, values: pa.Array) -> pa.Array:
         if values.null_count:
+            row = self.count + pc.index(values.is_null(), pa.scalar(value=True)).as_py()
             raise RowError(
-                f"column body is null in {self._row(values.is_null())}: a message has a body; "
-                f"for an empty one write coalesce(body, {_EMPTY[self._plan.text_body]})"
+                f"column body is null in row {row} of partition {self._partition} (both count from 0): a message has a body; "
+                f"if it is meant to be empty, write coalesce(col('body'), lit({'' if self._plan.text_body else b''!r}))"
             )
         if not self._plan.text_body:
-            return values.cast(pa.binary())
+            return values
         return as_bodies(values.cast(pa.string()), self._plan.options.body_format)
 
-    def _check(self, name: str, values: pa.Array, good: pa.Array, wanted: str) -> None:
-        """Null is the default of the column; every other value must be good."""
-        bad = pc.and_(values.is_valid(), pc.invert(pc.fill_null(good, fill_value=False)))
-        if pc.any(bad).as_py():
-            value = values.filter(bad)[0].as_py()
-            raise RowError(f"column {name} is {value!r} in {self._row(bad)}: expected {wanted}")
 
-    def _row(self, which: pa.Array) -> str:
-        number = self.count + pc.index(which, pa.scalar(value=True)).as_py() + 1
-        return f"row {number} of partition {self._partition} (the first row is 1)"
-
-
-_EMPTY = {True: "lit('')", False: "lit(b'')"}
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in slices of at most :data:`PIECE_BYTES`, unless a single row has more."""
+    if batch.num_rows > 1 and batch.nbytes > PIECE_BYTES:
+        half = batch.num_rows // 2
+        yield from _pieces(batch.slice(0, half))
+        yield from _pieces(batch.slice(half))
+    elif batch.num_rows:
+        yield batch
 
 
 class Spool:

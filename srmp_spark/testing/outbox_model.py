@@ -9,23 +9,29 @@ import hashlib
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
-SINK_TYPES: dict[str, pa.DataType] = {
-    "body": pa.binary(), "destination": pa.string(), "label": pa.string(), "priority": pa.int32(),
-    "correlation_id": pa.binary(), "app_specific": pa.int64(), "body_type": pa.int64(), "response_queue": pa.string(),
-    "admin_queue": pa.string(), "time_to_reach_queue": pa.timestamp("us", tz="UTC"), "extension": pa.binary(),
-    "key": pa.string(), "delivery": pa.string(), "transaction": pa.string(), "queue_manager": pa.string(),
-    "epoch": pa.string(), "queue": pa.string(), "sequence": pa.int64(),
+TEXT = (pa.types.is_string,)
+WHOLE = (pa.types.is_integer,)
+BYTES = (pa.types.is_binary, pa.types.is_string)
+NAME = (pa.types.is_string, pa.types.is_integer, pa.types.is_binary)
+SINK_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "body": BYTES, "destination": TEXT, "label": TEXT, "priority": WHOLE, "correlation_id": BYTES, "app_specific": WHOLE,
+    "body_type": WHOLE, "response_queue": TEXT, "admin_queue": TEXT, "time_to_reach_queue": (pa.types.is_timestamp,),
+    "extension": BYTES, "key": NAME, "delivery": TEXT, "transaction": NAME, "queue_manager": TEXT, "epoch": TEXT,
+    "queue": TEXT, "sequence": WHOLE,
 }  # fmt: skip
-"""The columns of a stage; ``body`` and ``destination`` are required."""
+"""The columns of a stage and what each may be; ``body`` and ``destination`` are required."""
 BODY_MAX = 4_194_304
-"""[MC-MQSRM]: MSMQ's own limit of a body."""
+"""MSMQ's own limit of a body."""
+RECORD_BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""What is read at once."""
 
 
 class RefusedError(Exception):
@@ -52,7 +58,6 @@ class Stage:
     slot: Slot
     rows: list[dict[str, Any]]
     order_by: tuple[str, ...]
-    dead_letter: bool
 
 
 @dataclass(slots=True)
@@ -66,7 +71,7 @@ class OutboxModel:
     identities: dict[tuple[str, str], dict[tuple[Any, ...], bytes]] = field(default_factory=lambda: defaultdict(dict))
     """(application, destination) → identity → digest of the content."""
     outgoing: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """Destination → rows in the order in which they are sent."""
+    """Destination → rows in the order in which they are sent, each with ``dead_letter`` of its stage."""
     names: itertools.count[int] = field(default_factory=itertools.count)
 
     def stage(self, slot: Slot, table: pa.Table) -> tuple[str, int]:
@@ -77,20 +82,24 @@ class OutboxModel:
             del self.stages[name]
         name = f"s{next(self.names)}"
         order_by = tuple(json.loads(metadata.get(b"srmp.order_by", b"[]")))
-        self.stages[name] = Stage(slot, table.to_pylist(), order_by, metadata.get(b"srmp.dead_letter") == b"true")
+        dead_letter = metadata.get(b"srmp.dead_letter") == b"true"
+        self.stages[name] = Stage(slot, [{**row, "dead_letter": dead_letter} for row in table.to_pylist()], order_by)
         return name, table.num_rows
 
     def _check(self, slot: Slot, table: pa.Table) -> None:
         for required in ("body", "destination"):
             if required not in table.column_names:
-                raise RefusedError(400, "no-column", f"column {required} is missing")
-        for name, kind in SINK_TYPES.items():
-            if name in table.column_names and table.schema.field(name).type != kind:
-                raise RefusedError(400, "column-type", f"column {name} is {table.schema.field(name).type}, expected {kind}")
-        for number, body in enumerate(table.column("body").to_pylist(), 1):
-            if body is None or len(body) > BODY_MAX:
-                size = "null" if body is None else f"{len(body)} bytes, more than {BODY_MAX}"
-                raise RefusedError(400, "body", f"partition {slot.partition}, row {number}: body is {size}")
+                raise RefusedError(400, "bad-stage", f"column {required} is missing")
+        for name, kinds in SINK_TYPES.items():
+            if name in table.column_names and not any(kind(table.schema.field(name).type) for kind in kinds):
+                raise RefusedError(400, "bad-stage", f"column {name} is {table.schema.field(name).type}")
+        for batch in table.to_batches():
+            if batch.nbytes > RECORD_BATCH_BYTES_MAX:
+                raise RefusedError(400, "bad-stage", f"a record batch has {batch.nbytes} bytes")
+        for number, size in enumerate(pc.binary_length(table.column("body")).to_pylist()):
+            if size > BODY_MAX:
+                what = f"body has more than BODY_MAX = {BODY_MAX} bytes: {size}"
+                raise RefusedError(400, "bad-stage", f"partition {slot.partition}, row {number}: {what}")
 
     def commit(self, application: str, batch: str, names: Sequence[str]) -> tuple[int, int]:
         """``POST commit`` → (new, known)."""
@@ -99,7 +108,7 @@ class OutboxModel:
             return self.replies[reply]
         unknown = [name for name in names if name not in self.stages or self.stages[name].slot[:2] != (application, batch)]
         if unknown:
-            raise RefusedError(409, "unknown-stage", f"no stage {', '.join(unknown)} of {application}/{batch}")
+            raise RefusedError(404, "unknown-stage", f"no stage {', '.join(unknown)} of {application}/{batch}")
         rows = self._ordered([self.stages[name] for name in names])
         fresh: list[tuple[tuple[str, str], tuple[Any, ...], bytes, dict[str, Any]]] = []
         planned: dict[tuple[tuple[str, str], tuple[Any, ...]], bytes] = {}
@@ -112,12 +121,10 @@ class OutboxModel:
             before = self.identities[place].get(identity)
             planned_before = planned.get((place, identity))
             if planned_before is not None and not by_key:
-                raise RefusedError(
-                    400, "position-twice", f"two rows of one batch have position {identity[1:]}; add a column key"
-                )
+                raise RefusedError(400, "needs-key", f"two rows of one batch have position {identity[1:]}; add a column key")
             earlier = before or planned_before
             if earlier is not None and earlier != content:
-                raise RefusedError(409, "other-content", f"{identity[0]} {identity[1]!r} was sent with other content")
+                raise RefusedError(409, "key-conflict", f"{identity[0]} {identity[1]!r} was sent with other content")
             if earlier is not None:
                 known += 1
                 continue

@@ -15,6 +15,7 @@ import os
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -47,6 +48,8 @@ class OutboxServer:
         self.hold_commit.set()
         self.rows = 0
         """Staged so far."""
+        self.on_staged: Callable[[Slot, int], None] = lambda slot, port: None
+        """Called when a stage is kept and not yet answered, with the port of the client's end of the connection."""
         self._lock = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
@@ -169,10 +172,13 @@ class OutboxServer:
                     try:
                         server.check(self.headers.get("Authorization"))
                         status, answer = 200, server.answer(method, path, query, body)
+                        if call == "stage":
+                            slot = Slot(path[1], path[2], int(query["partition"]), int(query["attempt"]))
+                            server.on_staged(slot, self.client_address[1])
                     except RefusedError as refusal:
                         error = {"code": refusal.code, "message": str(refusal), "hint": "", "section": ""}
                         status, answer = refusal.status, {"error": error}
-                if call in server.lose_replies:
+                if status == 200 and call in server.lose_replies:
                     server.lose_replies.remove(call)
                     server.calls.append((method, url.path, query, 0))
                     self.cut()

@@ -1,0 +1,194 @@
+"""``df.writeStream`` to a queue, by format and by foreachBatch: a micro-batch that is run again sends nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fake_queue_manager import FakeQueueManager
+
+from srmp_spark import SrmpSink
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.testing.outbox_server import OutboxServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+Fake = Callable[..., FakeQueueManager]
+QUEUE = "DIRECT=http://host/msmq/private$/orders"
+OTHER = "DIRECT=http://host/msmq/private$/other"
+SINKS = ("format", "foreachBatch")
+
+
+@pytest.fixture
+def qm() -> Iterator[OutboxServer]:
+    with OutboxServer() as server:
+        yield server
+
+
+class Pipeline:
+    """From a queue to a queue, in micro-batches of at most a hundred rows; or from files, which have no positions."""
+
+    def __init__(self, spark: SparkSession, qm: OutboxServer, directory: Path, how: str) -> None:
+        self.spark, self.qm, self.how = spark, qm, how
+        self.checkpoint = directory / "checkpoint"
+        self.options: dict[str, Any] = {"queueManager": qm.url, "destination": QUEUE}
+
+    def rows(self, source: FakeQueueManager) -> DataFrame:
+        options = {"queueManager": source.url, "queue": "private$/orders", "maxOffsetsPerTrigger": "100", "minPartitions": "2"}
+        return self.spark.readStream.format("srmp").options(**options).load()
+
+    def run(self, frame: DataFrame) -> StreamingQuery:
+        if self.how == "format":
+            writer = frame.writeStream.format("srmp").options(**self.options)
+        else:
+            writer = frame.writeStream.foreachBatch(SrmpSink(**self.options))
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        return query
+
+    def batches(self) -> list[int]:
+        return sorted(int(file.name) for file in (self.checkpoint / "commits").iterdir() if file.name.isdigit())
+
+    def forget(self, kinds: tuple[str, ...], last: int) -> None:
+        """Checkpoint surgery: as after a crash of a machine whose file system had not written its newest files."""
+        for number in self.batches()[-last:]:
+            for kind in kinds:
+                (self.checkpoint / kind / str(number)).unlink(missing_ok=True)
+                (self.checkpoint / kind / f".{number}.crc").unlink(missing_ok=True)
+
+
+def labels(first: int, last: int) -> list[str]:
+    return [f"label {n}" for n in range(first, last + 1)]
+
+
+def sent(qm: OutboxServer, destination: str = QUEUE) -> list[str]:
+    return [row["label"] for row in qm.model.outgoing[destination]]
+
+
+@pytest.mark.parametrize("how", SINKS)
+def test_a_stream_goes_out_in_order(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
+    """A row's identity is its source position; the application is the id of the query."""
+    pipeline = Pipeline(spark, qm, tmp_path, how)
+    query = pipeline.run(pipeline.rows(fake(orders=250)))
+    assert sent(qm) == labels(1, 250)
+    assert {path.split("/")[3] for path, _, _ in qm.named("commit")} == {str(query.id)}
+    assert [path.split("/")[4] for path, _, _ in qm.named("commit")] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("how", SINKS)
+@pytest.mark.parametrize(
+    ("kinds", "last"), [(("commits",), 1), (("offsets", "commits"), 1), (("offsets", "commits"), 3)], ids=str
+)
+def test_checkpoint_surgery(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str, kinds: tuple[str, ...], last: int
+) -> None:
+    """A batch that is planned again may hold other rows than before: it is never skipped by its number."""
+    source = fake(orders=350)
+    pipeline = Pipeline(spark, qm, tmp_path, how)
+    pipeline.run(pipeline.rows(source))
+    pipeline.forget(kinds, last)
+    source.add("private$/orders", 130)
+    pipeline.run(pipeline.rows(source))
+    assert sent(qm) == labels(1, 480)
+
+
+@pytest.mark.parametrize("how", SINKS)
+def test_rows_known_by_their_content(spark: SparkSession, qm: OutboxServer, tmp_path: Path, how: str) -> None:
+    """Without key and position, equal rows of one batch are counted: a replay that shuffles them anew adds none."""
+    spark.createDataFrame([("a",), ("b",), ("a",), ("a",)], "body string").write.parquet(str(tmp_path / "in"))
+    pipeline = Pipeline(spark, qm, tmp_path, how)
+    for shuffled in (2, 3):
+        frame = spark.readStream.schema("body string").parquet(str(tmp_path / "in"))
+        pipeline.run(frame.repartition(shuffled))
+        pipeline.forget(("commits",), 1)
+    assert sorted(qm.model.bodies(QUEUE)) == [b"a", b"a", b"a", b"b"]
+
+
+@pytest.mark.parametrize("how", SINKS)
+def test_a_new_checkpoint_with_the_same_application_sends_no_key_twice(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str
+) -> None:
+    source = fake(orders=120)
+    for number in (1, 2):
+        pipeline = Pipeline(spark, qm, tmp_path / str(number), how)
+        pipeline.options |= {"application": "forwarder", "orderBy": "sequence"}
+        source.consumers.clear()  # the new query begins at the first row again
+        pipeline.run(pipeline.rows(source).selectExpr("body", "label", "sequence", "sequence as key"))
+        source.add("private$/orders", 30)
+    assert sent(qm) == labels(1, 150)
+
+
+@pytest.mark.parametrize("how", SINKS)
+def test_a_batch_that_fails_for_good(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
+    """Nothing of it is committed, its stages are deleted; what was before it stays, and it goes out when it can."""
+    pipeline = Pipeline(spark, qm, tmp_path, how)
+    source = fake(orders=250)
+    bad = "if(sequence = 190, raise_error('boom'), body) as body"
+    with pytest.raises(Exception, match="boom"):
+        pipeline.run(pipeline.rows(source).selectExpr(bad, "label", "queue_manager", "epoch", "queue", "sequence"))
+    assert sent(qm) == labels(1, 100)
+    assert qm.model.stages == {}
+    pipeline.run(pipeline.rows(source).selectExpr("body", "label", "queue_manager", "epoch", "queue", "sequence"))
+    assert sent(qm) == labels(1, 250)
+
+
+@pytest.mark.parametrize("how", SINKS)
+def test_the_first_batch_of_a_query_fails(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
+    """Spark may tell abort() of no task that has staged: the query is found by its checkpoint."""
+    pipeline = Pipeline(spark, qm, tmp_path, how)
+    frame = pipeline.rows(fake(orders=100)).selectExpr("if(sequence = 100, raise_error('boom'), body) as body")
+    with pytest.raises(Exception, match="boom"):
+        pipeline.run(frame)
+    assert len(qm.named("DELETE")) == 1
+    assert (qm.model.stages, qm.model.outgoing) == ({}, {})
+
+
+def test_two_sinks(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+    """Of one function, to two queues; and two queries on one frame to one queue: each is an application of its own."""
+    first, second = SrmpSink(queueManager=qm.url, destination=QUEUE), SrmpSink(queueManager=qm.url, destination=OTHER)
+    pipeline = Pipeline(spark, qm, tmp_path, "foreachBatch")
+
+    def both(batch: DataFrame, number: int) -> None:
+        first(batch, number)
+        second(batch.where("sequence % 2 = 0"), number)
+
+    frame = pipeline.rows(fake(orders=150))
+    for _ in range(2):
+        query = frame.writeStream.foreachBatch(both).option("checkpointLocation", str(pipeline.checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination(120)
+        pipeline.forget(("commits",), 1)
+    assert sent(qm) == labels(1, 150)
+    assert sent(qm, OTHER) == labels(1, 150)[1::2]
+
+
+def test_empty_batches_say_nothing(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+    pipeline = Pipeline(spark, qm, tmp_path, "format")
+    pipeline.run(pipeline.rows(fake(orders=150)).where("sequence > 100"))
+    assert sent(qm) == labels(101, 150)
+    assert len(qm.named("commit")) == 1
+
+
+def test_what_a_stream_cannot_be(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+    rows = Pipeline(spark, qm, tmp_path, "format").rows(fake(orders=10))
+    counted = rows.groupBy("label").count().selectExpr("label as body")
+    options = {"queueManager": qm.url, "destination": QUEUE, "checkpointLocation": str(tmp_path / "c")}
+    query = counted.writeStream.format("srmp").options(**options).outputMode("complete").start()
+    with pytest.raises(Exception, match="use outputMode append or update"):
+        query.processAllAvailable()
+    query = rows.writeStream.format("srmp").options(**options, batch="1").start()
+    with pytest.raises(Exception, match="option batch has no effect"):
+        query.processAllAvailable()
+    assert qm.calls == []
+
+
+def test_srmp_sink_outside_of_a_query(spark: SparkSession, qm: OutboxServer) -> None:
+    frame = spark.createDataFrame([("a",)], "body string")
+    with pytest.raises(ConfigurationError, match="not called by a streaming query: give application"):
+        SrmpSink(queueManager=qm.url, destination=QUEUE)(frame, 0)
+    SrmpSink(queueManager=qm.url, destination=QUEUE, application="by hand")(frame, 0)
+    assert qm.model.bodies(QUEUE) == [b"a"]

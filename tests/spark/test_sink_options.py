@@ -1,0 +1,191 @@
+"""The sink's options and columns: everything that is wrong is refused before a row is read, with the next step in the text."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql import types
+from pyspark.sql.types import StructField, StructType
+
+from srmp_spark import SrmpSink
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.sink_columns import StagePlan, plan
+from srmp_spark.spark.sink_options import SINK_OPTIONS, check_stream_sink, parse_sink
+
+URL = "http://127.0.0.1:8081"
+QUEUE = "DIRECT=http://host/msmq/private$/orders"
+
+
+TYPES: dict[str, types.DataType] = {
+    "string": types.StringType(), "binary": types.BinaryType(), "int": types.IntegerType(), "long": types.LongType(),
+    "double": types.DoubleType(), "timestamp": types.TimestampType(), "timestamp_ntz": types.TimestampNTZType(),
+    "array": types.ArrayType(types.StringType()), "decimal": types.DecimalType(20, 0), "date": types.DateType(),
+    "struct": StructType([StructField("a", types.IntegerType())]),
+}  # fmt: skip
+
+
+def planned(ddl: str, **options: str) -> StagePlan:
+    """``ddl``: names and types; Spark's own reader of it needs a JVM."""
+    schema = StructType([StructField(name, TYPES[kind]) for name, kind in (part.split(" ") for part in ddl.split(", "))])
+    return plan(parse_sink({"queueManager": URL, "destination": QUEUE, **options}), schema)
+
+
+def refusal(ddl: str, **options: str) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        planned(ddl, **options)
+    return str(error.value)
+
+
+# --- options ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"destinaton": QUEUE}, "unknown option 'destinaton'; did you mean 'destination'?"),
+        ({"queue": "orders"}, "did you mean 'destination'?"),
+        ({"consumer": "x"}, "did you mean 'application'?"),
+        ({"startingOffsets": "earliest"}, "belongs to the source"),
+        ({"dataDir": "/data"}, "give the sink queueManager"),
+        ({"listen": "127.0.0.1:0"}, "give the sink queueManager"),
+        ({"zzz": "1"}, "known: application, batch, bodyFormat, deadLetter, destination, orderBy, queueManager, token"),
+        ({"path": "/x"}, ".option('destination', …)"),
+        ({"queueManager": f"{URL},{URL}1"}, "the sink takes one URL"),
+        ({"queueManager": "127.0.0.1:8081"}, "expected http://HOST:PORT"),
+        ({"queueManager": f"{URL}/v1"}, "has a path"),
+        ({"queueManager": ""}, "option queueManager is missing"),
+        ({"destination": ""}, "option destination is empty"),
+        ({"bodyFormat": "activx"}, "did you mean 'activex'?"),
+        ({"deadLetter": "yes"}, "expected true, false"),
+        ({"orderBy": "a,,b"}, "an empty name"),
+        ({"orderBy": "a, A"}, "one column twice"),
+        ({"orderBy": "sent_at DESC"}, "orders them ascending"),
+        ({"orderBy": "[1]"}, "expected names of columns"),
+        ({"orderBy": '["a"'}, "no JSON"),
+        ({"application": ""}, "is no name"),
+        ({"application": "x" * 201}, "is no name"),
+    ],
+)
+def test_a_wrong_option_is_told(options: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        parse_sink({"queueManager": URL, **options})
+    assert told in str(error.value)
+
+
+def test_options_come_in_any_case_and_with_a_checkpoint() -> None:
+    """Spark writes the names of a sink's options in lower case and hands over those of the query."""
+    found = parse_sink(
+        {"queuemanager": URL + "/", "ORDERBY": "a, `b`", "deadletter": "TRUE", "bodyformat": "Xml", "checkpointlocation": "/c"}
+    )
+    assert (found.queue_manager, found.order_by, found.dead_letter) == (URL, ("a", "b"), True)
+    assert (found.body_format, found.checkpoint, found.application) == ("xml", "/c", None)
+    assert parse_sink({"queueManager": URL, "orderBy": '["a, b", "c"]'}).order_by == ("a, b", "c")
+
+
+def test_the_token_is_in_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "secret" not in repr(parse_sink({"queueManager": URL, "token": "secret"}))
+    assert "secret" not in repr(SrmpSink(queueManager=URL, token="secret"))
+    monkeypatch.setenv("SRMP_SPARK_TOKEN", "from the environment")
+    assert parse_sink({"queueManager": URL}).token == "from the environment"
+
+
+def test_a_stream_names_its_batches_itself() -> None:
+    with pytest.raises(ConfigurationError, match="option batch has no effect"):
+        check_stream_sink(parse_sink({"queueManager": URL, "batch": "1"}))
+
+
+def test_srmp_sink_takes_the_options_by_name() -> None:
+    taken = {spec.name for spec in SINK_OPTIONS} - {"batch"}
+    code = SrmpSink.__init__.__code__
+    assert set(code.co_varnames[1 : 1 + code.co_kwonlyargcount]) == taken
+    assert pickle.loads(pickle.dumps(SrmpSink(queueManager=URL, orderBy=["a", "b"])))._options["orderBy"] == '["a", "b"]'
+    with pytest.raises(ConfigurationError, match="did you mean 'xml'"):
+        SrmpSink(queueManager=URL, bodyFormat="xm")  # type: ignore[arg-type]  # as a user might
+
+
+# --- columns ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ddl", "told"),
+    [
+        ("body double",
+         "body is double, the sink wants string or binary: write .withColumn('body', col('body').cast('string'))"),
+        ("body struct", ".withColumn('body', to_json('body'))"),
+        ("body array", ".withColumn('body', to_json('body'))"),
+        ("body string, label int",
+         "column label is int, the sink wants string: write .withColumn('label', col('label').cast('string'))"),
+        ("body string, priority string",
+         "column priority is string, the sink wants int: write .withColumn('priority', col('priority').cast('int'))"),
+        ("body string, app_specific decimal",
+         "is decimal(20,0), the sink wants long: write .withColumn('app_specific', col('app_specific').cast('long'))"),
+        ("body string, Correlation_Id string",
+         "is string, the sink wants binary: write .withColumn('Correlation_Id', col('Correlation_Id').cast('binary'))"),
+        ("body string, extension int", "col('extension').cast('string').cast('binary')"),
+        ("body string, time_to_reach_queue timestamp_ntz", "col('time_to_reach_queue').cast('timestamp')"),
+        ("body string, time_to_reach_queue string", "col('time_to_reach_queue').cast('timestamp')"),
+        ("body string, key double",
+         "is double, the sink wants string, binary or an integer: write .withColumn('key', col('key').cast('string'))"),
+        ("body string, delivery int", "column delivery is int, the sink wants string"),
+        ("body string, queue_manager string, epoch string, queue string, sequence string",
+         "column sequence is string, the sink wants long"),
+        ("body string, Body string", "columns 'body' and 'Body' differ in case only"),
+        ("value string", "is it 'value'? Then .withColumnRenamed('value', 'body')"),
+        ("boddy string", "is it 'boddy'?"),
+        ("n int", "column body is missing (found n): add it"),
+    ],
+)  # fmt: skip
+def test_a_column_that_does_not_fit_is_told(ddl: str, told: str) -> None:
+    assert told in refusal(ddl)
+
+
+def test_the_destination_must_come_from_somewhere() -> None:
+    schema = StructType().add("body", "string")
+    with pytest.raises(ConfigurationError, match="destination is missing: give option destination"):
+        plan(parse_sink({"queueManager": URL}), schema)
+    assert plan(parse_sink({"queueManager": URL}), StructType().add("body", "string").add("destination", "string")).columns
+
+
+def test_a_format_for_strings_and_a_binary_body() -> None:
+    assert "col('body').cast('string')" in refusal("body binary", bodyFormat="xml")
+    assert planned("body binary").text_body is False
+
+
+@pytest.mark.parametrize(
+    ("ddl", "order_by", "told"),
+    [
+        ("body string, sent_at timestamp", "send_at", "there is no column 'send_at'; did you mean 'sent_at'?"),
+        ("body string, n int", "zzz", "there is no column 'zzz'; found body, n"),
+        ("body string, tags array", "tags", "column tags is array<string>, which the queue manager cannot order"),
+        ("body string", "body", "order by a copy of it under another name"),
+        ("body string, destination string", "destination", "order by a copy of it under another name"),
+    ],
+)
+def test_an_order_that_cannot_be_is_told(ddl: str, order_by: str, told: str) -> None:
+    assert told in refusal(ddl, orderBy=order_by)
+
+
+def test_what_is_staged() -> None:
+    """Known columns by their own names, the columns of the order, a position only as a whole; nothing else."""
+
+    def names(ddl: str, **options: str) -> list[str]:
+        return [column.name for column in planned(ddl, **options).columns]
+
+    assert names("n int, Body string, LABEL string, other double") == ["body", "label", "destination"]
+    assert names("body string, N int", orderBy="n") == ["body", "destination", "N"]
+    assert planned("body string, N int", orderBy="n").order_by == ("N",)
+    assert names("body string, label string", orderBy="Label") == ["body", "label", "destination"]
+    assert names("body string, queue string, sequence long") == ["body", "destination"]
+    position = ["queue_manager", "epoch", "queue", "sequence"]
+    ddl = "body string, queue_manager string, epoch string, queue string, sequence long"
+    assert names(ddl, orderBy="sequence") == ["body", "destination", *position]
+    assert names("body string, sequence string", orderBy="sequence") == ["body", "destination", "sequence (orderBy)"]
+    assert names("body string", bodyFormat="activex") == ["body", "destination", "body_type"]
+    assert names("body string, body_type int", bodyFormat="activex") == ["body", "body_type", "destination"]
+
+
+def test_what_the_stage_says_about_itself() -> None:
+    found = planned("body string, a int, b date", orderBy="b,a", deadLetter="true").metadata
+    assert found == {b"srmp.order_by": b'["b", "a"]', b"srmp.dead_letter": b"true"}
+    assert planned("body string").metadata == {b"srmp.dead_letter": b"false"}
