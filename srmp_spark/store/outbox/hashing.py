@@ -28,7 +28,7 @@ CONTENT = (
     ("transaction", b"n"), ("journal", b"j"),
 )  # fmt: skip
 """Columns before the body, each with the letter that stands for it."""
-_DEFAULTS = {"delivery": "transactional", "journal": False, "app_specific": 0, "body_type": 0, "label": ""}
+_DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_specific": 0, "body_type": 0, "label": ""}
 """A value that means the same as none, and is left out."""
 
 

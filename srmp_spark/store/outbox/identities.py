@@ -24,6 +24,8 @@ from srmp_spark.store.outbox.limits import CHUNK_ROWS
 from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
 from srmp_spark.store.outbox.writes import Writes
 
+ROW_BYTES = 250
+"""An identity as it waits for its transaction: a tuple and its values."""
 _NONE = np.zeros(0, np.uint64)
 _BIAS = np.uint64(1 << 63)
 
@@ -162,7 +164,7 @@ class Identities:
             if fresh:
                 self._writes.many(
                     "INSERT INTO identities VALUES (?, ?, ?, ?)",
-                    [(scope, hashes[index], contents[index], self._batch_no) for index in fresh], 60 * len(fresh),
+                    [(scope, hashes[index], contents[index], self._batch_no) for index in fresh], ROW_BYTES * len(fresh),
                 )  # fmt: skip
                 log = b"".join([hashes[index] for index in fresh])
                 self._writes.add(

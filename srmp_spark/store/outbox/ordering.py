@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from srmp_spark.store.outbox.limits import BUCKET_BYTES, BUCKETS_MAX
 
+DEAL_BYTES = 2 * BUCKET_BYTES
+"""What is dealt out at once: the more, the longer are the pieces in each bucket."""
 PLACE = "__place"
 _SIGN = np.int64(-(2**63))
 
@@ -75,15 +77,30 @@ class Buckets:
         self._firsts = np.flatnonzero(np.diff(numbers, prepend=-1)).astype(np.uint32)
         self._schema: pa.Schema | None = None
         self._files: dict[int, tuple[pa.OSFile, pa.RecordBatchStreamWriter]] = {}
+        self._waiting: list[tuple[np.ndarray, pa.RecordBatch]] = []
+        self._waiting_bytes = 0
         self._parts: dict[int, list[pa.RecordBatch]] = {}
 
     def __len__(self) -> int:
         return len(self._firsts)
 
-    def add(self, numbers: np.ndarray, batch: pa.RecordBatch) -> None:
-        """Rows of the batch, by their numbers."""
-        place = self._place[numbers]
-        order = np.argsort(place, kind="stable")
+    def add(self, numbers: np.ndarray, batch: pa.RecordBatch) -> bool:
+        """Rows of the batch, by their numbers; whether all that was added is written now."""
+        self._waiting.append((self._place[numbers], batch))
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes < DEAL_BYTES:
+            return False
+        self.deal()
+        return True
+
+    def deal(self) -> None:
+        """Write what was added."""
+        if not self._waiting:
+            return
+        place = np.concatenate([place for place, _ in self._waiting])
+        batch = pa.concat_batches([batch for _, batch in self._waiting])
+        self._waiting, self._waiting_bytes = [], 0
+        order = np.argsort(place)
         place = place[order]
         taken = batch.take(pa.array(order)).append_column(PLACE, pa.array(place))
         bucket = np.searchsorted(self._firsts, place, side="right") - 1

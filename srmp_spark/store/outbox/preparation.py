@@ -152,6 +152,7 @@ class Preparation:
         new = ~known
         ranked.clear()
         order = places(scan.queue, scan.order, new)
+        scan.forget()
         yield
         yield from self._pack(scan, new, order)
         count = int(new.sum())
@@ -211,8 +212,11 @@ class Preparation:
                 mask = new[piece.first : piece.first + piece.slice.rows]
                 if mask.any():
                     numbers = np.flatnonzero(mask) + piece.first
-                    buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions))
+                    if buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions)):
+                        scan.release()
+                        pa.default_memory_pool().release_unused()
                     yield
+            buckets.deal()
             for batch in buckets.in_order():
                 rows = max(1, CHUNK_ROWS * batch.num_rows // max(batch.num_rows, batch.nbytes // 2048, 1))
                 for start in range(0, batch.num_rows, rows):

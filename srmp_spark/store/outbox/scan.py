@@ -67,6 +67,11 @@ class Scan:
         self.order_by = stages[0][1].schema.order_by if stages else ()
         self.order: list[list[pa.Array]] = [[] for _ in self.order_by]
 
+    def forget(self) -> None:
+        """Identities and order are decided: keep what packing needs."""
+        self.high = self.low = np.zeros(0, np.uint64)
+        self.how, self.scope, self.content, self.order = np.zeros(0, np.uint8), np.zeros(0, np.uint16), None, []
+
     def pieces(self) -> Iterator[Piece]:
         """The rows, in the order of their numbers."""
         at = 0
@@ -74,6 +79,11 @@ class Scan:
             for piece in stage.slices():
                 yield Piece(at, piece, partition)
                 at += piece.rows
+
+    def release(self) -> None:
+        """Give back to the kernel what was read again of the files."""
+        for _, stage in self._stages:
+            stage.release()
 
     def take(self, piece: Piece) -> None:
         """Note the numbers of these rows."""
