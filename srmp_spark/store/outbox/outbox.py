@@ -36,6 +36,7 @@ from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.leftovers import delete_leftovers
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
+from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
 from srmp_spark.store.outbox.schema import OUTBOX
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.stages import Stages
@@ -59,7 +60,7 @@ class Outbox:
         self.last_stream_ordinal = 0
         self._folder = directory / STAGES_DIRECTORY
         self.stages = Stages(database, self._folder)
-        self.waiting = Waiting(database, queue_manager)
+        self.waiting = Waiting(database.connection, queue_manager, lambda: database.next_id("data"))
         self._connection: sqlite3.Connection = database.connection
         self._queue_ids: dict[QueueKey, int] = {}
         self._preparation: Preparation | None = None
@@ -114,9 +115,7 @@ class Outbox:
 
     def queue_rows(self) -> list[OutgoingQueueRow]:
         """The outgoing queues as they were saved."""
-        names = ", ".join(OutgoingQueueRow._fields)
-        rows = [OutgoingQueueRow(*row) for row in self._connection.execute(f"SELECT {names} FROM queues ORDER BY id")]  # noqa: S608  # our own names
-        return [row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused)) for row in rows]
+        return load_queues(self._connection)
 
     def finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
         """Serials that wait for a final stream receipt, as ascending runs, by queue."""
@@ -174,7 +173,9 @@ class Outbox:
             size = sum(numbered.preparation.unwritten_bytes for numbered in batches)
             with self.database.transaction(unsynced_bytes=size) as connection:
                 if changes is not None:
-                    self._save_queues(connection, changes.queues)
+                    for row in changes.queues:
+                        key = QueueKey(row.destination, row.kind)
+                        self._queue_ids[key] = save_queue(connection, row, self._queue_ids.get(key))
                 for numbered in batches:
                     numbered.preparation.write_last(connection, numbered, self._queue_ids)
                 if changes is not None:
@@ -185,20 +186,6 @@ class Outbox:
             numbered.preparation.end()
             self.stages.unlink([stage.file for stage in [*numbered.preparation.stages, *numbered.preparation.lost]])
         return self.database.proof()
-
-    def _save_queues(self, connection: sqlite3.Connection, rows: Sequence[OutgoingQueueRow]) -> None:
-        names = OutgoingQueueRow._fields
-        for row in rows:
-            values = (*row[:2], str(row.stream_ordinal), *row[3:])
-            number = self._queue_ids.get(QueueKey(row.destination, row.kind))
-            if number is None:
-                marks = ", ".join("?" * len(names))
-                cursor = connection.execute(f"INSERT INTO queues({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608  # our own names
-                assert cursor.lastrowid is not None
-                self._queue_ids[QueueKey(row.destination, row.kind)] = cursor.lastrowid
-            else:
-                settings = ", ".join(f"{name} = ?" for name in names)
-                connection.execute(f"UPDATE queues SET {settings} WHERE id = ?", (*values, number))  # noqa: S608  # our own names
 
     def _save_ends(self, connection: sqlite3.Connection, changes: OutgoingChanges, at: int) -> None:
         position = self.database.position + 1

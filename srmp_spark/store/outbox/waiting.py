@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +17,11 @@ import pyarrow as pa
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, Load, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.outbox.columns import body_sizes
-from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.messages import Shared, messages_of, pack_group, unpack_group
 from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
 
+SERIAL_MAX = 2**62
+"""Above every serial."""
 CACHED_GROUPS = 16
 """Groups that were read last and not to their end: one for each busy destination."""
 
@@ -41,6 +42,17 @@ class PartRow(NamedTuple):
     enqueued_at: int
     final: int
     journal: int
+
+
+class WaitingRow(NamedTuple):
+    """A message that waits, with where it came from."""
+
+    stored: StoredMessage
+    application: str
+    batch: str
+    key: str | None
+    enqueued_at: int
+    """Microseconds since 1970, UTC."""
 
 
 class GroupRow(NamedTuple):
@@ -71,10 +83,11 @@ _PART = "id, queue_id, first, last, ids_first, application, batch, enqueued_at, 
 class Waiting:
     """The tables ``parts``, ``groups`` and ``data``. What writes does so in the caller's transaction."""
 
-    def __init__(self, database: OutboxDatabase, identity: str) -> None:
-        self._database = database
-        self._connection: sqlite3.Connection = database.connection
+    def __init__(self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]) -> None:
+        """``identity`` is the GUID of our queue manager; ``next_data_id`` is asked by what writes alone."""
+        self._connection = connection
         self._identity = identity
+        self._next_data_id = next_data_id
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
@@ -146,6 +159,26 @@ class Waiting:
                     return found
         return found
 
+    def page(self, key: QueueKey, queue_id: int, after: int, rows_max: int) -> list[WaitingRow]:
+        """What waits above serial ``after``, ascending, about ``rows_max`` of it: for ``status`` and the Delta state."""
+        found: list[WaitingRow] = []
+        for part in self.parts(queue_id, after + 1, SERIAL_MAX):
+            shared = Shared(
+                key.destination, key.kind, self._identity, part.ids_first - part.first, part.enqueued_at, bool(part.final)
+            )
+            low = max(after + 1 - part.first, 0)
+            for group in self.groups(part.id, low, part.last - part.first):
+                batch, base = self.rows_of(group), part.first + group.first
+                indices = group.live(low, group.last).tolist()
+                keys = keys_of(batch)
+                for index, stored in zip(
+                    indices, messages_of(batch, indices, [base + index for index in indices], shared), strict=True
+                ):
+                    found.append(WaitingRow(stored, part.application, part.batch, keys[index], part.enqueued_at))
+                if len(found) >= rows_max:
+                    return found
+        return found
+
     def _keep(self, data_id: int, batch: pa.RecordBatch) -> None:
         self._cache[data_id] = batch
         self._cache.move_to_end(data_id)
@@ -155,7 +188,7 @@ class Waiting:
     def runs(self, queue_id: int, *, final: bool) -> list[tuple[int, int]]:
         """The serials that are still there, as ascending runs; ``final``: those that ask for a final stream receipt."""
         runs: list[tuple[int, int]] = []
-        for part in self.parts(queue_id, 0, 2**62):
+        for part in self.parts(queue_id, 0, SERIAL_MAX):
             if final and not part.final:
                 continue
             for group in self.groups(part.id, 0, part.last - part.first):
@@ -171,9 +204,9 @@ class Waiting:
 
     def finish(self, run: SerialRun, queue_id: int, stream: tuple[str, int], at: int, position: int) -> None:
         """Delete these messages; those that ask for it are kept in the journal ([MC-MQSRM] 3.1.5.2.2)."""
-        for part in self.parts(queue_id, run.first, run.last):
+        for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
-            for group in self.groups(part.id, low, high):
+            for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
                 if part.journal and len(live):
                     batch = self.rows_of(group)
@@ -191,9 +224,9 @@ class Waiting:
         run = letter.run
         target = DEADXACT if run.key.kind == "stream" else DEADLETTER
         moved = _Letter("dead", letter.reason, letter.status, letter.message_class, letter.in_doubt, target)
-        for part in self.parts(queue_id, run.first, run.last):
+        for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
-            for group in self.groups(part.id, low, high):
+            for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
                 if not len(live):
                     continue
@@ -214,7 +247,7 @@ class Waiting:
         if copy:
             batch = self.rows_of(group).take(pa.array(live))
             size = int(body_sizes(_columns(batch), batch.num_rows).sum())
-            data_id = self._database.next_id("data")
+            data_id = self._next_data_id()
             self._connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data_id, *pack_group(batch)))
         serials = (live + group.first + part.first).astype("<i8").tobytes()
         self._connection.execute(
