@@ -177,8 +177,13 @@ class Spool:
         self._size = 0
 
     def fill(self) -> bool:
-        """Take the first message; ``False`` if there is none."""
-        return self._next() is not None
+        """Take what fits into memory; ``False`` if there is nothing at all.
+
+        A small stage is complete before it is sent: Spark may take minutes to make it, and a connection is not held for that.
+        """
+        while self._size < SPOOL_MEMORY_BYTES and self._next() is not None:
+            continue
+        return self._size > 0
 
     def content(self) -> Iterator[memoryview]:
         """All of the stage from its first byte: what is there already, then what comes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,22 +129,37 @@ def test_a_batch_that_fails_for_good(spark: SparkSession, qm: OutboxServer, fake
     """Nothing of it is committed, its stages are deleted; what was before it stays, and it goes out when it can."""
     pipeline = Pipeline(spark, qm, tmp_path, how)
     source = fake(orders=250)
-    bad = "if(sequence = 190, raise_error('boom'), body) as body"
     with pytest.raises(Exception, match="boom"):
-        pipeline.run(pipeline.rows(source).selectExpr(bad, "label", "queue_manager", "epoch", "queue", "sequence"))
+        pipeline.run(failing(pipeline.rows(source), 190))
     assert sent(qm) == labels(1, 100)
     assert qm.model.stages == {}
-    pipeline.run(pipeline.rows(source).selectExpr("body", "label", "queue_manager", "epoch", "queue", "sequence"))
+    pipeline.run(pipeline.rows(source).select(*POSITION, "body", "label"))
     assert sent(qm) == labels(1, 250)
+
+
+POSITION = ("queue_manager", "epoch", "queue", "sequence")
+
+
+def failing(rows: DataFrame, sequence: int) -> DataFrame:
+    """One task fails when the others have staged."""
+
+    def fail_late(batches: Any) -> Any:
+        for batch in batches:
+            if sequence in batch.column("sequence").to_pylist():
+                time.sleep(5)
+                raise ValueError("boom")
+            yield batch
+
+    found = rows.select(*POSITION, "body", "label")
+    return found.mapInArrow(fail_late, found.schema)
 
 
 @pytest.mark.parametrize("how", SINKS)
 def test_the_first_batch_of_a_query_fails(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
     """Spark may tell abort() of no task that has staged: the query is found by its checkpoint."""
     pipeline = Pipeline(spark, qm, tmp_path, how)
-    frame = pipeline.rows(fake(orders=100)).selectExpr("if(sequence = 100, raise_error('boom'), body) as body")
     with pytest.raises(Exception, match="boom"):
-        pipeline.run(frame)
+        pipeline.run(failing(pipeline.rows(fake(orders=100)), 100))
     assert len(qm.named("DELETE")) == 1
     assert (qm.model.stages, qm.model.outgoing) == ({}, {})
 
