@@ -26,7 +26,7 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check bench sim kill clean
+.PHONY: help setup java demo test check bench sim kill kill-out clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ $(STAMP): pyproject.toml | java
 	@touch $@
 	@echo "setup: done"
 
-demo: setup java ## 2,000 messages over HTTP into a Delta table while things are killed; under three minutes
+demo: setup java ## 2,000 messages over HTTP into a Delta table and out again while things are killed; under four minutes
 	@$(PYTHON) jobs/demo.py
 
 test: setup java ## every test, Spark and the acceptance tests with them
@@ -65,6 +65,9 @@ sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 
 kill: setup ## the long version of the kill test: make kill SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py
+
+kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
+	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill.py
 
 clean: ## remove what the targets left behind, .venv excepted
 	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

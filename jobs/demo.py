@@ -1,9 +1,12 @@
-"""make demo: SRMP messages over real HTTP into a Delta table, while what carries them is killed.
+"""make demo: SRMP messages over real HTTP into a Delta table and out again, while what carries them is killed.
 
 A queue manager (``srmp-spark serve``) and a Spark query (``jobs/ingest.py``) start as processes of their own. A sender
 written from the document alone sends regular, durable and stream messages, and loses replies, repeats, reorders and sends
 late copies on the way. The queue manager is killed with -9 and restarted twice, the Spark query once. At the end the
 sender's ledger is held against the Delta table; nothing else knows how many rows there should be.
+
+Then rows of that table go out again as a stream to a second queue manager, through lost replies and a kill of their sender, and
+one hour is replayed twice under one name (``srmp_spark.testing.demo_out``).
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import requests
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.interface import ExitCode
 from srmp_spark.spark import session
+from srmp_spark.testing.demo_out import PATIENCE, OutResult, WayOut, short_jvm
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.ledger import Landed, Ledger, digest
 from srmp_spark.testing.foreign.messages import Dialect, ForeignReceipt
@@ -137,12 +141,16 @@ class Query:
 class Demo:
     """One run."""
 
-    def __init__(self, directory: Path, messages: int, seed: int) -> None:
+    def __init__(self, directory: Path, messages: int, seed: int, rows_back: int = 500) -> None:
         self.begun = time.monotonic()
+        self.directory = directory
+        self.rows_back = rows_back
         self.messages = messages
         self.seed = seed
         self.ledger = Ledger(path=directory / "ledger.jsonl")
-        self.queue_manager = RunningQueueManager(directory / "queue-manager", queues=QUEUES, allow_url=["http://127.0.0.1:*"])
+        self.queue_manager = RunningQueueManager(
+            directory / "queue-manager", queues=QUEUES, allow_url=["http://127.0.0.1:*"], **PATIENCE
+        )
         self.query = Query(directory, "")
         self.kills: list[str] = []
 
@@ -159,8 +167,8 @@ class Demo:
         """How many queues have a receiver: the query is ready when all three do."""
         return sum(any(consumer["holder"] for consumer in queue["consumers"]) for queue in self.status().values())
 
-    def run(self) -> Verdict:
-        """Start, send, kill, wait, judge."""
+    def run(self) -> tuple[Verdict, OutResult]:
+        """Start, send, kill, wait, judge; first in, then out."""
         try:
             self.queue_manager.start()
             self.say(f"queue manager: {self.queue_manager.listening}, API {self.queue_manager.api}")
@@ -169,7 +177,13 @@ class Demo:
             self.wait_for_query()
             asyncio.run(self.traffic())
             self.wait_for_landing()
-            return judge(self.ledger, self.query.rows())
+            verdict = judge(self.ledger, self.query.rows())
+            self.query.stop()
+            short_jvm(SHORT_JVM)
+            out = WayOut(
+                self.directory, self.query.table, self.queue_manager, rows=self.rows_back, seed=self.seed, say=self.say
+            )
+            return verdict, out.run()
         finally:
             self.query.stop()
             self.queue_manager.stop()
@@ -292,14 +306,32 @@ class Demo:
         self.say(f"no new row for {LANDING_STALL_MAX:.0f} s, and rows are missing")
 
 
-def closing_table(demo: Demo, verdict: Verdict) -> bool:
+def closing_table(demo: Demo, verdict: Verdict, out: OutResult) -> bool:
     """Print it; True when nothing in it is wrong."""
+    good = [print_lines("In: SRMP over HTTP into the Delta table", lines_in(demo, verdict))]
+    good.append(print_lines("Out: the Delta table to a second queue manager", out.lines()))
+    print(flush=True)
+    if verdict.complaint():
+        print(verdict.complaint(), file=sys.stderr)
+    return verdict.ok and all(good)
+
+
+def print_lines(title: str, lines: list[tuple[str, str, bool]]) -> bool:
+    """One half of the table; True when nothing in it is wrong."""
+    print(f"\n{title}")
+    for name, value, good in lines:
+        print(f"  {name:<24} {value}{'' if good else '   <-- WRONG'}")
+    return all(good for _, _, good in lines)
+
+
+def lines_in(demo: Demo, verdict: Verdict) -> list[tuple[str, str, bool]]:
+    """What came in: (name, value, is it right)."""
     ledger = demo.ledger
     in_streams = sum(1 for _ in ledger.of_kind("stream"))
     wanted = sum(entry.wants_receipt for entry in ledger.entries.values())
     receipted = ledger.count("receipted_at")
     strangers = len(verdict.unexpected) + len(verdict.altered)
-    rows: list[tuple[str, str, bool]] = [
+    return [
         ("sent", str(verdict.sent), verdict.sent == demo.messages),
         ("acknowledged", str(verdict.acknowledged), verdict.acknowledged == verdict.sent),
         ("landed", str(verdict.landed), verdict.landed >= verdict.acknowledged),
@@ -316,13 +348,6 @@ def closing_table(demo: Demo, verdict: Verdict) -> bool:
         ("killed with -9", ", ".join(demo.kills), len(demo.kills) == len(KILL_QUEUE_MANAGER_AT) + 1),
         ("faults injected", ", ".join(f"{name} {count}" for name, count in sorted(ledger.faults.items())), True),
     ]
-    print()
-    for name, value, good in rows:
-        print(f"  {name:<24} {value}{'' if good else '   <-- WRONG'}")
-    print(flush=True)
-    if verdict.complaint():
-        print(verdict.complaint(), file=sys.stderr)
-    return verdict.ok and all(good for _, _, good in rows)
 
 
 def main() -> int:
@@ -330,6 +355,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", type=Path, default=Path("demo-data"), help="scratch folder, emptied first (./demo-data)")
     parser.add_argument("--messages", type=int, default=2000, help="half of them in four streams (default 2000)")
+    parser.add_argument("--rows-back", type=int, default=500, metavar="N", help="rows that go out again as one stream (500)")
     seed = random.randrange(10**6)  # noqa: S311 - printed, so that a run can be had again
     parser.add_argument("--seed", type=int, default=seed, help="which faults hit which message")
     arguments = parser.parse_args()
@@ -339,10 +365,10 @@ def main() -> int:
         print(f"demo: {error}", file=sys.stderr)
         return ExitCode.USAGE
     directory = fresh(arguments.directory)
-    demo = Demo(directory, arguments.messages, arguments.seed)
+    demo = Demo(directory, arguments.messages, arguments.seed, min(arguments.rows_back, arguments.messages))
     demo.say(f"everything is under {directory} (kept); seed {arguments.seed}")
-    verdict = demo.run()
-    good = closing_table(demo, verdict)
+    verdict, out = demo.run()
+    good = closing_table(demo, verdict, out)
     status, seconds = ("done", "failed")[not good], round(time.monotonic() - demo.begun, 1)
     session.last_line("demo", rows=verdict.landed, batches=batches(directory), status=status, seconds=seconds)
     return ExitCode.DONE if good else ExitCode.CHECK_FAILED

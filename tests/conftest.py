@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent
-TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py")
+TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py", "spark/test_backfill.py")
 """Write Delta tables; the other half reads queues."""
 LONGEST = (
     "spark tables",
@@ -22,6 +22,7 @@ LONGEST = (
     "demo/test_demo.py",
     "acceptance/test_kill.py",
     "notebooks/test_notebooks.py",
+    "conf/test_compose.py",
     "delta/test_publisher_kill.py",
 )
 """Groups of more than twenty seconds, the longest first."""

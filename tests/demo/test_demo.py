@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 from pathlib import Path
@@ -9,8 +10,11 @@ from types import ModuleType
 
 import pytest
 
+from srmp_spark.testing.demo_out import Direction, OutResult
 from srmp_spark.testing.foreign.ledger import Entry, Landed, Ledger
 from srmp_spark.testing.foreign.verdict import judge
+from srmp_spark.testing.oracle import Verdict
+from srmp_spark.testing.way_out import judge as judge_out
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 
@@ -40,9 +44,17 @@ def a_run(job: ModuleType, tmp_path: Path, messages: int = 3) -> tuple[object, l
     return demo, rows
 
 
+def out_well() -> OutResult:
+    """The way out of a demo in which everything went well."""
+    return OutResult(
+        wanted=5, back=Direction(5, 5, 5), replayed=Direction(9, 9, 9), replay_new=(9, 0), replay_known=(0, 9), receipts=4,
+        arrived_at_kill=2, faults={"lost reply": 1},
+    )  # fmt: skip
+
+
 def test_all_well_is_told_so(job: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     demo, rows = a_run(job, tmp_path)
-    assert job.closing_table(demo, judge(demo.ledger, rows))
+    assert job.closing_table(demo, judge(demo.ledger, rows), out_well())
     printed = capsys.readouterr().out
     assert "WRONG" not in printed
     for name in ("sent", "acknowledged", "landed", "lost", "doubled", "out of order", "receipts"):
@@ -68,7 +80,7 @@ def test_every_wrong_figure_fails_it(job: ModuleType, tmp_path: Path, capsys: py
             demo.ledger.entries[QM, 1].first_sent_at = 3.0  # sent when the others were answered, and landed before them
         elif change == "killed with -9":
             demo.kills.pop()
-        assert not job.closing_table(demo, judge(demo.ledger, rows))
+        assert not job.closing_table(demo, judge(demo.ledger, rows), out_well())
         return capsys.readouterr().out
 
     for change in (
@@ -76,6 +88,43 @@ def test_every_wrong_figure_fails_it(job: ModuleType, tmp_path: Path, capsys: py
     ):  # fmt: skip
         wrong = [line for line in table(change).splitlines() if "WRONG" in line]
         assert any(line.startswith(f"  {change} ") for line in wrong), (change, wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [
+        ("sent back", {"wanted": 6}),
+        ("sent back", {"wanted": 0, "back": Direction()}),
+        ("replayed, an hour", {"replay_new": (9, 1)}),
+        ("replayed, an hour", {"replay_new": (8, 0)}),
+        ("known at the second", {"replay_known": (0, 8)}),
+        ("acknowledged", {"back": Direction(5, 5, 4)}),
+        ("arrived", {"replayed": Direction(9, 8, 9)}),
+        ("lost", {"back": Direction(5, 5, 5, Verdict(lost=["x"]))}),
+        ("doubled", {"replayed": Direction(9, 9, 9, Verdict(doubled=["x"]))}),
+        ("out of order", {"back": Direction(5, 5, 5, Verdict(disordered=["x"]))}),
+        ("never sent, or altered", {"replayed": Direction(9, 9, 9, Verdict(unexpected=["x"]))}),
+        ("stream receipts", {"receipts": 0}),
+        ("killed with -9", {"arrived_at_kill": None}),
+        ("killed with -9", {"arrived_at_kill": 5}),
+        ("faults injected", {"faults": {}}),
+    ],
+)
+def test_every_wrong_figure_of_the_way_out_fails_it(
+    job: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, change: dict[str, object]
+) -> None:
+    demo, rows = a_run(job, tmp_path)
+    assert not job.closing_table(demo, judge(demo.ledger, rows), dataclasses.replace(out_well(), **change))
+    wrong = [text for text in capsys.readouterr().out.splitlines() if "WRONG" in text]
+    assert any(text.startswith(f"  {line} ") for text in wrong), wrong
+
+
+def test_the_way_out_is_judged_by_bodies_and_their_copies() -> None:
+    sent = [("s", b"a"), ("s", b"b"), ("s", b"a"), ("t", b"c")]
+    assert judge_out(sent, [b"c", b"a", b"b", b"a"]).clean, "c is of another order"
+    assert judge_out(sent, [b"a", b"b", b"c"]).lost == [judge_out(sent, [b"a", b"b", b"a", b"a", b"c"]).doubled[0]]
+    assert len(judge_out(sent, [b"b", b"a", b"a", b"c"]).disordered) == 1
+    assert len(judge_out(sent, [b"a", b"b", b"a", b"c", b"A"]).unexpected) == 1
 
 
 def test_only_a_folder_of_an_earlier_demo_is_emptied(job: ModuleType, tmp_path: Path) -> None:
