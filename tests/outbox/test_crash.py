@@ -232,6 +232,7 @@ def test_one_owner(tmp_path: Path) -> None:
 
 
 CHILD = Path(__file__).with_name("kill_child.py")
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 LIVES = 8
 """Kills in one test; SRMP_SPARK_KILLS says more."""
 
@@ -245,7 +246,7 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     data, report = tmp_path / "data", tmp_path / "report"
     for life in range(int(os.environ.get("SRMP_SPARK_KILLS", LIVES))):
-        child = subprocess.Popen([sys.executable, str(CHILD), str(data), str(report), str(seed), str(life)])
+        child = subprocess.Popen([sys.executable, str(CHILD), str(data), str(report), str(seed), str(life)], env=ENVIRONMENT)
         deadline = time.monotonic() + 20
         while not report.exists() or f'"life": {life}' not in report.read_text():  # it is up
             assert child.poll() is None, "the child failed"
@@ -255,7 +256,9 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
         check(data, report)
-    last = subprocess.run([sys.executable, str(CHILD), str(data), str(report), str(seed), "last"], check=False, timeout=60)
+    last = subprocess.run(
+        [sys.executable, str(CHILD), str(data), str(report), str(seed), "last"], check=False, timeout=60, env=ENVIRONMENT
+    )
     assert last.returncode == 0
     check(data, report, complete=True)
 
@@ -273,6 +276,8 @@ def check(data: Path, report: Path, *, complete: bool = False) -> None:
                 assert numbers.setdefault(body, at) == at, f"{body} went out as {numbers[body]} and as {at}"
     desk = Desk(data)
     assert_nothing_invisible(desk)
+    identifiers = [stored.message.uniquifier for destination in (A, B) for stored in desk.read(destination)]
+    assert len(identifiers) == len(set(identifiers)), "an identifier was given out twice"
     for destination in (A, B):
         found = desk.read(destination)
         serials = [stored.serial for stored in found]

@@ -93,6 +93,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(packing, "GROUP_ROWS", 3)
         monkeypatch.setattr("srmp_spark.store.outbox.identities.CHUNK_ROWS", 2)
         monkeypatch.setattr("srmp_spark.store.outbox.ordering.BUCKET_BYTES", 150)
+        monkeypatch.setattr("srmp_spark.store.outbox.ordering.DEAL_BYTES", 1)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -131,6 +132,9 @@ def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str
             assert wanted == found or both == {"needs-key", "key-conflict"}, "of two errors either may be told"
             for (destination, kind), sent in model.queues.items():
                 assert bodies(desk.read(destination, kind)) == sent
+            everything = [stored for queue in model.queues for stored in desk.read(*queue)]
+            identifiers = [stored.message.uniquifier for stored in everything]
+            assert sorted(identifiers) == [*range(1, len(everything) + 1)], "each is given out once, and none is wasted"
         desk.close()
 
 
