@@ -42,6 +42,17 @@ def test_01_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "rows 1400, acknowledged 1400" in text
 
 
+@pytest.mark.spark
+def test_02_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    notebook = run("02_replay.ipynb")
+    assert pictures(notebook) == 2
+    text = printed(notebook)
+    assert "in order: True" in text
+    assert "again: 0 new" in text
+    assert "without notes: 0 new" in text
+
+
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
 def test_notebooks_are_committed_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
