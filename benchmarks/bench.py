@@ -50,6 +50,18 @@ def _latency(rounds: int, *, quick: bool) -> Iterator[Figure]:
     return latency(rounds, quick=quick)
 
 
+def _send(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.send import run
+
+    return run(rounds, quick=quick)
+
+
+def _backlog(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.send import backlog
+
+    return backlog(rounds, quick=quick)
+
+
 BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
     "decode": (_decode, "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")),
     "ingest": (
@@ -58,6 +70,12 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
         ("ingest_vs_uvicorn", "ingest_vs_rabbitmq", "ingest_cpu", "ack_p99_32"),
     ),
     "ack": (_ack, "acknowledgement at one connection", ("ack_p50_1",)),
+    "send": (
+        _send,
+        "10,000 rows in order until acknowledged, one core; the same beside a destination that is down",
+        ("send_eoio", "send_cpu", "send_one_down"),
+    ),
+    "send_backlog": (_backlog, "the rate of sending with 1,000,000 rows waiting", ("send_backlog", "send_memory")),
     "spark_drain": (
         _drain,
         "1,000,000 rows into the noop sink, against Spark's Kafka source",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from srmp_spark import __version__
-from srmp_spark.commands import capture, doctor, messages, queues, replay, serve
+from srmp_spark.commands import capture, doctor, messages, queues, replay, serve, streams
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.interface import exit_code_of
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"srmp-spark {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (serve, messages, queues, doctor, capture, replay):
+    for module in (serve, messages, queues, streams, doctor, capture, replay):
         module.add_commands(commands)
     return top
 

@@ -18,6 +18,7 @@ from srmp_spark.queue_manager.config import DEFAULT_API, check_token
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
+    from srmp_spark.client.outgoing import OutgoingClient
 
 Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse gives the type no public name
 
@@ -44,6 +45,18 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
     """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
     from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
 
+    return QueueManagerClient(*_address(args), retry_seconds=RETRY_SECONDS)
+
+
+def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
+    """The same, for what goes out."""
+    from srmp_spark.client.outgoing import OutgoingClient
+
+    return OutgoingClient(*_address(args), retry_seconds=RETRY_SECONDS)
+
+
+def _address(args: argparse.Namespace) -> tuple[str, str | None]:
+    """URL and token."""
     url = args.api or os.environ.get("SRMP_SPARK_API") or f"http://{DEFAULT_API}"
     token = os.environ.get("SRMP_SPARK_TOKEN")
     try:
@@ -51,7 +64,7 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
             token = check_token(Path(args.token_file).read_text(encoding="utf-8").strip())
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"--token-file {args.token_file}: {error}") from None
-    return QueueManagerClient(url, token, retry_seconds=RETRY_SECONDS)
+    return url, token
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import base64
 import heapq
+import itertools
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit, line
+from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import ExitCode
 from srmp_spark.names import local_queue_name, parse_queue_url
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
+    from srmp_spark.client.outgoing import OutgoingClient
 
 RANGE_ROWS = 10_000
 """Rows asked for at once: peek shows the first ones while the rest is still being read."""
@@ -26,13 +30,15 @@ SEND_MESSAGES = 1_000
 
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_DEFAULT_PORTS = frozenset((80, 443))
+"""A URL without a port means the queue manager of its host; any other port but ours is another one on this host."""
 
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add the three."""
     parser = commands.add_parser("send", help="put messages into a queue")
     parser.add_argument(
-        "--destination", required=True, metavar="NAME", help="a queue of this queue manager, like private$/orders"
+        "--destination", required=True, metavar="NAME", help="a queue of this queue manager, like private$/orders, or a URL"
     )
     parser.add_argument("--label", metavar="S", default="")
     body = parser.add_mutually_exclusive_group()
@@ -42,9 +48,18 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument(
         "--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE: 8 a COM string, 30 a C string, 31 a wide one"
     )
-    parser.add_argument("--delivery", choices=("express", "recoverable", "transactional"), help="default: what the queue takes")
-    parser.add_argument("--key", metavar="S", help="identity of the message, for remote destinations")
-    parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait until it is acknowledged (a local queue always is)")
+    parser.add_argument(
+        "--delivery",
+        choices=("express", "recoverable", "transactional"),
+        help="default: what a queue of ours takes; transactional for a URL",
+    )
+    parser.add_argument("--key", metavar="S", help="identity: the same message with it again is known and not sent twice (URL)")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        metavar="SECONDS",
+        help="wait until it is acknowledged, at most so long: exit code 4 (a queue of ours always is)",
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_send)
 
@@ -74,42 +89,74 @@ def _sequence(text: str) -> int:
 
 
 def _send(args: argparse.Namespace) -> int:
-    client = connect(args)
+    client = connect_outgoing(args)
     queue = _local_destination(args.destination, client)
-    if args.key is not None:
-        raise ConfigurationError("--key is for remote destinations, which come with the sending half")
+    if args.key is not None and queue is not None:
+        raise ConfigurationError("--key is for the URLs of other queue managers: a queue of ours takes what it is given")
+    if args.key is not None and args.lines is not None:
+        raise ConfigurationError("--key is one message's, --lines are many: send them one by one, or with Spark's column key")
     fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
         fields["delivery"] = args.delivery
-    batch: list[dict[str, Any]] = []
-    for body in _bodies(args):
-        batch.append({**fields, "body_base64": base64.b64encode(body).decode("ascii")})
-        if len(batch) >= SEND_MESSAGES:
+    if args.key is not None:
+        fields["key"] = args.key
+    code = 0
+    deadline = None if args.wait is None else time.monotonic() + args.wait
+    messages = ({**fields, "body_base64": base64.b64encode(body).decode("ascii")} for body in _bodies(args))
+    while batch := list(itertools.islice(messages, SEND_MESSAGES)):
+        if queue is not None:
             emit(client.send(queue, batch), table=args.table)
-            batch = []
-    if batch:
-        emit(client.send(queue, batch), table=args.table)
-    return 0
+        else:
+            code = max(code, _send_away(args, client, batch, deadline))
+    return code
 
 
-def _local_destination(destination: str, client: QueueManagerClient) -> str:
-    """The queue that the destination names. Raises :class:`ConfigurationError` for one of another host."""
-    remote = f"--destination {destination}: remote destinations come with the sending half; name a local queue"
+def _send_away(
+    args: argparse.Namespace, client: OutgoingClient, batch: list[dict[str, Any]], deadline: float | None
+) -> int:  # fmt: skip
+    """To another queue manager; the exit code."""
+    answers = client.send_away([{"destination": args.destination, **message} for message in batch])
+    if deadline is not None:
+        _wait(client, answers, deadline)
+    shown = [{key: value for key, value in answer.items() if key not in ("kind", "serial")} for answer in answers]
+    emit(shown, table=args.table)
+    return 0 if deadline is None or all(each["state"] == "acknowledged" for each in shown) else int(ExitCode.REFUSED)
+
+
+def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
+    """Until all have ended, or it is time. They have one destination and kind."""
+    waiting = [answer for answer in answers if answer["serial"] is not None]
+    while waiting:
+        left = deadline - time.monotonic()
+        serials = [answer["serial"] for answer in waiting]
+        states = client.states(waiting[0]["destination"], waiting[0]["kind"], serials, wait=max(left, 0.0))
+        for answer, state in zip(waiting, states, strict=True):
+            answer["state"] = state
+        if left <= 0 or all(state in ("acknowledged", "dead") for state in states):
+            return
+
+
+def _local_destination(destination: str, client: QueueManagerClient) -> str | None:
+    """The queue of ours that the destination names; ``None`` for a URL of somebody else.
+
+    Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
+    """
+    other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:
         if url[:4].upper() == "OS:.":  # MSMQ's way to say "this computer"
             return local_queue_name(url[3:])
         if url is not destination or "=" in url:
-            raise ConfigurationError(remote)
+            raise ConfigurationError(other)
         return local_queue_name(url)
     try:
         address = parse_queue_url(url)
-    except ValueError as error:
-        raise ConfigurationError(f"--destination {destination}: {error}") from None
-    hosts = {parse.partition("://")[2].rpartition(":")[0].strip("[]") for parse in client.status()["listening"]}
-    if address.host not in hosts and address.host not in _LOCAL_HOSTS:
-        raise ConfigurationError(remote)
-    return address.queue
+    except ValueError:
+        return None  # somebody else's web server may have any path; what is no URL the queue manager refuses
+    listening = [parse_queue_url(f"{each}/msmq/any") for each in client.status()["listening"]]
+    if address.host not in {each.host for each in listening} and address.host not in _LOCAL_HOSTS:
+        return None
+    return address.queue if address.port in {each.port for each in listening} | _DEFAULT_PORTS else None
 
 
 def _bodies(args: argparse.Namespace) -> Iterator[bytes]:

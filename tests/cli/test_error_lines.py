@@ -45,7 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         (["give-up", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the queue's status"),
         (["receive", "--queue", "private$/t", "--consumer", "a/b"], "not a consumer name: 'a/b'; 1 to 100 printable"),
         (["purge", "--queue", "a/b/c"], "not a queue name: 'a/b/c' (expected"),
-        (["send", "--destination", "DIRECT=OS:other\\q"], "come with the sending half; name a local queue"),
+        (["send", "--destination", "DIRECT=OS:other\\q"], "give the URL of the queue, like"),
     ],
 )  # fmt: skip
 def test_errors_of_commands(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -77,3 +79,12 @@ def bodies(start: int, end: int) -> list[bytes]:
 def rows_to(destination: str, found: Sequence[bytes], **columns: Any) -> list[dict[str, Any]]:
     """Rows for one destination."""
     return [{"body": body, "destination": destination, **columns} for body in found]
+
+
+def sender_of(running: RunningQueueManager) -> int | None:
+    """The process id of its sender process."""
+    for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if b"srmp_spark.queue_manager.sender.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+    return None

@@ -129,7 +129,7 @@ class MessagesApi:
             raise usage("a message is a JSON object")
         unknown = item.keys() - _FIELDS
         if "key" in unknown:
-            raise usage("key comes with the sending half: messages for local queues carry none yet")
+            raise usage("key is for the URLs of other queue managers: messages for local queues carry none")
         if unknown:
             raise usage(f"unknown field {sorted(unknown)[0]!r} of a message", f"known: {', '.join(sorted(_FIELDS))}")
         kind = "transactional" if queue.state.transactional else "recoverable"

@@ -4,6 +4,9 @@ A stream must arrive in order, so its messages go over one connection, and a sec
 closed and what hung on it was reported. A peer may close a connection that it kept idle just when we use it; then what was
 written goes once more over a new one, with the same bytes, before anybody calls it trouble.
 
+On the wire one request follows the answer to the one before it. The next one is written down meanwhile and leaves the moment
+that a 200 has come: the engine, the encoder and the outbox work while the peer does. After any other answer it is taken back.
+
 Nobody waits for another's trouble. A queue whose last attempt failed has no more than :data:`TROUBLED_MAX` connections
 together with its like; all others share the rest. When there are more queues than connections, an idle one is closed, or
 one that had its turn.
@@ -61,8 +64,8 @@ class Wire:
         name = f"[{url.host}]" if ":" in url.host else url.host
         self.host_header = name if default else f"{name}:{url.port}"
         self.target = url.request_target
-        self.waiting: deque[Send] = deque()
-        """Not written yet."""
+        self.waiting: deque[tuple[Send, bytes]] = deque()
+        """With their requests; not sent yet."""
         self.exchange: Exchange | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.troubled = False
@@ -79,12 +82,11 @@ class Wire:
         return http_head(self.target, self.host_header, content_type, len(content)) + content
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Send what waits, if it is its turn."""
         exchange = self.exchange
-        self.used_at = self.connections.time()
-        while self.waiting and exchange is not None and exchange.usable:
-            send = self.waiting.popleft()
-            exchange.post(send, self.request(send))
+        if exchange is not None and self.waiting and not exchange.unanswered and exchange.usable:
+            self.used_at = self.connections.time()
+            exchange.post(*self.waiting.popleft())
 
     @property
     def busy(self) -> bool:
@@ -98,7 +100,15 @@ class Wire:
         self.troubled = self.retried = False
         connections = self.connections
         self.used_at = now = connections.time()
-        connections.on_answer(send, answer)
+        if answer.status == 200:
+            self.flush()
+            connections.on_answer(send, answer)
+        else:
+            withdrawn = [each for each, _ in self.waiting]
+            self.waiting.clear()
+            connections.on_answer(send, answer)
+            for each in reversed(withdrawn):
+                connections.on_withdrawn(each)
         if connections.is_wanted and not self.busy and now - self.opened_at > TURN_SECONDS:
             connections.close(self.key)
 
@@ -108,7 +118,7 @@ class Wire:
         again = silent and not self.retried
         if again:
             self.retried = bool(unanswered)
-            self.waiting.extendleft(reversed(unanswered))
+            self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
         else:
             self.troubled = True
         connections = self.connections
@@ -117,11 +127,11 @@ class Wire:
             connections.want(self)
             return
         left = [] if again else [*unanswered]
-        unsent = list(self.waiting)
+        unsent = [send for send, _ in self.waiting]
         self.waiting.clear()
         for send in left:
             connections.on_failure(send, why, True)
-        for send in unsent:
+        for send in reversed(unsent):
             connections.on_failure(send, why, False)
         if not left and not unsent:
             connections.on_closed(self.key)
@@ -140,14 +150,17 @@ class Connections:
         *,
         on_answer: Callable[[Send, Answer], object],
         on_failure: Callable[[Send, str, bool], object],
+        on_withdrawn: Callable[[Send], object],
         on_closed: Callable[[QueueKey], object],
         addresses: Addresses | None = None,
     ) -> None:
-        """``on_failure``: why, and whether bytes of the message left. ``on_closed``: a connection ended with nothing on it."""
+        """``on_failure``: why, and whether bytes of the message left. ``on_withdrawn``: it never
+        left, because of the answer before it. ``on_closed``: a connection ended with nothing on it."""
         self._loop = loop
         self.time = loop.time
         self.on_answer = on_answer
         self.on_failure = on_failure
+        self.on_withdrawn = on_withdrawn
         self.on_closed = on_closed
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
@@ -171,7 +184,7 @@ class Connections:
         wire = self._wires.get(send.key)
         if wire is None:
             wire = self._wires[send.key] = Wire(self, send.key)
-        wire.waiting.append(send)
+        wire.waiting.append((send, wire.request(send)))
         if wire.exchange is not None:
             wire.flush()
         elif wire.connecting is None and len(wire.waiting) == 1:

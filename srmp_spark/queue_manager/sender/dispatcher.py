@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import ApiError, SrmpSparkError
+from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.exchange import Answer
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
@@ -96,7 +96,11 @@ class Dispatcher:
         self._reserve = reserve
         self.loop = self._loop = asyncio.get_running_loop()
         self.connections = Connections(
-            self._loop, on_answer=self._answered, on_failure=self._failed, on_closed=self._closed_by_peer
+            self._loop,
+            on_answer=self._answered,
+            on_failure=self._failed,
+            on_withdrawn=self._withdrawn,
+            on_closed=self._closed_by_peer,
         )
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
@@ -126,7 +130,7 @@ class Dispatcher:
                 if isinstance(effect, Load):
                     self._load(effect)
                 else:
-                    self.connections.post(effect)
+                    self._post(effect)
         if not self._writing and (self._new or self.sender.has_changes or self._write_wanted):
             self._write()
         when = self.sender.next_timer()
@@ -142,6 +146,20 @@ class Dispatcher:
             self.sender.due(self._clock.monotonic(), self._clock.utc())
             self.work()
 
+    def _post(self, send: Send) -> None:
+        try:
+            self.connections.post(send)
+        except LocalProtocolError as error:
+            log.exception("sender.cannot_be_written send=%r", send)
+            self.sender.failed(send, self._clock.monotonic(), left=False)
+            self._hold(send.key, f"a message cannot be written: {error}")
+
+    def _hold(self, key: QueueKey, why: str) -> None:
+        """Something waits that can neither be sent nor skipped: an operator decides."""
+        self.errors[key] = why
+        self.sender.pause(*key)
+        self.connections.close(key)
+
     def _load(self, load: Load) -> None:
         queue = self.sender.get(*load.key)
         proven = queue is not None and queue.state is QueueState.CONNECTED
@@ -151,9 +169,7 @@ class Dispatcher:
     def _loaded(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
         if (error := future.exception()) is not None:
             log.error('sender.load_failed destination=%s reason="%s"', load.key.destination, error)
-            self.errors[load.key] = str(error)
-            self.sender.pause(*load.key)  # a row that cannot be read must not be skipped, nor asked for in a tight loop
-            self.connections.close(load.key)
+            self._hold(load.key, str(error))
         else:
             self.sender.loaded(load, future.result())
         self.work()
@@ -327,6 +343,10 @@ class Dispatcher:
             self.errors[send.key] = why
             log.info('sender.failed destination=%s reason="%s"', send.key.destination, why)
         self.sender.failed(send, self._clock.monotonic(), left=left)
+        self.work()
+
+    def _withdrawn(self, send: Send) -> None:
+        self.sender.failed(send, self._clock.monotonic(), left=False)
         self.work()
 
     def _closed_by_peer(self, key: QueueKey) -> None:

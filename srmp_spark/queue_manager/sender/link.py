@@ -97,11 +97,17 @@ class Outgoing:
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
         """A command and its answer. Raises :class:`ApiError`: 503 while the child is away."""
-        return await self.link.ask(command, seconds=seconds)
+        try:
+            return await self.link.ask(command, seconds=seconds)
+        finally:
+            self._seen = self._seen._replace(at=float("-inf"))  # who has changed something wants to see it
 
     async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
         """The same for answers of any length."""
-        return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
+        try:
+            return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
+        finally:
+            self._seen = self._seen._replace(at=float("-inf"))
 
     async def status(self) -> list[dict[str, Any]]:
         """The outgoing queues, as they are or were last seen."""

@@ -9,6 +9,7 @@ before it has ended it waits for the lock of the outbox.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -33,6 +34,10 @@ from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.outbox import Outbox
 
+IN_FLIGHT = 2
+"""Messages of one queue that the engine hands out: one on the wire, and the next one written down (:mod:`.connections`)."""
+GARBAGE_THRESHOLD = 50_000
+"""Objects until Python looks for cycles: sending makes none, and each look costs a pause."""
 SWEEP_SECONDS = 60.0
 """How often the outbox is asked for what is past its time."""
 SWEEP_PAUSE_SECONDS = 0.05
@@ -70,7 +75,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     sender = Sender.load(
         identity,
         SenderSettings(
-            resend_table=settings["resend_table"], retransmission_timeout=settings["retransmission_timeout"]
+            resend_table=settings["resend_table"], retransmission_timeout=settings["retransmission_timeout"],
+            in_flight_max=IN_FLIGHT,
         ),
         outbox.queue_rows(),
         outbox.proof(),
@@ -88,6 +94,9 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     sweeper = loop.create_task(_sweep(outbox, store, clock))
     dispatcher.receipts_came()
     dispatcher.work()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
     log.info("sender.ready queues=%d", len(sender))
     await commands.serve()
     sweeper.cancel()

@@ -1,0 +1,132 @@
+"""``send`` to other queue managers and ``streams``, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import acknowledged, bodies, commit, outgoing, rows_to, until
+
+from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.testing.foreign.faults import Faults
+from srmp_spark.testing.service import RunningQueueManager
+
+QUEUE = "private$/in"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    folder = tmp_path_factory.mktemp("commands")
+    with RunningQueueManager(folder / "qm", resend_table="1,1,2", retransmission_timeout=0.2) as queue_manager:
+        yield queue_manager
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[Destination]:
+    refuse = lambda message: message.body == b"refuse me"  # noqa: E731  # short
+    with Destination(queues={QUEUE: True, "private$/plain": False}, receipt_wait=0.1, refuse=refuse) as found:
+        yield found
+
+
+def command(running: RunningQueueManager, *arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "srmp_spark.cli", *arguments, "--api", running.api]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def lines(running: RunningQueueManager, *arguments: str) -> list[dict[str, Any]]:
+    done = command(running, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_send_waits_until_it_is_acknowledged(running: RunningQueueManager, peer: Destination) -> None:
+    url = peer.url(QUEUE)
+    (sent,) = lines(running, "send", "--destination", f"DIRECT={url}", "--label", "hello", "--body", "x", "--wait", "20")
+    assert sent.keys() == {"message_id", "destination", "stream_id", "stream_sequence", "state"}
+    assert (sent["destination"], sent["state"]) == (url, "acknowledged")
+    assert sent["message_id"].startswith(f"{{{running.guid}}}\\")
+    assert sent["stream_id"].startswith(f"uid:{running.guid}\\")
+    assert sent["stream_sequence"] == 1
+    assert [(message.label, message.body) for message in peer.queues[QUEUE]] == [("hello", b"x")]
+
+
+def test_the_same_key_is_sent_once_and_other_content_is_an_error(running: RunningQueueManager, peer: Destination) -> None:
+    url = peer.url(QUEUE)
+    count = len(peer.queues.get(QUEUE, []))
+    for _ in range(2):
+        (sent,) = lines(running, "send", "--destination", url, "--body", "once", "--key", "k1", "--wait", "20")
+        assert sent["state"] == "acknowledged"
+    assert len(peer.queues[QUEUE]) == count + 1
+    done = command(running, "send", "--destination", url, "--body", "other", "--key", "k1")
+    assert done.returncode == 4
+    assert "k1" in done.stderr
+
+
+def test_what_the_peer_refuses_is_dead(running: RunningQueueManager, peer: Destination) -> None:
+    done = command(running, "send", "--destination", peer.url(QUEUE), "--body", "refuse me", "--wait", "20")
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["state"] == "dead"
+
+
+def test_regular_messages(running: RunningQueueManager, peer: Destination) -> None:
+    url = peer.url("private$/plain")
+    (sent,) = lines(running, "send", "--destination", url, "--body", "x", "--delivery", "express", "--wait", "20")
+    assert sent["stream_id"] is None
+    assert sent["state"] == "acknowledged"
+
+
+def test_a_wait_that_is_over_is_exit_code_4(running: RunningQueueManager) -> None:
+    done = command(running, "send", "--destination", "http://127.0.0.1:9/msmq/private$/q", "--body", "x", "--wait", "0.3")
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["state"] in ("queued", "sent")
+
+
+def test_an_operator_sees_and_decides(running: RunningQueueManager) -> None:
+    with Destination(queues={QUEUE: True}, faults=Faults(seed=9), receipt_wait=0.1) as late:
+        url = late.url(QUEUE)
+    commit(running.api, "for-nobody", rows_to(url, bodies(0, 3)))
+    until(lambda: outgoing(running, url).get("state") == "Inactive", "it is Inactive")
+    (entry,) = lines(running, "streams", "--destination", url)
+    assert (entry["direction"], entry["queued"]) == ("out", 3)
+    wrong = command(running, "streams", "drop", "--destination", url, "--stream", "uid:00000000-0000-0000-0000-000000000000\\1")
+    assert wrong.returncode == 4
+    lines(running, "streams", "pause", "--destination", url)
+    assert lines(running, "streams", "--destination", url)[0]["state"] == "OnHold"
+    lines(running, "streams", "drop", "--destination", url, "--stream", entry["stream_id"])
+    assert lines(running, "streams", "--destination", url) == []
+
+
+def test_resend_does_not_wait_for_the_timer(tmp_path: Path) -> None:
+    with RunningQueueManager(tmp_path / "qm") as running:  # Windows' own times: 20 s
+        with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer:
+            port, url = peer.port, peer.url(QUEUE)
+        commit(running.api, "1", rows_to(url, bodies(0, 3)))
+        until(lambda: outgoing(running, url).get("state") == "Inactive", "it is Inactive")
+        with Destination(port=port, queues={QUEUE: True}, receipt_wait=0.1) as peer:
+            lines(running, "streams", "resend", "--destination", url)
+            acknowledged(running, url, 10)
+            assert peer.verdict({QUEUE: bodies(0, 3)}).ok
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["streams", "accept-gap", "--destination", "http://x/msmq/q"], 2, "needs --queue"),
+        (["streams", "resend", "--queue", "private$/q", "--stream", "x"], 2, "needs --destination"),
+        (["streams", "drop"], 2, "needs --queue Q"),
+        (["streams", "drop", "--destination", "http://x.example/msmq/q"], 4, "nothing was ever sent to"),
+        (["streams", "reset", "--queue", "private$/order_queue$", "--stream", "uid:a\\1"], 4, "no stream uid:a\\1 comes into"),
+        (["send", "--destination", "MULTICAST=234.1.1.1:8001", "--body", "x"], 2, "give the URL of the queue"),
+        (["send", "--destination", "private$/q", "--key", "k"], 2, "--key is for the URLs"),
+    ],
+)
+def test_what_makes_no_sense_says_what_to_do(
+    running: RunningQueueManager, arguments: list[str], code: int, says: str
+) -> None:  # fmt: skip
+    done = command(running, *arguments)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr

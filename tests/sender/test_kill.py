@@ -1,0 +1,117 @@
+"""kill -9 of the queue manager, and of its sender process alone, at random moments, while rows go out and receipts come in.
+
+Short in CI; ``make kill-out SECONDS=300`` is the long version. A failure prints the seed: SRMP_SPARK_KILL_SEED=… injects the
+same faults again (the moments of the kills depend on the machine and are only similar).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import requests
+from kit import acknowledged, arrow, bodies, rows_to, sender_of
+
+from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.testing.foreign.faults import Faults
+from srmp_spark.testing.service import RunningQueueManager
+
+SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "15"))
+SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
+QUEUE = "private$/in"
+FAULTS = "drop-before=0.005,drop-after=0.01,drop-middle=0.005,503=0.01,500=0.005,receipt-twice=0.2,receipt-late=0.2:0.2"
+BATCH = 40
+PROGRESS_S = 10.0
+DRAIN_S = 120.0
+
+
+def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    peers = [
+        Destination(queues={QUEUE: True}, faults=Faults.parse(FAULTS, SEED + n), receipt_wait=0.1, repeat_receipts=True)
+        for n in range(2)
+    ]
+    with peers[0], peers[1]:
+        urls = [peer.url(QUEUE) for peer in peers]
+        running = RunningQueueManager(tmp_path / "qm", resend_table="1,1,2", retransmission_timeout=0.2)
+        with running:
+            until = time.monotonic() + SECONDS
+            writer = Writer(running.api, urls, until)
+            writer.start()
+            kills = {"all": 0, "sender": 0}
+            while time.monotonic() < until:
+                writer.wait_for_progress()
+                time.sleep(dice.uniform(0.0, 1.5))
+                if dice.random() < 0.5:
+                    pid = sender_of(running)
+                    if pid is not None:
+                        os.kill(pid, signal.SIGKILL)
+                        kills["sender"] += 1
+                else:
+                    running.kill9()
+                    running.restart()
+                    kills["all"] += 1
+            writer.join()
+            assert writer.failure is None, f"seed {SEED}: {writer.failure}"
+            print(f"seed {SEED}: {kills} kills, {writer.batches} batches of {BATCH}")
+            for peer, url in zip(peers, urls, strict=True):
+                acknowledged(running, url, DRAIN_S)
+                verdict = peer.verdict({QUEUE: bodies(0, writer.batches * BATCH)})
+                assert verdict.ok, f"seed {SEED}: {verdict.complaint()}"
+            assert sum(kills.values()) > 2
+            assert running.stop() == 0
+
+
+class Writer(threading.Thread):
+    """A driver that commits one batch after another to all destinations, and repeats whatever broke off."""
+
+    def __init__(self, api: str, urls: list[str], until: float) -> None:
+        super().__init__(daemon=True)
+        self.api = api
+        self.urls = urls
+        self.until = until
+        self.batches = 0
+        self.failure: str | None = None
+
+    def wait_for_progress(self) -> None:
+        """Kills in a row would prove little: a batch must have come through, or not for a while."""
+        before, end = self.batches, min(time.monotonic() + PROGRESS_S, self.until)
+        while self.batches == before and time.monotonic() < end and self.failure is None:
+            time.sleep(0.02)
+
+    def run(self) -> None:
+        while time.monotonic() < self.until:
+            start = self.batches * BATCH
+            rows = [row for url in self.urls for row in rows_to(url, bodies(start, start + BATCH))]
+            if not self._commit(arrow(rows), len(rows)):
+                return
+            self.batches += 1
+
+    def _commit(self, content: bytes, count: int) -> bool:
+        base = f"{self.api}/v1/outbox/app/{self.batches}"
+        end = time.monotonic() + DRAIN_S
+        while True:
+            try:
+                staged = requests.post(f"{base}/stage?partition=0&attempt={random.random()}", data=content, timeout=30)
+                if staged.status_code == 200:
+                    answer = requests.post(f"{base}/commit", json={"stages": [staged.json()["stage"]]}, timeout=30)
+                    if answer.status_code == 200:
+                        told = answer.json()
+                        if (told["new"], told["known"]) in ((count, 0), (0, count)):
+                            return True
+                        self.failure = f"batch {self.batches}: {told}"
+                        return False
+                    staged = answer
+                if staged.status_code not in (503, 404):
+                    self.failure = f"batch {self.batches}: {staged.status_code} {staged.text}"
+                    return False
+            except requests.RequestException:
+                pass  # it was killed
+            if time.monotonic() > end:
+                self.failure = f"batch {self.batches} could not be committed in {DRAIN_S} s"
+                return False
+            time.sleep(0.1)
