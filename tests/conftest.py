@@ -18,6 +18,7 @@ TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test
 LONGEST = (
     "spark tables",
     "spark queues",
+    "spark/test_sink_cluster.py",
     "spark/test_ingest_job.py",
     "demo/test_demo.py",
     "acceptance/test_kill.py",
