@@ -21,6 +21,7 @@ LONGEST = (
     "spark/test_sink_cluster.py",
     "spark/test_ingest_job.py",
     "demo/test_demo.py",
+    "spark/test_replay_command.py",
     "acceptance/test_kill.py",
     "notebooks/test_notebooks.py",
     "conf/test_compose.py",

@@ -175,7 +175,7 @@ def test_delivery_and_what_is_sent_again(replay: Replay, server: Server) -> None
 
 
 def test_a_table_without_positions_is_refused_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(3).selectExpr("cast(id as binary) body").write.format("delta").save(str(tmp_path / "t"))
+    spark.range(3).selectExpr("cast('x' as binary) body").write.format("delta").save(str(tmp_path / "t"))
     with pytest.raises(ConfigurationError, match=r"no column epoch, queue, queue_manager, sequence.*column key"):
         Selection(table=str(tmp_path / "t")).rows(spark)
     with pytest.raises(ConfigurationError, match="is not a Delta table"):
