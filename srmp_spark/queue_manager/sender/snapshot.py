@@ -22,7 +22,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
             "kind": queue.key.kind,
             "state": queue.state.value,
             "stream_id": str(stream.id) if stream is not None and stream.ordinal else None,
-            "queued": max(queue.end - max(queue.cursor, queue.acknowledged_to), 0),
+            "queued": max(queue.end - max(queue.cursor if stream is not None else 0, queue.acknowledged_to), 0),
             "awaiting_stream_receipt": stream.unacknowledged if stream is not None else 0,
             "awaiting_final_stream_receipt": stream.unread if stream is not None else 0,
             "in_doubt": _in_doubt(queue),
