@@ -109,7 +109,7 @@ class Ingest:
             self.batches += 1
         finally:
             self.between_batches.set()
-        note = " (rows that the table held already were left out)" if done.filtered else ""
+        note = f" ({done.left_out} more were left out: the table holds them already)" if done.left_out else ""
         log.info("batch %s: %s rows in %.2f s, %s in all%s", batch_id, done.rows, time.monotonic() - started, self.rows, note)
 
     def run(self) -> str:

@@ -8,20 +8,63 @@ the exit codes of INTERFACE.md.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
 from srmp_spark import __version__
 from srmp_spark.commands import capture, doctor, messages, queues, replay, serve, streams
-from srmp_spark.errors import SrmpSparkError
-from srmp_spark.interface import exit_code_of
+from srmp_spark.errors import SrmpSparkError, with_hint
+from srmp_spark.interface import ExitCode, exit_code_of
+
+LATER = frozenset({"restore", "subscribe"})
+"""Commands of INTERFACE.md that later versions have."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line with the nearest known name, exit code 2; takes no abbreviations of flags.
+
+    The commands' parsers are of this class too: argparse makes them of their parent's.
+    """
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  # what argparse takes
+        super().__init__(**{**settings, "allow_abbrev": False})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  # as argparse has it
+        """A misspelt flag first: argparse would rather speak of a required one that is missing."""
+        words = sys.argv[1:] if args is None else list(args)
+        for word in words:
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                break  # behind it are values, or the flags of a command
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and " " not in word and flag not in self._option_string_actions:
+                self.error(f"unknown flag {flag}{self._nearest(flag, self._option_string_actions)}")
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """One line; exit code 2."""
+        command = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if command is not None:
+            name = command[1]
+            known = next(action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001  # no public name
+            message = (
+                f"{name} comes with a later version" if name in LATER else f"unknown command {name}{self._nearest(name, known)}"
+            )
+        line = with_hint(message, f"see {self.prog} --help")
+        self.exit(ExitCode.USAGE, f"srmp-spark: {line}\n")
+
+    @staticmethod
+    def _nearest(name: str, known: Iterable[str]) -> str:
+        close = difflib.get_close_matches(name, list(known), 1, 0.6)
+        return f"; did you mean {close[0]}?" if close else ""
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="srmp-spark",
         description="Microsoft Message Queuing (MSMQ) over SRMP: a queue manager that Spark reads from.",
         epilog="Exit codes: 0 done, 1 a check failed, 2 usage or configuration, 3 queue manager not reachable, 4 refused, "

@@ -181,3 +181,8 @@ class LocalHosts:
 
     def __contains__(self, host: object) -> bool:
         return isinstance(host, str) and (host in self.names or host in ("localhost", "127.0.0.1", "::1"))
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether ``pattern`` can stand for other names than itself."""
+    return any(sign in pattern for sign in "*?[")

@@ -36,6 +36,11 @@ RETRY_SECONDS = 30.0
 """How long a repeatable call is tried again while nobody answers: a restart takes seconds; a wrong URL should be told soon."""
 RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses between attempts; the last one repeats."""
+WAITING_TOLD_SECONDS = 3.0
+"""After this long without an answer a call says that it is waiting: a restart is shorter, a wrong URL should be seen soon.
+Only a call that waits much longer says it (Spark's): a command's error is one line, and comes soon anyway."""
+_PLAIN_HTTP_SIGNS = ("WRONG_VERSION_NUMBER", "wrong version number", "record layer failure", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says of an answer that is no TLS."""
 ERROR_TEXT_MAX = 500
 """Characters of an answer that is no JSON (a proxy's page) that stand in an error."""
 
@@ -297,6 +302,7 @@ class QueueManagerClient:
         data = content if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})} if data is not None else dict(headers or {})
         started = time.monotonic()
+        told = False
         for pause in _pauses():
             session = self._session()
             try:
@@ -316,6 +322,10 @@ class QueueManagerClient:
                     raise problem
             if not retry or time.monotonic() - started + pause > self._retry_seconds:
                 raise problem
+            waited = time.monotonic() - started + pause
+            if not told and waited > WAITING_TOLD_SECONDS and self._retry_seconds > 2 * WAITING_TOLD_SECONDS:
+                told = True
+                _log.warning("call.waiting up to %g s for an answer: %s", self._retry_seconds, problem)
             _log.info("call.repeated method=%s path=%s pause_s=%s reason=%s", method, path, pause, problem)
             time.sleep(pause)
         raise AssertionError("the pauses never end")
@@ -348,7 +358,9 @@ def _pauses() -> Iterator[float]:
 def _unreachable(url: str, error: Exception) -> str:
     wrapped = error.args[0] if error.args else error
     reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[2]  # urllib3 puts an object's repr in front
-    if isinstance(error, requests.exceptions.SSLError):
+    if isinstance(error, requests.exceptions.SSLError) and any(sign in reason for sign in _PLAIN_HTTP_SIGNS):
+        hint = f"it speaks plain HTTP: write http://{url.partition('://')[2]}"
+    elif isinstance(error, requests.exceptions.SSLError):
         hint = f"a private CA is named by {' or '.join(CA_VARIABLES)}=FILE"
     else:
         hint = "is `srmp-spark serve` running, and is this its --api address?"
@@ -367,6 +379,14 @@ def _refusal(response: requests.Response) -> ApiError:
         )
     except (ValueError, KeyError, TypeError):
         text = response.text[:ERROR_TEXT_MAX]
+        if response.headers.get("Server", "").startswith("srmp-spark/"):
+            parts = split_url(str(response.url))
+            return ApiError(
+                response.status_code,
+                "srmp-port",
+                f"port {parts.port} of {parts.host} is a queue manager's SRMP port, not its API",
+                "give the API's address: serve prints it when it is ready, by default http://127.0.0.1:8081",
+            )
         return ApiError(
             response.status_code, f"http-{response.status_code}", f"{response.url} answered {response.status_code}: {text!r}"
         )

@@ -2,12 +2,14 @@
 
 It asks the API, knocks at the SRMP port, and, given a queue, posts a real message marked ``Srmp-Probe: 1``, which the queue
 manager judges like any other and does not store (204). A sender sees only "400" and deletes its message; here the reason
-stands beside it. ``--url`` probes through whatever lies between: NAT, a reverse proxy, a host name.
+stands beside it. Each ``--host-name`` of the queue manager is tried at the port where it listens. ``--url`` probes through
+whatever lies between instead: DNS, NAT, a reverse proxy, a host name that the queue manager does not know.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import http.client
 import socket
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
 """Who the probe says it is; nothing of it is kept."""
 PROBE_SECONDS = 10.0
 """For a connection, and for an answer."""
+_DEFAULT_PORT = {"http": 80, "https": 443}
 
 EXPLANATIONS: dict[str, tuple[str, str]] = {
     "foreign-host": (
@@ -104,7 +107,15 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
     if args.queue is not None and knocked.ok:
         queue = local_queue_name(args.queue)
         described = next((each for each in status["queues"] if each["name"] == queue), None)
-        yield _probe(url, queue, transactional=bool(described and described["transactional"]))
+        if described is None:
+            close = difflib.get_close_matches(queue, [each["name"] for each in status["queues"]], 1, 0.6)
+            if close:
+                yield Check("queue", False, f"there is no queue {queue}", f"did you mean {close[0]!r}?")
+        names = [] if args.url else [name for name in status["host_names"] if name != url.host]
+        for host in (url.host, *names):
+            yield _probe(url, queue, host, transactional=bool(described and described["transactional"]))
+        if not args.url:
+            yield _senders(url, names)
     for blocked in status["blocked_urls"]:
         yield Check(
             "receipts",
@@ -123,6 +134,19 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             )
 
 
+def _senders(url: UrlParts, names: list[str]) -> Check:
+    """What was not tried: a sender may write a host that nobody named here."""
+    told = f"by {', '.join(names)} too" if names else "by no other name: there is no --host-name"
+    name = names[0] if names else "NAME"
+    port = "" if url.port == _DEFAULT_PORT[url.scheme] else f":{url.port}"
+    return Check(
+        "senders",
+        True,
+        f"tried from this host by {url.host}, {told}; a message that names another host is answered 400 and deleted",
+        f"try what the senders write: doctor --url {url.scheme}://{name}{port} --queue …",
+    )
+
+
 def _gate_hint(status: dict[str, Any]) -> str:
     return f"{status['disk_free_bytes']} bytes are free on its disk; /readyz and the log say more"
 
@@ -134,7 +158,7 @@ def _reachable(url: UrlParts) -> UrlParts:
 
 def _authority(url: UrlParts) -> str:
     host = f"[{url.host}]" if ":" in url.host else url.host
-    return host if url.port == (443 if url.scheme == "https" else 80) else f"{host}:{url.port}"
+    return host if url.port == _DEFAULT_PORT[url.scheme] else f"{host}:{url.port}"
 
 
 def _connection(url: UrlParts) -> http.client.HTTPConnection:
@@ -175,12 +199,13 @@ def _knock(url: UrlParts) -> Check:
     return Check("port", True, f"srmp-spark answers at {where}")
 
 
-def _probe(url: UrlParts, queue: str, *, transactional: bool) -> Check:
-    """A real message that is judged and not stored."""
+def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Check:
+    """A real message that is judged and not stored; its sender knows us as ``host``."""
     from srmp_spark.message import Message, StreamId, StreamPosition
     from srmp_spark.srmp.encoder import encode
 
-    where = f"{url.scheme}://{_authority(url)}/msmq/{queue}"
+    authority = _authority(url._replace(host=host))
+    where = f"{url.scheme}://{authority}/msmq/{queue}"
     stream = StreamPosition(StreamId(PROBE_GUID, 1), 1, 0, True, f"{where}") if transactional else None
     message = Message(
         destination=where,
@@ -194,7 +219,12 @@ def _probe(url: UrlParts, queue: str, *, transactional: bool) -> Check:
     content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 1")
     try:
         connection = _connection(url)
-        headers = {"Content-Type": content_type.decode("ascii"), "SOAPAction": '"MSMQMessage"', "Srmp-Probe": "1"}
+        headers = {
+            "Host": authority.encode("utf-8").decode("latin-1"),
+            "Content-Type": content_type.decode("ascii"),
+            "SOAPAction": '"MSMQMessage"',
+            "Srmp-Probe": "1",
+        }
         connection.request("POST", f"/msmq/{queue}".replace(" ", "%20").encode("utf-8").decode("latin-1"), content, headers)
         answer = connection.getresponse()
         answer.read()
@@ -203,7 +233,7 @@ def _probe(url: UrlParts, queue: str, *, transactional: bool) -> Check:
         return Check(
             "probe", False, f"{where}: {error}", "the connection breaks while a message is sent: a proxy or a firewall"
         )
-    return judge(answer.status, answer.headers.get("Srmp-Reason"), queue=queue, host=url.host)
+    return judge(answer.status, answer.headers.get("Srmp-Reason"), queue=queue, host=host)
 
 
 def judge(status: int, reason_header: str | None, *, queue: str, host: str) -> Check:

@@ -95,6 +95,8 @@ def _send(args: argparse.Namespace) -> int:
         raise ConfigurationError("--key is for the URLs of other queue managers: a queue of ours takes what it is given")
     if args.key is not None and args.lines is not None:
         raise ConfigurationError("--key is one message's, --lines are many: send them one by one, or with Spark's column key")
+    if args.body is None and args.body_file is None and args.lines is None:
+        raise ConfigurationError("send needs --body, --body-file or --lines; --body '' sends an empty message")
     fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
         fields["delivery"] = args.delivery
@@ -177,7 +179,7 @@ def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
             yield file.read()
     else:
         try:
-            yield body_of(args.body_type, args.body or "")
+            yield body_of(args.body_type, args.body)
         except UnicodeEncodeError:  # an argument that is not in the locale's encoding
             raise ConfigurationError("--body is not text; --body-file takes any bytes") from None
 

@@ -161,17 +161,19 @@ def _nearest(word: str, known: list[str]) -> str:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1e10:
         raise ValueError("expected a number above 0")
     return value
 
 
 def _bytes(text: str) -> int:
-    value = int(text)
-    if value <= 0:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ValueError("expected a whole number above 0")
-    return value
+    return int(text)
 
 
 def _choice(*allowed: str) -> Callable[[str], str]:
@@ -297,7 +299,8 @@ def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # 
         try:
             return option.convert(str(item))
         except ValueError as error:
-            raise ConfigurationError(f"{where}: {error} (got {item!r})") from None
+            got = f"the file {item}" if option.convert is _token else f"got {item!r}"  # what it holds is told to nobody
+            raise ConfigurationError(f"{where}: {error} ({got})") from None
 
     if option.many:
         return tuple(one(item) for item in (value if isinstance(value, list | tuple) else [value]))
@@ -328,7 +331,8 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
         if key == "port" or key.startswith(("port_", "service_")):
             continue  # Kubernetes sets these in every pod beside a Service named srmp-spark
         if key not in _BY_KEY:
-            raise ConfigurationError(f"unknown variable {name}; {_nearest(key, list(_BY_KEY))}")
+            variables = [ENVIRONMENT_PREFIX + known.upper() for known in _BY_KEY]
+            raise ConfigurationError(f"unknown variable {name}; {_nearest(name, variables)}")
         if _BY_KEY[key].many:
             found[key] = (name, [part for part in (piece.strip() for piece in value.split(",")) if part])
         else:

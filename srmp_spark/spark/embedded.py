@@ -32,6 +32,12 @@ UNAUTHORIZED = 401
 
 LOG_FILE = "embedded.log"
 
+_NEEDED = {
+    "listen": ".option('listen', '127.0.0.1:0') (or the port that senders use)",
+    "queue": ".option('queues', 'private$/orders')",
+}
+"""Flag of ``serve`` that a start needs → the option, with a value. Who joins needs neither."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +62,12 @@ def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...], token: str
     if url is not None:
         _log.info("embedded.joined dir=%s api=%s", data_dir, url)
         return url
+    missing = [example for flag, example in _NEEDED.items() if flag not in dict(flags)]
+    if missing:
+        raise ConfigurationError(
+            f"no queue manager runs in dataDir {data_dir}: to start one also give {' and '.join(missing)}; "
+            "to join one, start it first"
+        )
     data_dir.mkdir(parents=True, exist_ok=True)
     child = _start(data_dir, flags)
     deadline = time.monotonic() + READY_SECONDS

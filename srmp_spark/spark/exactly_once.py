@@ -8,8 +8,8 @@ Theory of operation. ``foreachBatch`` may run a batch again, and with a damaged 
 1. *What is there already* is asked of the table itself, so it can never disagree with the data: the runs of sequences that the
    table holds behind the place where the batch starts, for each log. The place comes from the checkpoint (``offsets/N-1``),
    which makes the question cheap (Delta skips the files below it); without it the whole table is asked. Within one
-   run of a query batches follow each other, so a log is asked about once. Rows inside a known run are filtered out; normally
-   there are none, and the batch is appended as it came, in its order.
+   run of a query batches follow each other, so a log is asked about once. Rows inside a known run are counted and filtered
+   out; normally there are none, and the batch is appended as it came, in its order.
 2. *Who may write*: each job that starts claims the table for its queues with an empty commit under a Delta transaction
    identifier (``txnAppId``) and a number higher than any before; each batch takes the next number. An older job that wakes
    up, on whatever host, finds its numbers used: Delta passes its append over or refuses it, the job sees that its commit is
@@ -44,8 +44,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.window import Window
 
 from srmp_spark.errors import DataLossError, SrmpSparkError
+from srmp_spark.names import is_glob
 from srmp_spark.rows.columns import spark_ddl
-from srmp_spark.spark.logs import is_glob, matches
+from srmp_spark.spark.logs import matches
 from srmp_spark.spark.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ class Appended(NamedTuple):
 
     rows: int
     """Rows that were written."""
-    filtered: bool
-    """Whether the table held some of the log behind the batch's start, so that rows may have been left out."""
+    left_out: int
+    """Rows of the batch that the table held already."""
 
 
 class TakenOverError(SrmpSparkError):
@@ -139,18 +140,24 @@ class ExactlyOnce:
     def append(self, batch: DataFrame, batch_id: int) -> Appended:
         """Append what is new in ``batch``. Raises :class:`TakenOverError`."""
         self._ask(batch_id)
-        if self._runs:
-            runs = F.broadcast(self._spark.createDataFrame(self._runs, RUN)).alias("run")
+        left_out = 0
+        known = self._runs_in(batch_id)
+        if known:
+            runs = F.broadcast(self._spark.createDataFrame(known, RUN)).alias("run")
             inside = [F.col(f"row.{name}") == F.col(f"run.{name}") for name in LOG]
             inside.append(F.col("row.sequence").between(F.col("run.first"), F.col("run.last")))
-            batch = batch.alias("row").join(runs, inside, "left_anti")
+            rows_and_runs = batch.alias("row")
+            left_out = rows_and_runs.join(runs, inside, "left_semi").count()
+            if left_out:
+                _log.warning("rows.known batch=%s rows=%s: the table holds them, not written again", batch_id, left_out)
+                batch = rows_and_runs.join(runs, inside, "left_anti")
         rows = self._commit(batch)
         if rows is None:
             raise TakenOverError(
                 f"another job has taken over these queues in {self._table}: this one wrote nothing more. Run one ingest job "
                 "for a queue and a table"
             )
-        return Appended(rows, bool(self._runs))
+        return Appended(rows, left_out)
 
     # --- what is there already -------------------------------------------------------------------------------------------
 
@@ -158,7 +165,7 @@ class ExactlyOnce:
         """Learn what the table holds of the logs of this batch, behind the batch's start."""
         if self._asked is None:
             return
-        start = self._start_of(batch_id)
+        start = self._offsets(batch_id - 1)
         if start is None:
             self._asked = None
             self._runs = self._runs_where([])
@@ -196,14 +203,30 @@ class ExactlyOnce:
             ends = islands.agg(F.min("sequence").alias("first"), F.max("sequence").alias("last"))
             runs = [tuple(row) for row in ends.select(*LOG, "first", "last").collect()]
         for run in runs[:RUNS_SHOWN]:
-            _log.warning("rows.known queue_manager=%s epoch=%s queue=%s first=%s last=%s: not written again", *run)
+            _log.info("table.holds queue_manager=%s epoch=%s queue=%s first=%s last=%s", *run)
         return runs
 
-    def _start_of(self, batch_id: int) -> Offsets | None:
-        """Where the batch starts, as the checkpoint says; ``None`` if it does not (the first batch, a damaged checkpoint)."""
-        if batch_id == 0:
+    def _runs_in(self, batch_id: int) -> list[tuple[str, str, str, int, int]]:
+        """The runs that rows of this batch may lie in, as far as the checkpoint tells where it starts and ends.
+
+        Only a filter: such a batch is read twice, to say truly how many rows were left out.
+        """
+        if not self._runs:
+            return []
+        start, end = self._offsets(batch_id - 1), self._offsets(batch_id)
+        after = {} if start is None else {(key.queue_manager, at.epoch, key.queue): at.sequence for key, at in start.items()}
+        upto = None if end is None else {(key.queue_manager, at.epoch, key.queue): at.sequence for key, at in end.items()}
+        return [
+            run
+            for run in self._runs
+            if run[4] > after.get(run[:3], 0) and (upto is None or (run[:3] in upto and run[3] <= upto[run[:3]]))
+        ]
+
+    def _offsets(self, batch_id: int) -> Offsets | None:
+        """Where the batch ends, as the checkpoint says; ``None`` if it does not (none yet, a damaged checkpoint)."""
+        if batch_id < 0:
             return None
-        path = f"{self._checkpoint}/offsets/{batch_id - 1}"
+        path = f"{self._checkpoint}/offsets/{batch_id}"
         try:
             if "://" in path:
                 lines = [row["value"] for row in self._spark.read.text(path, wholetext=False).collect()]
@@ -211,7 +234,7 @@ class ExactlyOnce:
                 lines = Path(path.removeprefix("file:")).read_text(encoding="utf-8").splitlines()
             return Offsets.from_text(lines[2])
         except (OSError, IndexError, DataLossError) as error:
-            _log.info("offsets.unread path=%s reason=%s: asking the whole table", path, error)
+            _log.info("offsets.unread path=%s reason=%s", path, error)
             return None
 
     # --- commits ---------------------------------------------------------------------------------------------------------

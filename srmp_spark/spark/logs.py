@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
+from srmp_spark.names import is_glob
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
@@ -71,11 +72,6 @@ def matches(queue: str, patterns: Iterable[str]) -> bool:
     return any(pattern == queue or (not queue.endswith("$") and fnmatch.fnmatchcase(queue, pattern)) for pattern in patterns)
 
 
-def is_glob(pattern: str) -> bool:
-    """Whether ``pattern`` can stand for other names than itself."""
-    return any(sign in pattern for sign in "*?[")
-
-
 class Logs:
     """Connected queue managers and the queues among them that ``options`` names. Lives in one process only."""
 
@@ -93,6 +89,8 @@ class Logs:
             self._by_guid[guid] = client
         self._found: dict[LogKey, LogFacts] = {}
         self._found_at = float("-inf")
+        self._told: set[str] = set()
+        """Globs of which was said that they match nothing."""
 
     def client(self, key: LogKey) -> QueueManagerClient:
         """The client of the log's queue manager; ``KeyError`` if the query names no URL of it."""
@@ -148,7 +146,13 @@ class Logs:
 
     def _check_names(self, present: set[str], known: set[str]) -> None:
         for pattern in self._options.queues:
-            if pattern in present or pattern in known or is_glob(pattern):
+            if pattern in present or pattern in known:
+                continue
+            if is_glob(pattern):
+                if pattern not in self._told and not any(matches(queue, [pattern]) for queue in present):
+                    self._told.add(pattern)
+                    listed = ", ".join(sorted(present)) or "none"
+                    _log.warning("queues.none no queue matches %r yet, so nothing is read; there are: %s", pattern, listed)
                 continue
             close = difflib.get_close_matches(pattern, present, 1, 0.6)
             advice = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(present)) or 'none'}"

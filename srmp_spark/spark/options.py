@@ -126,7 +126,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """Everything that can be checked without knowing stream or batch. Raises :class:`ConfigurationError`."""
     values = _canonical(options)
     embedded = _embedded(values)
-    queues_text = values.get("queue") or (_served_names(values["queues"]) if embedded else None)
+    queues_text = values.get("queue") or (_served_names(values["queues"]) if embedded and values.get("queues") else None)
     if not queues_text:
         raise ConfigurationError(
             "option queue is missing: name the queues to read, for example .option('queue', 'private$/orders')"
@@ -202,9 +202,6 @@ def _embedded(values: Mapping[str, str]) -> bool:
     if "dataDir" in values:
         if "queueManager" in values:
             raise ConfigurationError("queueManager and dataDir exclude each other: use a running queue manager, or embed one")
-        missing = [name for name in ("listen", "queues") if not values.get(name)]
-        if missing:
-            raise ConfigurationError(f"an embedded queue manager (dataDir) also needs {' and '.join(missing)}")
         return True
     if serve:
         raise ConfigurationError(

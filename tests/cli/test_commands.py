@@ -217,7 +217,7 @@ def test_exit_codes(running: RunningQueueManager, tmp_path: Path) -> None:
     assert nobody.returncode == 3
     assert "srmp-spark serve" in nobody.stderr
     assert command(None, "queues", SRMP_SPARK_API=running.api).returncode == 0
-    assert command(running, "send", "--destination", "private$/payments", "--delivery", "express").returncode == 4
+    assert command(running, "send", "--destination", "private$/payments", "--delivery", "express", "--body", "").returncode == 4
     assert command(running, "queues", "--token-file", str(tmp_path / "none")).returncode == 2
     for done in (nobody, command(running, "peek", "--queue", "nobody")):
         assert done.stderr.count("\n") == 1, "one line"
@@ -247,6 +247,24 @@ class TestDoctor:
         assert not check.ok
         assert "--host-name gateway" in check.hint
         assert judge(404, None, queue="q", host="h").hint.startswith("the answer is not from srmp-spark")
+
+    def test_each_host_name_is_tried_and_what_was_not_is_said(self, tmp_path: Path) -> None:
+        names = {"host_name": "qm.example", "public_url": "http://outside.example"}
+        with RunningQueueManager(tmp_path / "data", queues=["q"], **names) as named:
+            checks = lines(named, "doctor", "--queue", "q")
+        probed = [check["detail"] for check in checks if check["check"] == "probe"]
+        assert [detail.split(" by host ")[1].split()[0] for detail in probed] == ["127.0.0.1", "qm.example", "outside.example"]
+        assert "--url http://qm.example:" in checks[-1]["hint"]
+
+    def test_without_a_host_name_it_says_what_to_pass(self, running: RunningQueueManager) -> None:
+        (last,) = [check for check in lines(running, "doctor", "--queue", "private$/orders") if check["check"] == "senders"]
+        assert "there is no --host-name" in last["detail"]
+        assert "doctor --url http://NAME:" in last["hint"]
+
+    def test_a_misspelt_queue(self, running: RunningQueueManager) -> None:
+        done = command(running, "doctor", "--queue", "private$/ordrs")
+        assert done.returncode == 1
+        assert "did you mean 'private$/orders'?" in done.stdout
 
     def test_nobody_listens(self, running: RunningQueueManager) -> None:
         done = command(running, "doctor", "--url", "http://127.0.0.1:1")

@@ -41,7 +41,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
     ("arguments", "says"),
     [
         (["peek", "--queue", "nothing"], "there is no queue nothing; create it with"),
-        (["send", "--destination", "private$/t", "--delivery", "express"], "messages, not express ones [queue-kind]"),
+        (["peek", "--queue", "private$/tt"], "there is no queue private$/tt; did you mean 'private$/t'? (srmp-spark queues"),
+        (["peek", "--queue", "private$/*"], "there is no queue private$/*; this takes one name and no glob"),
+        (["send", "--destination", "private$/t", "--delivery", "express", "--body", "b"], "not express ones [queue-kind]"),
         (["give-up", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the queue's status"),
         (["receive", "--queue", "private$/t", "--consumer", "a/b"], "not a consumer name: 'a/b'; 1 to 100 printable"),
         (["purge", "--queue", "a/b/c"], "not a queue name: 'a/b/c' (expected"),
@@ -60,8 +62,11 @@ def test_errors_of_commands(
     [
         (["status", "--api", "http://127.0.0.1:1"], "no queue manager answers at http://127.0.0.1:1 ("),
         (["status", "--api", "nonsense"], "expected http://HOST:PORT"),
+        (["send", "--destination", "q"], "send needs --body, --body-file or --lines; --body '' sends"),
         (["serve", "--data-dir", "d", "--queue", "a:transactionl"], "did you mean 'transactional'? (a queue"),
-        (["serve", "--data-dir", "d", "--retention-hours", "x"], "--retention-hours: "),
+        (["serve", "--data-dir", "d", "--retention-hours", "x"], "--retention-hours: expected a number above 0 (got 'x')"),
+        (["serve", "--data-dir", "d", "--queue-quota-bytes", "1k"], "--queue-quota-bytes: expected a whole number above 0"),
+        (["serve", "--data-dir", "d", "--token-file", "/dev/null"], "ASCII characters without a space (the file /dev/null)"),
     ],
 )
 def test_errors_without_a_queue_manager(
@@ -70,6 +75,74 @@ def test_errors_without_a_queue_manager(
     monkeypatch.setattr("srmp_spark.commands.common.RETRY_SECONDS", 0.0)
     assert cli.run(arguments) in (2, 3)
     check(capsys.readouterr().err, says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["send", "--bodi", "x"], "unknown flag --bodi; did you mean --body? see srmp-spark send --help"),
+        (["send", "--bodi=x"], "unknown flag --bodi; did you mean --body?"),
+        (["serve", "--qeue", "x"], "unknown flag --qeue; did you mean --queue?"),
+        (["serve", "--queu", "x"], "unknown flag --queu; did you mean --queue?"),
+        (["peek", "--queu", "x"], "unknown flag --queu; did you mean --queue?"),
+        (["peek"], "required: --queue; see srmp-spark peek --help"),
+        (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
+        (["restore"], "restore comes with a later version"),
+        (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
+        (["peek", "--queue", "x", "--body", "zip"], "choose from"),
+        (["--versio"], "unknown flag --versio; did you mean --version?"),
+        ([], "required: COMMAND; see srmp-spark --help"),
+    ],
+)
+def test_a_wrong_flag_or_command(capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(arguments)
+    assert ended.value.code == 2
+    check(capsys.readouterr().err, says)
+
+
+def test_what_looks_like_a_flag_may_be_a_value() -> None:
+    parsed = cli.parser().parse_args(["send", "--destination", "q", "--body", "--dashes and spaces", "--label=--bodi"])
+    assert (parsed.body, parsed.label) == ("--dashes and spaces", "--bodi")
+
+
+@pytest.mark.parametrize("method", ["status", "purge"])
+def test_the_srmp_port_is_told_from_the_api(
+    running: RunningQueueManager, capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    host, port = running.endpoint
+    assert cli.run([method, *(["--queue", "q"] if method == "purge" else []), "--api", f"http://{host}:{port}"]) == 4
+    check(capsys.readouterr().err, f"port {port} of {host} is a queue manager's SRMP port, not its API; give the API's address")
+
+
+def test_https_to_the_plain_api(
+    running: RunningQueueManager, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srmp_spark.commands.common.RETRY_SECONDS", 0.0)
+    assert cli.run(["status", "--api", running.api.replace("http:", "https:")]) == 3
+    check(capsys.readouterr().err, f"it speaks plain HTTP: write {running.api}")
+
+
+def test_a_wrong_token_is_not_a_missing_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("right", "wrong"):
+        (tmp_path / name).write_text(name * 8)
+    with RunningQueueManager(tmp_path / "data", token_file=tmp_path / "right") as guarded:
+        monkeypatch.delenv("SRMP_SPARK_TOKEN", raising=False)
+        assert cli.run(["status", "--api", guarded.api]) == 4
+        check(capsys.readouterr().err, "a token is needed; give --token-file")
+        assert cli.run(["status", "--api", guarded.api, "--token-file", str(tmp_path / "wrong")]) == 4
+        check(capsys.readouterr().err, "the token is not the one of this queue manager")
+        assert cli.run(["status", "--api", guarded.api, "--token-file", str(tmp_path / "right")]) == 0
+
+
+def test_a_misspelt_variable_is_answered_by_a_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SRMP_SPARK_QUEU", "q")
+    assert cli.run(["serve", "--data-dir", "d"]) == 2
+    check(capsys.readouterr().err, "did you mean 'SRMP_SPARK_QUEUE'?")
 
 
 def test_a_queue_of_the_other_kind_says_once_what_to_do(running: RunningQueueManager, tmp_path: Path) -> None:

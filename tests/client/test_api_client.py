@@ -82,6 +82,19 @@ def test_nobody_there_is_said_after_the_time_for_it() -> None:
     assert 0.1 < time.monotonic() - begun < 3
 
 
+@pytest.mark.parametrize(("retry_seconds", "lines"), [(0.5, 1), (0.15, 0)])
+def test_who_waits_long_says_so_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, retry_seconds: float, lines: int
+) -> None:
+    """Spark waits for half a minute: a wrong port must not look like a hang. A command says its one line soon enough."""
+    monkeypatch.setattr("srmp_spark.client.api.WAITING_TOLD_SECONDS", 0.1)
+    with pytest.raises(ApiUnreachableError):
+        QueueManagerClient("http://127.0.0.1:1", retry_seconds=retry_seconds).status()
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == lines
+    assert all("no queue manager answers at http://127.0.0.1:1" in text for text in told)
+
+
 def test_a_restart_of_the_queue_manager_is_waited_out() -> None:
     qm = FakeQueueManager(orders=3)
     port = qm.server.server_port

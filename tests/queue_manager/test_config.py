@@ -36,7 +36,7 @@ def test_unknown_keys_name_the_nearest_one(tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
     file.write_text("retention_hour = 3\n")
     assert "did you mean 'retention_hours'" in refused({"config": str(file)})
-    assert "did you mean 'listen'" in refused({}, {"SRMP_SPARK_LISTN": "x"})
+    assert "did you mean 'SRMP_SPARK_LISTEN'" in refused({}, {"SRMP_SPARK_LISTN": "x"})
 
 
 def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:

@@ -101,3 +101,15 @@ def test_an_old_epoch_is_read_to_its_end_and_followed(fake: Fake) -> None:
     rows = [piece for begin, end in zip(begins, ends, strict=True) for piece in planned(reader, begin, end)]
     assert rows == [("private$/orders", 4, 10), ("private$/orders", 10, 15)], "each row once, in order"
     assert qm.epoch == middle
+
+
+def test_a_glob_that_matches_nothing_is_told_once(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    """No error: a queue of that name may come. But nothing else would say why there are no rows."""
+    qm = fake(orders=3)
+    reader = reader_of(qm, queue="private$/nosuch*")
+    for _ in range(2):
+        assert reader.latestOffset(at(), EVERYTHING) == at()
+    told = [record.getMessage() for record in caplog.records if "queues.none" in record.msg]
+    assert len(told) == 1
+    assert "'private$/nosuch*'" in told[0]
+    assert "there are: private$/orders" in told[0]

@@ -57,6 +57,15 @@ def test_a_running_service_of_the_directory_is_joined(directory: Path) -> None:
         assert locate(parse(options(directory))).urls == (running.api,)
 
 
+def test_who_joins_needs_neither_listen_nor_queues_and_who_starts_is_told_values(directory: Path) -> None:
+    joining = parse({"dataDir": str(directory), "queue": "private$/orders"})
+    with pytest.raises(ConfigurationError, match=r"to start one also give .*'listen', '127\.0\.0\.1:0'.*'queues', 'private"):
+        locate(joining)
+    assert not directory.exists(), "nothing was made"
+    with RunningQueueManager(directory, queues=["private$/orders:transactional"]) as running:
+        assert locate(joining).urls == (running.api,)
+
+
 def test_after_kill_9_a_new_one_is_started(directory: Path) -> None:
     first = locate(parse(options(directory)))
     pid = json.loads((directory / ENDPOINT_FILE).read_text())["pid"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +121,39 @@ def test_each_row_lands_once_and_the_queue_is_received(pipeline: Pipeline) -> No
     pipeline.check()
     [entry] = [each for each in pipeline.client.queues() if each["name"] == pipeline.queue]
     assert (entry["received"], entry["waiting"]) == (30, 0)
+
+
+def test_a_new_checkpoint_plans_no_received_row_again_and_says_nothing_of_known_rows(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mark decides, not the filter: the first batch is empty, though the table holds all rows."""
+    pipeline.send(26)
+    assert pipeline.ingest() == 26
+    shutil.rmtree(pipeline.checkpoint)
+    planned: list[tuple[int, int]] = []
+    sink = pipeline.sink()
+    sink.claim()
+
+    def append(batch: DataFrame, number: int) -> None:
+        planned.append((batch.count(), sink.append(batch, number).left_out))
+
+    caplog.set_level("INFO", "srmp_spark.spark.exactly_once")
+    writer = pipeline.frame().writeStream.foreachBatch(append).trigger(availableNow=True)
+    assert writer.option("checkpointLocation", str(pipeline.checkpoint)).start().awaitTermination(120)
+    assert planned == [(0, 0)], "one empty batch: a new query always has a batch 0"
+    assert "table.holds" in caplog.text, "the table was asked"
+    assert "rows.known" not in caplog.text
+    pipeline.check()
+
+
+def test_rows_that_are_left_out_are_counted(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline.send(5)
+    assert pipeline.ingest() == 5
+    shutil.rmtree(pipeline.checkpoint)
+    pipeline.send(2)
+    assert pipeline.ingest(startingOffsets="earliest") == 2
+    assert [record.args for record in caplog.records if record.msg.startswith("rows.known")] == [(0, 5)]
+    pipeline.check()
 
 
 def test_without_its_last_commit(pipeline: Pipeline) -> None:

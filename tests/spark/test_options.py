@@ -109,12 +109,11 @@ def test_an_embedded_queue_manager_takes_the_flags_of_serve() -> None:
     )
 
 
-@pytest.mark.parametrize("missing", ["listen", "queues"])
-def test_an_embedded_queue_manager_needs_all_three(missing: str) -> None:
-    given = {"dataDir": "/d", "listen": "127.0.0.1:0", "queues": "orders"}
-    del given[missing]
-    with pytest.raises(ConfigurationError, match=f"also needs {missing}"):
-        parse({**given, "queue": "orders"})
+def test_who_joins_an_embedded_queue_manager_names_the_queue_only() -> None:
+    options = parse({"dataDir": "/d", "queue": "orders"})
+    assert (options.data_dir, options.serve_flags, options.queues) == ("/d", (), ("orders",))
+    with pytest.raises(ConfigurationError, match="option queue is missing"):
+        parse({"dataDir": "/d"})
 
 
 def test_every_flag_of_serve_is_an_option() -> None:

@@ -26,6 +26,10 @@ def _host_of(value: str) -> str:
     return value.rpartition(":")[0] if value.count(":") == 1 else value
 
 
+_NO_TOKEN = ("a token is needed", "give --token-file, SRMP_SPARK_TOKEN or the Spark option token")
+_WRONG_TOKEN = ("the token is not the one of this queue manager", "it is what its --token-file or SRMP_SPARK_TOKEN holds")
+
+
 class Guard:
     """The rule for one API address."""
 
@@ -50,6 +54,4 @@ class Guard:
         if self._token is not None and path not in OPEN_PATHS:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token):
-                raise ApiError(
-                    401, "token", "a token is needed", "give --token-file, SRMP_SPARK_TOKEN or the Spark option token"
-                )
+                raise ApiError(401, "token", *(_WRONG_TOKEN if given.strip() else _NO_TOKEN))

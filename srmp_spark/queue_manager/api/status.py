@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
+from srmp_spark.names import split_url
 from srmp_spark.queue_manager.api.http import Request, Response
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
@@ -66,6 +67,13 @@ def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
     return entry | {name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")}
 
 
+def host_names(manager: QueueManager) -> list[str]:
+    """What the operator said that senders write: each ``--host-name``, and the host of ``--public-url``."""
+    config = manager.config
+    public = [] if config.public_url is None else [split_url(config.public_url).host]
+    return list(dict.fromkeys((*config.host_name, *public)))
+
+
 def status(
     manager: QueueManager, outgoing: list[dict[str, Any]], *, listening: list[str], api: str, ready: bool
 ) -> dict[str, Any]:
@@ -77,6 +85,7 @@ def status(
         "ready": ready,
         "listening": listening,
         "api": api,
+        "host_names": host_names(manager),
         "disk_free_bytes": disk_free_bytes(manager),
         "state": {
             "uri": manager.state_lag.uri,
