@@ -146,9 +146,6 @@ def send_files(args: argparse.Namespace) -> Outcome:
     done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
     with running.stopping() as stop, running.counting(outcome):
         for rows in chunks(message_files.read(args.origin), rows_max):
-            if stop.told:
-                outcome.status = "stopped"
-                break
             table = message_files.as_outgoing(rows, args.delivery)
             fingerprint = hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest()
             name = f"files-{fingerprint[:32]}"
@@ -156,7 +153,9 @@ def send_files(args: argparse.Namespace) -> Outcome:
                 outcome.more["known"] += len(rows)
                 bar.skip(len(rows))
                 continue
-            throttle.before(len(rows))
+            if not throttle.before(len(rows), stop.is_told):
+                outcome.status = "stopped"
+                break
             answer = outgoing.send_table(name, table)
             done.add(name, fingerprint)
             outcome.rows += answer.new
@@ -223,10 +222,9 @@ def append(
     sink.claim()
     with running.stopping() as stop, running.counting(outcome):
         for rows, frame in frames:
-            if stop.told:
+            if not throttle.before(rows, stop.is_told):
                 outcome.status = "stopped"
                 break
-            throttle.before(rows)
             # A position may stand in two files; then it is in the table since the batch before, or twice in this one.
             there = spark.read.format("delta").load(args.table).select(*POSITION)
             fresh = frame.dropDuplicates(list(POSITION)).join(there, list(POSITION), "left_anti")

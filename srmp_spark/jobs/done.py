@@ -3,12 +3,12 @@
 It saves time and decides nothing. The queue manager knows each row by its identity, so a file that is gone, cut short or on
 another machine costs a second staging and sends nothing twice. And an entry can only be skipped, never trusted too far:
 
-- the file belongs to one application, destination, queue manager and *epoch*; a data directory that was put back from a
+- an entry belongs to one application, destination, queue manager and *epoch*; a data directory that was put back from a
   copy has another epoch, and there everything is staged again;
 - an entry holds the fingerprint of the rows; a range that has other rows now (a newer version of the table, another
   ``--where``) is staged again, and the queue manager tells old rows from new ones.
 
-One JSON object a line, appended after each commit; a line that is cut off by a kill is no entry.
+One JSON list a line, appended after each commit; a line that is cut off by a kill is no entry.
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ FOLDER = "srmp-spark/jobs"
 """Below ``XDG_STATE_HOME``."""
 
 
-def default_path(*, application: str, destination: str, queue_manager: str, epoch: str) -> Path:
-    """Where the commits of such a job are kept (XDG base directories: state)."""
+def scope_of(*, application: str, destination: str, queue_manager: str, epoch: str) -> str:
+    """What the commits of a job are kept under."""
+    return hashlib.sha256(json.dumps([application, destination, queue_manager, epoch]).encode()).hexdigest()[:32]
+
+
+def default_path(scope: str) -> Path:
+    """Where they are kept (XDG base directories: state)."""
     state = os.environ.get("XDG_STATE_HOME")
     home = Path(state) if state else Path.home() / ".local" / "state"
-    name = hashlib.sha256(json.dumps([application, destination, queue_manager, epoch]).encode()).hexdigest()[:32]
-    return home / FOLDER / f"{name}.jsonl"
+    return home / FOLDER / f"{scope}.jsonl"
 
 
 class Done:
-    """The entries of one file."""
+    """The entries of one scope in one file."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, scope: str) -> None:
         """``None``: keep nothing. Raises :class:`OSError` when the file can be neither read nor made."""
         self._path = path
+        self._scope = scope
         self._known: set[tuple[str, str]] = set()
         if path is None:
             return
@@ -47,10 +52,11 @@ class Done:
                 file.write("\n")  # what a kill cut off stays alone on its line
         for line in text.splitlines():
             try:
-                batch, fingerprint = json.loads(line)
+                noted, batch, fingerprint = json.loads(line)
             except (ValueError, TypeError):
                 continue
-            self._known.add((batch, fingerprint))
+            if noted == scope:
+                self._known.add((batch, fingerprint))
 
     def __contains__(self, entry: tuple[str, str]) -> bool:
         """Whether (batch, fingerprint) was committed."""
@@ -61,4 +67,4 @@ class Done:
         self._known.add((batch, fingerprint))
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([batch, fingerprint]) + "\n")
+                file.write(json.dumps([self._scope, batch, fingerprint]) + "\n")

@@ -8,6 +8,8 @@ from typing import TextIO
 
 BAR_WIDTH = 30
 """Characters of the bar: a line with it and the figures fits in 80."""
+NAP_SECONDS = 0.5
+"""How long a pause may keep a signal waiting."""
 LINE_SECONDS = 5.0
 """Between two lines where stderr is no terminal: a log wants few."""
 
@@ -26,14 +28,15 @@ class Throttle:
         self._sleep = sleep
         self._free_at = now()
 
-    def before(self, rows: int) -> None:
-        """Wait until ``rows`` more may go."""
-        if self._rate is None:
-            return
-        pause = self._free_at - self._now()
-        if pause > 0:
-            self._sleep(pause)
-        self._free_at = max(self._free_at, self._now()) + rows / self._rate
+    def before(self, rows: int, told_to_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until ``rows`` more may go; ``False`` when the job was told to stop before they may."""
+        while (pause := self._free_at - self._now()) > 0 and not told_to_stop():
+            self._sleep(min(pause, NAP_SECONDS))
+        if told_to_stop():
+            return False
+        if self._rate is not None:
+            self._free_at = max(self._free_at, self._now()) + rows / self._rate
+        return True
 
 
 class Bar:

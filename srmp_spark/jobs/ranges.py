@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from srmp_spark.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -71,7 +73,10 @@ class Batch:
 
 
 def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) -> list[Batch]:
-    """The batches of ``rows``; ``columns`` are those that are sent. A ``rate`` makes batches of about a second."""
+    """The batches of ``rows``; ``columns`` are those that are sent. A ``rate`` makes batches of about a second.
+
+    Raises :class:`ConfigurationError` for rows without a position.
+    """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 
     limit = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, int(rate)))
@@ -89,7 +94,14 @@ def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) 
         .orderBy("queue_manager", "queue", "bucket", "epoch")  # sequences go on counting in the next epoch
         .collect()
     )
-    return list(joined((Bucket(*row[:3], *row[4:]) for row in found), limit))
+    buckets = [Bucket(*row[:3], *row[4:]) for row in found]
+    nowhere = sum(bucket.rows for bucket in buckets if None in bucket[:5])
+    if nowhere:
+        raise ConfigurationError(
+            f"{nowhere} rows have no source position (queue_manager, epoch, queue, sequence), so nothing tells whether they "
+            "were sent: leave them out, for example with --where 'sequence IS NOT NULL'"
+        )
+    return list(joined(buckets, limit))
 
 
 def joined(buckets: Iterable[Bucket], rows_max: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES) -> Iterator[Batch]:

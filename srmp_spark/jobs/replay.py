@@ -53,6 +53,7 @@ times:
 what is sent:
   body, body_type, label, priority (0 when transactional), correlation_id, app_specific, response_queue, extension. Expiry
   times are not, they are over; nor the admin queue, where nobody waits any more. Receipts among the rows are left out.
+  A row that the destination refused for good is kept as a dead letter, and is not sent again under the same --id.
 
 output:
   stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
@@ -117,14 +118,13 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
     done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
     with running.stopping() as stop, running.counting(outcome):
         for batch in batches:
-            if stop.told:
-                outcome.status = "stopped"
-                break
             if (batch.name, batch.fingerprint) in done:
                 outcome.more["known"] += batch.rows
                 bar.skip(batch.rows)
                 continue
-            throttle.before(batch.rows)
+            if not throttle.before(batch.rows, stop.is_told):
+                outcome.status = "stopped"
+                break
             answer = outgoing.send_frame(batch.name, batch.of(rows))
             done.add(batch.name, batch.fingerprint)
             outcome.rows += answer.new

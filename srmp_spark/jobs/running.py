@@ -41,6 +41,10 @@ class Stop:
 
     told: bool = False
 
+    def is_told(self) -> bool:
+        """Whether one came."""
+        return self.told
+
     def __call__(self, *_: object) -> None:
         """A signal."""
         self.told = True

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srmp_spark.client.outbox import CommitAnswer, OutboxClient
-from srmp_spark.jobs.done import Done, default_path
+from srmp_spark.jobs.done import Done, default_path, scope_of
 from srmp_spark.jobs.selection import POSITION
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ class Outgoing:
     def done(self, path: Path | None) -> Done:
         """What earlier runs have committed; ``path`` ``None``: where it is by default. Raises :class:`ApiUnreachableError`."""
         status = self.client.status()
-        if path is None:
-            names = {"queue_manager": str(status["queue_manager"]), "epoch": str(status["epoch"])}
-            path = default_path(application=self.application, destination=self.destination, **names)
+        names = {"queue_manager": str(status["queue_manager"]), "epoch": str(status["epoch"])}
+        scope = scope_of(application=self.application, destination=self.destination, **names)
+        path = path or default_path(scope)
         try:
-            return Done(path)
+            return Done(path, scope)
         except OSError as error:
             _log.warning(
                 "%s cannot be kept (%s): a second start would stage everything again, and send nothing twice", path, error
             )
-            return Done(None)
+            return Done(None, scope)
 
     def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
         """All rows of a frame, ordered by ``sequence``."""

@@ -106,7 +106,7 @@ class OutResult:
                     ("never sent, or altered", self.back.verdict.unexpected + self.replayed.verdict.unexpected),
                 )
             ),
-            ("stream receipts", f"{self.receipts} came back", self.receipts > 0),
+            ("stream receipts", f"{self.receipts} for {sum(each.handed_over for each in both)} messages", self.receipts > 0),
             ("killed with -9", f"queue manager, {killed_at} had arrived", 0 < killed_at < self.back.handed_over),
             ("faults injected", _told(self.faults), bool(self.faults)),
         ]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.jobs import backfill, ranges, replay
-from srmp_spark.jobs.done import Done, default_path
+from srmp_spark.jobs.done import Done, default_path, scope_of
 from srmp_spark.jobs.pace import Bar, Throttle
 from srmp_spark.jobs.ranges import Bucket, joined
 from srmp_spark.jobs.selection import Selection, parse_time
@@ -103,7 +103,15 @@ def test_the_throttle_keeps_the_rate_and_does_not_make_up_for_a_pause() -> None:
         throttle.before(100)
     assert clock[0] == pytest.approx(1110.0)
     throttle = Throttle(None, now=lambda: clock[0], sleep=lambda s: pytest.fail("no rate, no pause"))
-    throttle.before(10**9)
+    assert throttle.before(10**9)
+
+
+def test_a_signal_ends_the_longest_pause() -> None:
+    clock = [0.0]
+    throttle = Throttle(0.001, now=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
+    assert throttle.before(1)
+    assert not throttle.before(1, lambda: clock[0] > 3)
+    assert clock[0] <= 4
 
 
 def test_the_bar_on_a_terminal_and_in_a_log() -> None:
@@ -128,13 +136,14 @@ def test_the_bar_on_a_terminal_and_in_a_log() -> None:
 
 def test_notes_survive_and_a_line_that_was_cut_off_is_none(tmp_path: Path) -> None:
     path = tmp_path / "new" / "notes.jsonl"
-    done = Done(path)
+    done = Done(path, "mine")
     done.add("b1", "f1")
     with path.open("a") as file:
-        file.write('["b2", "f')
-    again = Done(path)
+        file.write('["mine", "b2", "f')
+    again = Done(path, "mine")
     again.add("b3", "f3")
-    final = Done(path)
+    assert ("b1", "f1") not in Done(path, "another"), "one file may serve several runs"
+    final = Done(path, "mine")
     assert [("b1", "f1") in final, ("b2", "f") in final, ("b3", "f3") in final, ("b1", "f2") in final] == [
         True,
         False,
@@ -146,9 +155,9 @@ def test_notes_survive_and_a_line_that_was_cut_off_is_none(tmp_path: Path) -> No
 def test_notes_are_of_one_application_destination_and_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     names = {"application": "a", "destination": "d", "queue_manager": "q", "epoch": "e"}
-    paths = {default_path(**names)} | {default_path(**{**names, name: "other"}) for name in names}
-    assert len(paths) == 5
-    assert all(path.is_relative_to(tmp_path) for path in paths)
+    scopes = {scope_of(**names)} | {scope_of(**{**names, name: "other"}) for name in names}
+    assert len(scopes) == 5
+    assert all(default_path(scope).is_relative_to(tmp_path) for scope in scopes)
 
 
 @pytest.mark.parametrize("module", [replay, backfill])

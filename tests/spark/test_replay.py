@@ -14,6 +14,7 @@ import pytest
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.jobs import replay as job
 from srmp_spark.jobs import running
+from srmp_spark.jobs.ranges import plan
 from srmp_spark.jobs.selection import Selection
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.testing.outbox_server import OutboxServer
@@ -178,5 +179,8 @@ def test_a_table_without_positions_is_refused_with_the_way_out(spark: SparkSessi
     spark.range(3).selectExpr("cast('x' as binary) body").write.format("delta").save(str(tmp_path / "t"))
     with pytest.raises(ConfigurationError, match=r"no column epoch, queue, queue_manager, sequence.*column key"):
         Selection(table=str(tmp_path / "t")).rows(spark)
+    spark.createDataFrame([row("a", 1, 0, epoch=None)], spark_ddl()).write.format("delta").save(str(tmp_path / "nowhere known"))
+    with pytest.raises(ConfigurationError, match="1 rows have no source position"):
+        plan(Selection(table=str(tmp_path / "nowhere known")).rows(spark), ["sequence"])
     with pytest.raises(ConfigurationError, match="is not a Delta table"):
         Selection(table=str(tmp_path / "nowhere")).rows(spark)
