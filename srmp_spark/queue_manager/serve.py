@@ -37,7 +37,7 @@ from srmp_spark.queue_manager.api.status import HealthApi, gauges
 from srmp_spark.queue_manager.config import Endpoint, ServeConfig
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
-from srmp_spark.queue_manager.sender.link import Outgoing
+from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
@@ -112,6 +112,7 @@ class _Process:
             await ensure_queues(manager)
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
+            check_outbox(self._directory.path)
             manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base)
             manager.outgoing.start()
         endpoint = SrmpEndpoint(

@@ -30,7 +30,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
     "faults",
     [
         "drop-before=0.05,drop-after=0.05,drop-middle=0.05",
-        "503=0.05,500=0.05,502=0.05",
+        "503=0.05,500=0.05,502=0.05,404=0.02,301=0.02",
+        "garbage=0.04,continue=0.04,huge=0.02",
         "receipt-late=0.5:0.3,receipt-twice=0.5,receipt-old=0.5,receipt-foreign=0.5,receipt-beyond=0.5",
         "receipt-none=0.5:1.5",
         "@20=restart:0.3,@90=down:0.3,@120=restart:0.1",

@@ -20,13 +20,15 @@ from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
 
-SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "15"))
+SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
 SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
 QUEUE = "private$/in"
 FAULTS = "drop-before=0.005,drop-after=0.01,drop-middle=0.005,503=0.01,500=0.005,receipt-twice=0.2,receipt-late=0.2:0.2"
 BATCH = 40
 PROGRESS_S = 10.0
 DRAIN_S = 120.0
+KILLS_MIN = 2
+"""Fewer would prove little; a quiet machine comes to one in three seconds."""
 
 
 def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_pa
             while time.monotonic() < until:
                 writer.wait_for_progress()
                 time.sleep(dice.uniform(0.0, 1.5))
-                if dice.random() < 0.5:
+                if dice.random() < 0.3:
                     pid = sender_of(running)
                     if pid is not None:
                         os.kill(pid, signal.SIGKILL)
@@ -62,7 +64,7 @@ def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_pa
                 acknowledged(running, url, DRAIN_S)
                 verdict = peer.verdict({QUEUE: bodies(0, writer.batches * BATCH)})
                 assert verdict.ok, f"seed {SEED}: {verdict.complaint()}"
-            assert sum(kills.values()) > 2
+            assert sum(kills.values()) >= KILLS_MIN
             assert running.stop() == 0
 
 

@@ -7,18 +7,20 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 import requests
 from kit import acknowledged, bodies, commit, outgoing, post, rows_to, sender_of, until
 
 from srmp_spark.testing.certificate import make_certificate
 from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
 
 QUEUE = "private$/in"
 QUICK = {"resend_table": "1,1,2", "retransmission_timeout": 0.2}
@@ -104,6 +106,17 @@ def test_destinations_that_are_down_cost_the_others_nothing(tmp_path: Path) -> N
         assert peer.verdict({QUEUE: bodies(0, 100)}).ok
         states = {entry["state"] for entry in requests.get(f"{running.api}/v1/status", timeout=30).json()["outgoing"]}
         assert states <= {"Connected", "Inactive", "Waiting", "Disconnected"}
+
+
+def test_an_outbox_of_a_newer_version_is_exit_code_6(tmp_path: Path) -> None:
+    with RunningQueueManager(tmp_path / "qm") as running:
+        until(lambda: (tmp_path / "qm" / "outbox.db").exists(), "it was made")
+        commit(running.api, "1", rows_to("http://127.0.0.1:9/msmq/q", [b"x"]))
+    with contextlib.closing(sqlite3.connect(tmp_path / "qm" / "outbox.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ServeFailedError) as failed:
+        RunningQueueManager(tmp_path / "qm").start()
+    assert failed.value.code == 6
 
 
 class Web(BaseHTTPRequestHandler):

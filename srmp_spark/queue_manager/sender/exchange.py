@@ -131,10 +131,13 @@ class Exchange(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.end(f"a malformed answer: {error}")
             return
-        if self._got > (ANSWER_HEAD_MAX + ANSWER_BODY_MAX if self._in_body else ANSWER_HEAD_MAX):
+        if self._is_too_much:
             self.end("the answer has no end")
-        elif self._interim > INTERIM_ANSWERS_MAX:
-            self.end("interim answers without an end")
+
+    @property
+    def _is_too_much(self) -> bool:
+        head_max = ANSWER_HEAD_MAX + ANSWER_BODY_MAX if self._in_body else ANSWER_HEAD_MAX
+        return self._got > head_max or self._interim > INTERIM_ANSWERS_MAX
 
     # --- httptools ----------------------------------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Exchange(asyncio.Protocol):
 
     def on_message_complete(self) -> None:  # noqa: D102  # httptools'
         if self._parser.get_status_code() >= 200:
-            if self.unanswered and not self._over:
+            if self.unanswered and not self._over and not self._is_too_much:  # one read may hold all of it
                 self._answer(keep=bool(self._parser.should_keep_alive()))
         else:
             interim, got = self._interim + 1, self._got

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sqlite3
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ApiError, StoreError
@@ -21,6 +23,8 @@ from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
+from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
+from srmp_spark.store.sqlite_file import check_format, readable
 
 STATUS_SECONDS = 2.0
 """What the child gets to say how its queues are; else what it said before is shown."""
@@ -39,6 +43,19 @@ class SenderLink(ChildLink):
 
     module = "srmp_spark.queue_manager.sender.process"
     noun = "sender"
+
+
+def check_outbox(data_dir: Path) -> None:
+    """Raise :class:`StoreDamagedError` (exit code 6) for an outbox of a newer version: nothing is accepted beside it."""
+    path = data_dir / DATABASE_FILE
+    if not path.exists():
+        return
+    with readable(path, OUTBOX.restore_hint):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            check_format(connection, OUTBOX)
+        finally:
+            connection.close()
 
 
 class _Seen(NamedTuple):
