@@ -62,6 +62,12 @@ def _backlog(rounds: int, *, quick: bool) -> Iterator[Figure]:
     return backlog(rounds, quick=quick)
 
 
+def _sink(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.spark_sink import run
+
+    return run(rounds, quick=quick)
+
+
 BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
     "decode": (_decode, "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")),
     "ingest": (
@@ -82,6 +88,11 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
         ("spark_drain_1", "spark_drain_2", "spark_drain_two_over_one"),
     ),
     "spark_latency": (_latency, "POST to foreachBatch at 100 messages a second", ("spark_latency_p50",)),
+    "spark_sink": (
+        _sink,
+        "1,000,000 rows staged and committed, against Spark's Kafka sink",
+        ("sink_stage_commit", "sink_memory"),
+    ),
 }
 """Name, what runs, in words, and the figures it yields."""
 

@@ -44,6 +44,14 @@ for i in range(count):
     producer.poll(0)
 producer.flush(10)
 """
+COUNT = """
+import sys
+from confluent_kafka import Consumer, TopicPartition
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "count"})
+ends = [consumer.get_watermark_offsets(TopicPartition(sys.argv[2], p), 30) for p in range(int(sys.argv[3]))]
+print(sum(last - first for first, last in ends))
+consumer.close()
+"""
 
 
 def spark_jars() -> str:
@@ -108,6 +116,11 @@ class Kafka:
     def trickle(self, topic: str, rate: float, count: int) -> subprocess.Popen[bytes]:
         """``rate`` rows a second, the time of birth in the first twenty bytes."""
         return subprocess.Popen([str(KAFKA_PYTHON), "-c", TRICKLE, self.address, topic, str(rate), str(count)])
+
+    def rows(self, topic: str, partitions: int) -> int:
+        """How many rows a topic has."""
+        command = [str(KAFKA_PYTHON), "-c", COUNT, self.address, topic, str(partitions)]
+        return int(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def _client(self, code: str, *arguments: str) -> None:
         subprocess.run([str(KAFKA_PYTHON), "-c", code, self.address, *arguments], check=True, stderr=subprocess.DEVNULL)

@@ -1,0 +1,182 @@
+"""Spark writing to the queue manager beside Spark writing to Kafka and to Parquet, in one session, side by side in every round.
+
+The three sides write the same cached rows: a key, and a body of 1 KB that no other row has and that does not compress well.
+Ours ends when the commit is durable and the rows have their numbers in a stream; the destination is down, so nothing is sent.
+Kafka's ends when the broker has acknowledged all, from the page cache, as it does by default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.common import Figure, QueueManager, beside, cpu_seconds, free_port, load, median, say, scratch
+from benchmarks.peers.kafka import Kafka
+from benchmarks.send import entry
+from benchmarks.spark_bench import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 1_000_000
+PARTITIONS = 2
+"""Tasks that write at once; as many partitions has the topic."""
+MEMORY_MB_MAX = 300
+SAMPLE_S = 0.05
+
+
+def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    """Rows per second of a whole write; the largest memory of the queue manager while it is written to."""
+    rows = 50_000 if quick else ROWS
+    rates: dict[str, list[float]] = {"srmp": [], "kafka": [], "parquet": []}
+    memory: list[float] = []
+    with scratch("sink") as folder, contextlib.ExitStack() as stack:
+        (folder / "kafka").mkdir()
+        broker = Kafka(folder / "kafka")
+        stack.callback(broker.close)
+        spark = stack.enter_context(spark_session())
+        frame = _rows(spark, rows)
+        for number in range(rounds + 1):  # the first round warms the JVM and is not counted
+            with _fresh(folder / f"round-{number}") as server:
+                sides = _sides(frame, rows, broker, server, folder / f"parquet-{number}")
+                names = list(sides)[:: -1 if number % 2 else 1]  # none is always first
+                for name in names:
+                    os.sync()  # what the side before left to be written is not this side's
+                    with _Memory(server.process.pid) as seen:
+                        before = cpu_seconds(server.process.pid)
+                        rate = rows / sides[name]()
+                        cpu = cpu_seconds(server.process.pid) - before
+                    told = f", {seen.peak_mb:.0f} MB, {cpu:.1f} s of CPU in the queue manager" if name == "srmp" else ""
+                    say(f"sink round {number} {name:7s} {rate:,.0f} rows/s{told}, load {load()}")
+                    if number:
+                        rates[name].append(rate)
+                        memory += [seen.peak_mb] if name == "srmp" else []
+    figure = beside("sink_stage_commit", "rows/s", rates["srmp"], rates["kafka"], "Kafka sink", at_least=0.5)
+    yield replace(figure, note=f"{rows:,} rows of 1 KB; df.write.parquet of the same: {median(rates['parquet']):,.0f} rows/s")
+    peak = max(memory)
+    yield Figure(
+        name="sink_memory",
+        value=peak,
+        unit="MB",
+        target=f"value <= {MEMORY_MB_MAX}",
+        ok=peak <= MEMORY_MB_MAX,
+        note="anonymous and shared memory of all processes of the queue manager together, the largest of all rounds",
+    )
+
+
+def _rows(spark: SparkSession, count: int) -> DataFrame:
+    """Cached: making the rows is no side's work."""
+    from pyspark.sql import functions as f
+
+    body = f.concat(*(f.sha2(f.concat_ws("-", "id", f.lit(part)), 512) for part in range(8)))  # 8 times 128 characters
+    numbered = spark.range(0, count, 1, PARTITIONS)
+    frame = numbered.select(f.col("id").cast("string").alias("key"), body.cast("binary").alias("body")).cache()
+    if frame.count() != count:
+        raise RuntimeError("the rows were not made")
+    return frame
+
+
+def _sides(data: DataFrame, count: int, broker: Kafka, server: QueueManager, folder: Path) -> dict[str, Callable[[], float]]:
+    """Each writes ``data`` once, sees that all of it is there, and says how many seconds the writing took."""
+    topic = broker.topic(PARTITIONS)
+    url = f"http://127.0.0.1:{free_port()}/msmq/private$/down"
+
+    def srmp() -> float:
+        options = {"queueManager": server.api, "destination": url, "application": "bench"}
+        seconds = _seconds(lambda: data.write.format("srmp").mode("append").options(**options).save())
+        _all_there(entry(server, url).get("queued", 0), count)
+        return seconds
+
+    def kafka() -> float:
+        out = data.withColumnRenamed("body", "value").write.format("kafka")
+        seconds = _seconds(lambda: out.option("kafka.bootstrap.servers", broker.address).option("topic", topic).save())
+        _all_there(broker.rows(topic, PARTITIONS), count)
+        return seconds
+
+    def parquet() -> float:
+        seconds = _seconds(lambda: data.write.parquet(str(folder)))
+        _all_there(data.sparkSession.read.parquet(str(folder)).count(), count)
+        return seconds
+
+    return {"srmp": srmp, "kafka": kafka, "parquet": parquet}
+
+
+def _seconds(write: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    write()
+    return time.perf_counter() - began
+
+
+def _all_there(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise RuntimeError(f"{found} rows arrived, {wanted} were written")
+
+
+@contextlib.contextmanager
+def _fresh(folder: Path) -> Iterator[QueueManager]:
+    """A queue manager for one round; what it stored is deleted behind it."""
+    folder.mkdir()
+    server = QueueManager(folder, core=None)
+    try:
+        yield server
+    finally:
+        server.close()
+        shutil.rmtree(folder)
+
+
+class _Memory:
+    """The largest sum of anonymous and shared memory of a process group, looked at every SAMPLE_S.
+
+    Pages of mapped files are left out: the kernel takes them back whenever it wants.
+    """
+
+    def __init__(self, group: int) -> None:
+        self.peak_mb = 0.0
+        self._group = group
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        members = _members(self._group)
+        looks = 0
+        while True:
+            looks += 1
+            if looks % 20 == 0:
+                members = _members(self._group)
+            self.peak_mb = max(self.peak_mb, sum(map(_own_kb, members)) / 1024)
+            if self._over.wait(SAMPLE_S):
+                return
+
+
+def _members(group: int) -> list[Path]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                if int((folder / "stat").read_text().rsplit(")", 1)[1].split()[2]) == group:
+                    found.append(folder)
+    return found
+
+
+def _own_kb(folder: Path) -> int:
+    """RssAnon and RssShmem of a process; 0 if it has ended."""
+    try:
+        lines = (folder / "status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
