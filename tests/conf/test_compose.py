@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -56,6 +57,7 @@ def command(service: dict[str, Any], volumes: Path, api: str = "") -> list[str]:
         arguments = [re.sub(rf"={place}(?=/|$)", f"={volumes / name}", each) for each in arguments]
     arguments = [re.sub(r"^(--listen|--api)=[\d.]+:\d+$", r"\1=127.0.0.1:0", each) for each in arguments]
     arguments = [each.replace("http://127.0.0.1:8081", api) for each in arguments]
+    arguments = [re.sub(r"^--host-name=.*", "--host-name=127.0.0.1", each) for each in arguments]  # receipts come to this name
     # Receipts go to the machine that a message came from, but to loopback by pattern only.
     loopback = ["--allow-url=http://127.0.0.1:*"] if program == "srmp-spark" else []
     return [*PROGRAMS[program], *arguments, *loopback]
@@ -93,15 +95,20 @@ def test_a_message_goes_from_windows_into_the_table(compose: dict[str, Any], tmp
         spark_log = tmp_path / "spark.log"
         spark_line = command(services["spark"], tmp_path, ready["queue-manager"]["api"])
         spark = stack.enter_context(started(spark_line, spark_log))
-        port = ready["queue-manager"]["listening"].rpartition(":")[2]
+        program, *send = shown("docker compose exec windows ")
+        send = [each.replace("http://queue-manager", ready["queue-manager"]["listening"]) for each in send]
         sent = subprocess.run(
-            [*PROGRAMS["srmp-spark"], "send", "--api", ready["windows"]["api"], "--body", "hello", "--wait", "30",
-             "--destination", f"http://127.0.0.1:{port}/msmq/private$/orders", "--delivery", "recoverable"],
-            capture_output=True, text=True, cwd=ROOT, timeout=60,
-        )  # fmt: skip
+            [*PROGRAMS[program], *send, "--api", ready["windows"]["api"]], capture_output=True, text=True, cwd=ROOT, timeout=60
+        )
         assert sent.returncode == 0, sent.stderr
         assert json.loads(sent.stdout)["state"] == "acknowledged"
         assert rows(tmp_path / "lake" / "messages", spark, spark_log) == [b"hello"]
+
+
+def shown(beginning: str) -> list[str]:
+    """The command that the comment at the top shows, behind ``beginning``."""
+    lines = (line.lstrip("# ") for line in (ROOT / "docker-compose.yml").read_text().splitlines() if line.startswith("#"))
+    return next(shlex.split(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
 
 
 def rows(table: Path, job: subprocess.Popen[str], log: Path) -> list[bytes]:
