@@ -205,6 +205,8 @@ class Dispatcher:
         self._writing = False
         for outcome in self.sender.committed(changes, proof):
             self._tell(outcome)
+        for row in changes.queues:
+            self._wake(QueueKey(row.destination, row.kind))
         for each, numbered in given:
             result = each.preparation.result
             assert result is not None, "only what is ready is written"
@@ -224,7 +226,11 @@ class Dispatcher:
             )  # fmt: skip
         else:
             run = outcome.run
-        moved = self._moved.pop(run.key, None)
+        self._wake(run.key)
+
+    def _wake(self, key: QueueKey) -> None:
+        """Tell those who wait for the end of a message."""
+        moved = self._moved.pop(key, None)
         if moved is not None:
             moved.set()
 
