@@ -42,7 +42,7 @@ SLOW_LINE = 0.008
 """Seconds a message while somebody waits to kill its sender: 500 of them must not be gone before the knife falls."""
 KILL_AT = 0.2
 """Which share must have arrived when the sender is killed."""
-PATIENCE = {"resend_table": "1,1,2,5", "retransmission_timeout": 0.25}
+PATIENCE: dict[str, Any] = {"resend_table": "1,1,2,5", "retransmission_timeout": 0.25}
 """Flags of the queue manager that sends: seconds until what was not acknowledged goes again, and until a broken connection is
 tried again. The defaults, 30 and 20, are for days; a demo has minutes."""
 STALL_MAX = 90.0
