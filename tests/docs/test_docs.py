@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench import BENCHES
-from srmp_spark.cli import parser
+from srmp_spark.cli import LATER, parser
 from srmp_spark.queue_manager.config import OPTIONS
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
+from srmp_spark.spark.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
+from srmp_spark.spark.sink_options import SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
@@ -105,7 +108,8 @@ def test_each_row_of_the_promises_has_a_test_and_says_what_breaks_it() -> None:
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
 def test_each_flag_exists(path: Path) -> None:
-    assert set(FLAG.findall(text_of(path))) - known_flags() == set()
+    of_docker = {"build"}
+    assert set(FLAG.findall(text_of(path))) - known_flags() - of_docker == set()
 
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
@@ -115,13 +119,33 @@ def test_each_command_exists(path: Path) -> None:
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
 def test_each_option_exists(path: Path) -> None:
-    known = {spec.name for spec in SOURCE_OPTIONS} | set(SERVE_OPTIONS) | {"checkpointLocation"}
+    known = {spec.name for spec in (*SOURCE_OPTIONS, *SINK_OPTIONS)} | set(SERVE_OPTIONS) | {"checkpointLocation"}
     assert set(OPTION.findall(text_of(path))) - known == set()
 
 
 def test_the_readme_has_every_option_of_the_source() -> None:
     table = {match[1] for match in re.finditer(r"^\| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)}
     assert {spec.name for spec in SOURCE_OPTIONS} <= table
+
+
+def test_the_readme_has_every_option_and_column_of_the_sink() -> None:
+    readme = text_of(ROOT / "README.md")
+    sending = readme[readme.index("## Sending") : readme.index("## Delta state")]
+    cells = {name for row in re.findall(r"^\| (`[^|]*) \|", sending, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert {spec.name for spec in (*SINK_OPTIONS, *SINK_COLUMNS)} - cells == set()
+    assert all(f"`{spec.name}`" in sending for spec in POSITION_COLUMNS)
+
+
+def test_a_command_that_comes_later_is_marked() -> None:
+    interface = text_of(ROOT / "docs" / "INTERFACE.md")
+    assert set(commands()) & LATER == set()
+    for name in LATER:
+        assert re.search(rf"`{name}\b[^`]*`[^`]*\*later\*", interface), name
+
+
+def test_the_readme_s_python_is_python() -> None:
+    for block in re.findall(r"^ *```python\n(.*?)^ *```", text_of(ROOT / "README.md"), re.DOTALL | re.MULTILINE):
+        ast.parse(textwrap.dedent(block))
 
 
 def test_the_readme_has_every_flag_of_serve() -> None:
