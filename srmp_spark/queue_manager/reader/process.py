@@ -17,8 +17,10 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +76,12 @@ class Reader:
             "trim": self._trim,
         }
         self._stop = threading.Event()
-        self._publisher: threading.Thread | None = None
+        self._publishers: list[threading.Thread] = []
 
     def run(self) -> None:
         """Serve commands until the parent closes its end."""
         if self._state is not None:
-            self._publisher = threading.Thread(target=self._publish, name="publish", daemon=True)
-            self._publisher.start()
+            self._start_publisher("publish", self._publish)
         while True:
             try:
                 packet, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_MAX, 1)
@@ -93,8 +94,9 @@ class Reader:
             pool = self._seals if command["op"] in ("seal", "trim") else self._reads
             pool.submit(self._answer, command, answer)
         self._stop.set()
-        if self._publisher is not None:
-            self._publisher.join(PUBLISH_STOP_SECONDS)
+        end = time.monotonic() + PUBLISH_STOP_SECONDS
+        for thread in self._publishers:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _answer(self, command: dict[str, Any], answer: Answer) -> None:
         try:
@@ -163,12 +165,21 @@ class Reader:
                         batch = next(batches, None)
         answer.end()
 
+    def _start_publisher(self, name: str, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._publishers.append(thread)
+        thread.start()
+
     def _publish(self) -> None:
-        from srmp_spark.store.delta.publisher import Publisher  # deltalake is loaded only where it is used
+        # deltalake is loaded only where it is used
+        from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+        from srmp_spark.store.delta.publisher import Publisher
 
         assert self._state is not None
-        publisher = Publisher(self._data_dir, self._state, self._queue_manager, self._state_interval)
-        publisher.run(self._stop, self._events.tell)
+        where = self._data_dir, self._state, self._queue_manager, self._state_interval
+        outgoing = OutgoingPublisher(*where)  # a thread of its own: no dead letter waits behind a backlog of the inbox
+        self._start_publisher("publish-outgoing", partial(outgoing.run, self._stop, self._events.tell))
+        Publisher(*where, others_as_of=outgoing.as_of).run(self._stop, self._events.tell)
 
 
 def _is_of_the_package(error: Exception) -> bool:

@@ -24,6 +24,7 @@ from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.exchange import Answer
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.effects import Committed as Proof
 from srmp_spark.srmp.outgoing_effects import (
@@ -104,6 +105,7 @@ class Dispatcher:
         )
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
+        self.sendings = Sendings()
         self._new: list[_New] = []
         self._writing = False
         self._write_wanted: deque[asyncio.Future[None]] = deque()
@@ -148,6 +150,7 @@ class Dispatcher:
 
     def _post(self, send: Send) -> None:
         try:
+            self.sendings.note(send.key, send.serial, self._clock.utc())
             self.connections.post(send)
         except LocalProtocolError as error:
             log.exception("sender.cannot_be_written send=%r", send)
@@ -191,7 +194,8 @@ class Dispatcher:
             given.append((each, numbered))
         changes = self.sender.changes()
         batches = [numbered for _, numbered in given]
-        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches))
+        sent = self.sendings.of(changes)
+        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent))
         future.add_done_callback(partial(self._written, changes, given, wanted))
 
     def _written(
@@ -203,6 +207,7 @@ class Dispatcher:
     ) -> None:
         proof = future.result()  # a failure has ended the process, or is a bug that must
         self._writing = False
+        self.sendings.forget(changes)
         for outcome in self.sender.committed(changes, proof):
             self._tell(outcome)
         for row in changes.queues:
@@ -340,6 +345,7 @@ class Dispatcher:
                 self.errors.pop(send.key, None)
         else:
             self.errors[send.key] = f"{status} {answer.reason}".strip()
+            self.sendings.failed(send.key, send.serial, status)
             log.info("sender.answered destination=%s status=%d reason=%s", send.key.destination, status, answer.reason)
         self.sender.answered(send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after)
         self.work()

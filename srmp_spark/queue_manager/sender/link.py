@@ -79,6 +79,7 @@ class Outgoing:
             "receipts_url": f"{public_base}/msmq/{ORDER_QUEUE}",
             "resend_table": list(config.resend_table),
             "retransmission_timeout": config.retransmission_timeout,
+            "live": config.state is not None,  # only the Delta state asks
         }
         self.link = SenderLink(settings, self._on_event)
         self._seen = _Seen(float("-inf"), [])

@@ -29,6 +29,7 @@ from srmp_spark.queue_manager.reader.process import end_with_parent
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
+from srmp_spark.queue_manager.sender.sendings import tell_live
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.sender import Sender
@@ -91,7 +92,10 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         reserve=lambda count: commands.reserve(count),
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
-    sweeper = loop.create_task(_sweep(outbox, store, clock))
+    tasks = [loop.create_task(_sweep(outbox, store, clock))]
+    if settings["live"]:
+        live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
+        tasks.append(loop.create_task(live))
     dispatcher.receipts_came()
     dispatcher.work()
     gc.collect()
@@ -99,7 +103,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
     log.info("sender.ready queues=%d", len(sender))
     await commands.serve()
-    sweeper.cancel()
+    for task in tasks:
+        task.cancel()
     await dispatcher.stop()
     await store.run(outbox.close)
     log.info("sender.stopped position=%d", outbox.database.position)

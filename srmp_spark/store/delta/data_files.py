@@ -7,6 +7,7 @@ store writes by rename and link). So the publisher writes the data files itself,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -139,22 +140,35 @@ def storage_of(state: str, table: str, storage_options: Mapping[str, str]) -> St
     return LocalStorage(folder.absolute() / table)
 
 
-def write_file(storage: Storage, spec: TableSpec, queue_manager: str, tables: Iterator[pa.Table]) -> DataFile | None:
-    """One Parquet file of ``tables`` (row groups in that order), durable; ``None`` if there was no row."""
+def write_file(
+    storage: Storage, spec: TableSpec, queue_manager: str, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None
+) -> DataFile | None:
+    """One Parquet file of ``tables`` (row groups in that order), durable; ``None`` if there was no row.
+
+    ``notes`` stand in its footer (:func:`read_notes`).
+    """
     path = f"{PARTITION}={queue_manager}/{uuid.uuid4()}.parquet"
     first = next((table for table in tables if table.num_rows), None)
     if first is None:
         return None
     rows = 0
     statistics = _Statistics(spec.statistics)
-    with storage.open_output(path) as stream, pq.ParquetWriter(stream, spec.file_schema, compression="zstd") as writer:
+    schema = spec.file_schema.with_metadata(dict(notes)) if notes else spec.file_schema
+    with storage.open_output(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
         table: pa.Table | None = first
         while table is not None:
-            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=ROW_GROUP_ROWS)
             rows += table.num_rows
             statistics.add(table)
             table = next(tables, None)
     return DataFile(path, storage.finish(path), rows, statistics.json(rows))
+
+
+def read_notes(storage: Storage, path: str) -> dict[str, str]:
+    """What :func:`write_file` noted in the footer of a file."""
+    with contextlib.closing(storage.open_input(path)) as stream:
+        found = pq.read_schema(stream).metadata or {}
+    return {name.decode(): value.decode() for name, value in found.items()}
 
 
 def looks_whole(path: Path, size: int) -> bool:

@@ -25,9 +25,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
+from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.state_table import StateTable
@@ -38,15 +39,7 @@ CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
 STATE_ROWS_PER_GROUP = 50_000
 """Rows of history turned into Arrow at once."""
-RETRY_WAIT_S_MAX = 60.0
-"""Longest wait after a failed cycle; the first one is the interval, each further one twice the last."""
-
-Notify = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
-
-
-class OlderCopyError(StoreDamagedError):
-    """The tables hold rows of the present epoch that the log has not given out: it would give their sequences out again."""
 
 
 class Publisher:
@@ -74,7 +67,9 @@ class Publisher:
         storage_options: Mapping[str, str] | None = None,
         chunk_rows: int = CHUNK_ROWS_MAX,
         chunk_bytes: int = CHUNK_BYTES_MAX,
+        others_as_of: Callable[[], float] | None = None,
     ) -> None:
+        """``others_as_of``: of when the tables are that another publisher writes; nothing younger is reported."""
         self._data_dir = Path(data_dir)
         self._uri = state_uri
         self._queue_manager = queue_manager
@@ -83,6 +78,7 @@ class Publisher:
         self._options = dict(storage_options or {})
         self._chunk_rows = chunk_rows
         self._chunk_bytes = chunk_bytes
+        self._others_as_of = others_as_of
         self._tables: dict[str, StateTable] = {}
         self._digests: dict[str, str | None] = {}
         self._source: LogSource | None = source
@@ -95,40 +91,21 @@ class Publisher:
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag."""
-        wait = self._interval_s
         compared = False
-        while True:
-            last = stop.is_set()
-            began = time.monotonic()
-            try:
-                self._open()
-                if not compared:
-                    compared = True
-                    notify({"event": "compared"})
-                report = self.publish_once()
-                notify(report)
-                for queue, error in report["damaged"].items():
-                    told = f"queue {queue} is not published: {error}"
-                    notify({"event": "failed", "error": told, "fatal": False, "queue": queue})
-                wait = self._interval_s
-            except OlderCopyError as error:
-                notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
-                return
-            except StoreDamagedError as error:
-                _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
-                notify({"event": "failed", "error": str(error), "fatal": True})
-                return
-            except StoreError as error:  # another publisher, rows trimmed meanwhile, a damaged row: look again
-                _log.warning("delta.failed: %s", error)
-                notify({"event": "failed", "error": str(error), "fatal": False})
-            except Exception as error:  # whatever a store or network raises: the rows are safe in the log, try again
-                _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
-                notify({"event": "failed", "error": f"{type(error).__name__}: {error}", "fatal": False})
-                self._close()
-                wait = min(max(wait, 1.0) * 2, RETRY_WAIT_S_MAX)
-            if last:
-                return
-            stop.wait(max(0.0, wait - (time.monotonic() - began)))
+
+        def cycle() -> None:
+            nonlocal compared
+            self._open()
+            if not compared:
+                compared = True
+                notify({"event": "compared"})
+            report = self.publish_once()
+            notify(report)
+            for queue, error in report["damaged"].items():
+                told = f"queue {queue} is not published: {error}"
+                notify({"event": "failed", "error": told, "fatal": False, "queue": queue})
+
+        run_cycles(cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
@@ -152,6 +129,8 @@ class Publisher:
         if not damaged:
             self._complete = snapshot.position, as_of
         position, as_of = self._complete or (0, self._began_at)
+        if self._others_as_of is not None:
+            as_of = min(as_of, self._others_as_of())
         return {
             "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": sequences,
             "damaged": damaged,

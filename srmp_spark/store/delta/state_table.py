@@ -22,9 +22,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action
-from srmp_spark.store.delta.data_files import Storage, looks_whole, write_file
+from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
-from srmp_spark.store.delta.table_specs import FORMAT, FORMAT_PROPERTY, PARTITION, TIME_TRAVEL_HOURS, TableSpec
+from srmp_spark.store.delta.table_specs import FORMAT, FORMAT_PROPERTY, PARTITION, TableSpec
 
 COMMIT_RETRIES = 20
 """Attempts of one commit while other queue managers commit to the same table; each attempt looks at the newest version."""
@@ -72,11 +72,16 @@ class StateTable:
         self._check_format()
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
         self._vacuumed_at: float | None = None
-        self._appends = len(self._own_files())
+        self._appends = len(self.own_files())
         self._settle()
 
     def __repr__(self) -> str:
         return f"<StateTable {self._spec.name} version={self._table.version()} at {self._storage.uri}>"
+
+    @property
+    def spec(self) -> TableSpec:
+        """Which table it is."""
+        return self._spec
 
     @property
     def version(self) -> int:
@@ -109,13 +114,32 @@ class StateTable:
         """Put these rows in place of all rows of this queue manager, in one durable commit; the number of rows."""
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
         actions: list[AddAction | RemoveAction] = [
-            remove_action(old, self._queue_manager, data_change=True) for old in self._own_files()
+            remove_action(old, self._queue_manager, data_change=True) for old in self.own_files()
         ]
         if file:
             actions.append(add_action(file, self._queue_manager))
         if actions:
             self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
         return file.rows if file else 0
+
+    def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str]) -> DataFile | None:
+        """A durable data file that no commit names yet, for :meth:`swap`; ``None`` if there was no row."""
+        return write_file(self._storage, self._spec, self._queue_manager, tables, notes)
+
+    def notes(self, file: LiveFile) -> dict[str, str]:
+        """What :meth:`write` noted in a file."""
+        return read_notes(self._storage, file.path)
+
+    def swap(self, removed: Sequence[LiveFile], added: Sequence[DataFile], positions: Mapping[tuple[str, str], int]) -> None:
+        """Put the rows of ``added`` in the place of those of ``removed``, in one durable commit.
+
+        Raises :class:`PublishConflictError` when another process published for this queue manager meanwhile.
+        """
+        actions: list[AddAction | RemoveAction] = [
+            remove_action(file, self._queue_manager, data_change=True) for file in removed
+        ]
+        actions += [add_action(file, self._queue_manager) for file in added]
+        self._commit(actions, {application_id(self._queue_manager, *key): last for key, last in positions.items()}, {})
 
     def written_digest(self) -> str | None:
         """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
@@ -131,18 +155,22 @@ class StateTable:
     def lost_files(self) -> list[LiveFile]:
         """Data files of this queue manager that are gone or cut short (local tables; object stores are believed)."""
         root = self._storage.local
-        return [file for file in self._own_files() if root and not looks_whole(root / file.path, file.size)]
+        return [file for file in self.own_files() if root and not looks_whole(root / file.path, file.size)]
 
     def sequences_left(self, lost: LiveFile) -> Iterator[pa.Table]:
         """Epoch, queue and sequence of the rows in whole files that may lie between those of ``lost``."""
+        return self.columns_left(lost, "sequence", ["epoch", "queue", "sequence"])
+
+    def columns_left(self, lost: LiveFile, by: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of the rows in whole files that may lie, by ``by``, between those of ``lost``."""
         gone = {file.path for file in self.lost_files()}
-        for file in self._own_files():
-            if file.path in gone or not overlap(file, lost, "sequence"):
+        for file in self.own_files():
+            if file.path in gone or not overlap(file, lost, by):
                 continue
             with contextlib.closing(self._storage.open_input(file.path)) as stream:
                 parquet = pq.ParquetFile(stream)
                 for group in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(group, columns=["epoch", "queue", "sequence"])
+                    yield parquet.read_row_group(group, columns=list(columns))
 
     def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
         """Put ``tables`` in the place of a lost file. For streaming readers nothing changes: ``dataChange`` is false."""
@@ -166,8 +194,9 @@ class StateTable:
         elif now >= self._vacuumed_at + VACUUM_INTERVAL_S:
             self._vacuumed_at = now
             properties = self._properties({}, {}, None)
+            hours = self._spec.kept_hours
             removed = self._table.vacuum(
-                TIME_TRAVEL_HOURS, dry_run=False, full=True, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+                hours, dry_run=False, full=True, commit_properties=properties, post_commithook_properties=_NO_HOOKS
             )
             self._settle()
             _log.info("delta.vacuumed table=%s files=%d", self._spec.name, len(removed))
@@ -176,7 +205,7 @@ class StateTable:
         """Join small files, in commit order, into one; the rows stay what they are (``dataChange`` false)."""
         chosen: list[LiveFile] = []
         size = 0
-        for file in self._own_files():
+        for file in self.own_files():
             if file.size >= COMPACT_FILE_BYTES or len(chosen) == COMPACT_FILES_MAX or size + file.size > COMPACT_TARGET_BYTES:
                 continue
             chosen.append(file)
@@ -229,7 +258,7 @@ class StateTable:
             except CommitFailedError as error:
                 self._table.update_incremental()
                 moved = any(self._table.transaction_version(name) != version for name, version in before.items())
-                if moved or not removed <= {file.path for file in self._own_files()}:
+                if moved or not removed <= {file.path for file in self.own_files()}:
                     raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
         else:
@@ -301,7 +330,7 @@ class StateTable:
         if names != self._spec.schema.names:
             raise StoreDamagedError(f"{self._storage.uri} has other columns than format {found}: {names}")
 
-    def _own_files(self) -> list[LiveFile]:
+    def own_files(self) -> list[LiveFile]:
         """The live files of this queue manager, in commit order."""
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         own = [action for action in actions if action[f"partition.{PARTITION}"] == self._queue_manager]

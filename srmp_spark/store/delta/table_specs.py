@@ -2,7 +2,8 @@
 
 Every table carries ``queue_manager`` (the partition), ``position`` and ``written_at``. ``position`` is the number of the queue
 manager's commit up to which its log had been read when the row was written: once a publisher has reported position P, the
-tables hold all that the queue manager had committed by P.
+tables hold all that the queue manager had committed by P. In the four tables of sending it counts the commits of the outbox,
+which is a database of its own (ADR 0009).
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ TIME_TRAVEL_HOURS = 48
 """How long old versions of a table can be read: long enough to look into yesterday's incident. At the default interval of
 5 s a busy table gains 17,280 commits a day, and every reader has to list what is kept."""
 
+QUEUE_KEPT_HOURS = 1
+"""The same for ``outgoing_queue``: up to two files of 4 MB are replaced per interval and busy destination, 6 GB an hour."""
+
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _OWN = (("position", pa.int64()), ("written_at", _TIMESTAMP))
 
@@ -35,13 +39,15 @@ class TableSpec:
     schema: pa.Schema
     append_only: bool
     """True: rows are only added (``delta.appendOnly``). False: the rows of one queue manager are replaced as a whole."""
+    kept_hours: int = TIME_TRAVEL_HOURS
+    """How long old versions can be read."""
     statistics: tuple[str, ...]
     """Columns whose least and greatest value stand in the Delta log, for data skipping; bodies would only swell the log."""
 
     @property
     def configuration(self) -> dict[str, str]:
         """The table properties at creation."""
-        kept = f"interval {TIME_TRAVEL_HOURS} hours"
+        kept = f"interval {self.kept_hours} hours"
         return {
             FORMAT_PROPERTY: str(FORMAT),
             "delta.appendOnly": str(self.append_only).lower(),
@@ -100,3 +106,87 @@ def incoming_streams() -> TableSpec:
         *_OWN,
     ]
     return TableSpec(name="incoming_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
+
+
+# Sending
+
+_MESSAGE = (
+    (PARTITION, pa.string()),
+    ("destination", pa.string()),
+    ("message_id", pa.string()),
+    ("application", pa.string()),
+    ("key", pa.string()),
+    ("state", pa.string()),
+    ("stream_id", pa.string()),
+    ("stream_sequence", pa.int64()),
+    ("stream_previous", pa.int64()),
+    ("attempts", pa.int32()),
+    ("enqueued_at", _TIMESTAMP),
+    ("first_sent_at", _TIMESTAMP),
+    ("last_sent_at", _TIMESTAMP),
+    ("last_status", pa.int32()),
+    ("label", pa.string()),
+    ("body", pa.binary()),
+    ("body_type", pa.int64()),
+    ("extension", pa.binary()),
+    ("priority", pa.int32()),
+    ("correlation_id", pa.binary()),
+    ("app_specific", pa.int64()),
+    ("response_queue", pa.string()),
+    ("admin_queue", pa.string()),
+    ("expires_at", _TIMESTAMP),
+)
+_MOVED = (("reason", pa.string()), ("moved_at", _TIMESTAMP), ("target", pa.string()))
+
+
+@cache
+def outgoing_streams() -> TableSpec:
+    """One row per destination: its live stream ([MC-MQSRM] 3.1.1.1.6), else its queue of other messages."""
+    columns = [
+        (PARTITION, pa.string()),
+        ("destination", pa.string()),
+        ("stream_id", pa.string()),
+        ("sequence_number", pa.int64()),
+        ("last_acknowledged", pa.int64()),
+        ("unacknowledged", pa.int64()),
+        ("unread", pa.int64()),
+        ("resend_interval_index", pa.int32()),
+        ("resend_at", _TIMESTAMP),
+        ("last_acknowledged_at", _TIMESTAMP),
+        ("state", pa.string()),
+        *_OWN,
+    ]
+    return TableSpec(name="outgoing_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
+
+
+@cache
+def outgoing_queue() -> TableSpec:
+    """One row per message that is not finished; whole files are replaced, see :mod:`.outgoing_layout`."""
+    return TableSpec(
+        name="outgoing_queue",
+        schema=pa.schema([*_MESSAGE, *_OWN]),
+        append_only=False,
+        kept_hours=QUEUE_KEPT_HOURS,
+        statistics=("destination", "stream_sequence", "enqueued_at", "position"),
+    )
+
+
+@cache
+def dead_letter_queue() -> TableSpec:
+    """What will not arrive, with its content and why."""
+    return _moved("dead_letter_queue")
+
+
+@cache
+def journal_queue() -> TableSpec:
+    """What was finished and whose sender asked for a copy ([MC-MQSRM] 3.1.5.2.2)."""
+    return _moved("journal_queue")
+
+
+def _moved(name: str) -> TableSpec:
+    return TableSpec(
+        name=name,
+        schema=pa.schema([*_MESSAGE, *_MOVED, *_OWN]),
+        append_only=True,
+        statistics=("destination", "moved_at", "position"),
+    )

@@ -68,6 +68,11 @@ class OutboxDatabase:
             lock.close()
             raise
 
+    @property
+    def fence(self) -> int:
+        """Which owner of the outbox this process is."""
+        return self._fence
+
     def next_id(self, table: str) -> int:
         """A rowid of ``table`` that was never given out by this process and is not in use."""
         self._last[table] += 1

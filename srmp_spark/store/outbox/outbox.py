@@ -29,12 +29,14 @@ from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, StoredMessage
+from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox import retention
 from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.incarnations import begin_incarnation
 from srmp_spark.store.outbox.leftovers import delete_leftovers
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
+from srmp_spark.store.outbox.live import SentRun
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
 from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
 from srmp_spark.store.outbox.schema import OUTBOX
@@ -97,6 +99,8 @@ class Outbox:
         facts = dict(self._connection.execute("SELECT key, value FROM meta"))
         self.last_stream_ordinal = int(facts.get("last_stream_ordinal", "0"))
         with self.database.transaction() as connection:
+            if "incarnation" not in facts or facts.get("epoch", epoch) != epoch:
+                begin_incarnation(connection)
             if facts.get("epoch", epoch) != epoch:
                 where = "id IN (SELECT queue_id FROM parts WHERE queue_id IS NOT NULL)"
                 rows = connection.execute(f"SELECT destination, kind FROM queues WHERE {where}").fetchall()  # noqa: S608  # our own text
@@ -164,8 +168,11 @@ class Outbox:
 
     # --- the one way to write ---------------------------------------------------------------------------------------------
 
-    def write(self, changes: OutgoingChanges | None, at: int, *, batches: Sequence[Numbered] = ()) -> Committed:
+    def write(self, changes: OutgoingChanges | None, at: int, *, batches: Sequence[Numbered] = (),
+              sent: Mapping[SerialRun, Sequence[SentRun]] | None = None) -> Committed:  # fmt: skip
         """One transaction: the engine's changes, and the batches whose serials are among them.
+
+        ``sent``: how often and when the messages left that are finished or dead now; it is kept with what is moved.
 
         Returns the proof for :meth:`Sender.committed`. Whatever it raises is final: the engine counts on what was not stored.
         """
@@ -179,7 +186,7 @@ class Outbox:
                 for numbered in batches:
                     numbered.preparation.write_last(connection, numbered, self._queue_ids)
                 if changes is not None:
-                    self._save_ends(connection, changes, at)
+                    self._save_ends(connection, changes, at, sent or {})
         except Exception as error:
             raise self.database.fail("a write", error) from error
         for numbered in batches:
@@ -187,16 +194,17 @@ class Outbox:
             self.stages.unlink([stage.file for stage in [*numbered.preparation.stages, *numbered.preparation.lost]])
         return self.database.proof()
 
-    def _save_ends(self, connection: sqlite3.Connection, changes: OutgoingChanges, at: int) -> None:
+    def _save_ends(self, connection: sqlite3.Connection, changes: OutgoingChanges, at: int,
+                   sent: Mapping[SerialRun, Sequence[SentRun]]) -> None:  # fmt: skip
         position = self.database.position + 1
         for run in changes.finished:
             number = self._queue_ids.get(run.key)
             if number is not None:
-                self.waiting.finish(run, number, self._stream_of(number), at, position)
+                self.waiting.finish(run, number, self._stream_of(number), at, position, sent.get(run, ()))
         for letter in changes.dead_letters:
             number = self._queue_ids.get(letter.run.key)
             if number is not None:
-                self.waiting.bury(letter, number, self._stream_of(number), at, position)
+                self.waiting.bury(letter, number, self._stream_of(number), at, position, sent.get(letter.run, ()))
         for key in changes.forgotten:
             number = self._queue_ids.pop(key, None)
             if number is not None:

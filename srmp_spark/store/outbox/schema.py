@@ -95,7 +95,8 @@ CREATE TABLE moved(
     stream_ordinal TEXT NOT NULL, base INTEGER NOT NULL, serials BLOB NOT NULL, ids_base INTEGER NOT NULL,
     application TEXT NOT NULL, batch TEXT NOT NULL, enqueued_at INTEGER NOT NULL, reason TEXT NOT NULL, status INTEGER,
     message_class INTEGER, in_doubt INTEGER NOT NULL, moved_at INTEGER NOT NULL, target TEXT NOT NULL, rows INTEGER NOT NULL,
-    bytes INTEGER NOT NULL, position INTEGER NOT NULL, data_id INTEGER NOT NULL
+    bytes INTEGER NOT NULL, position INTEGER NOT NULL, data_id INTEGER NOT NULL,
+    sent TEXT  -- how often and when they left, as far as the sender process knew (live.py)
 );
 CREATE INDEX moved_by_time ON moved(moved_at);
 """

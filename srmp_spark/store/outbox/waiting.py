@@ -17,6 +17,7 @@ import pyarrow as pa
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, Load, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.outbox.columns import body_sizes
+from srmp_spark.store.outbox.live import SentRun, pack_sent
 from srmp_spark.store.outbox.messages import Shared, messages_of, pack_group, unpack_group
 from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
 
@@ -202,7 +203,9 @@ class Waiting:
 
     # --- taking out -------------------------------------------------------------------------------------------------------
 
-    def finish(self, run: SerialRun, queue_id: int, stream: tuple[str, int], at: int, position: int) -> None:
+    def finish(
+        self, run: SerialRun, queue_id: int, stream: tuple[str, int], at: int, position: int, sent: Sequence[SentRun] = ()
+    ) -> None:  # fmt: skip
         """Delete these messages; those that ask for it are kept in the journal ([MC-MQSRM] 3.1.5.2.2)."""
         for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
@@ -215,11 +218,13 @@ class Waiting:
                         asked = batch.column(column).fill_null(False).to_numpy(zero_copy_only=False)[live]
                         if asked.any():
                             letter = _Letter("journal", "delivered", None, None, False, JOURNAL)
-                            self._move(letter, run.key, part, group, live[asked], stream, at, position, copy=True)
+                            self._move(letter, run.key, part, group, live[asked], stream, at, position, sent, copy=True)
                 self._take_out(group, live)
             self._drop_if_empty(part)
 
-    def bury(self, letter: DeadLetter, queue_id: int, stream: tuple[str, int], at: int, position: int) -> None:
+    def bury(
+        self, letter: DeadLetter, queue_id: int, stream: tuple[str, int], at: int, position: int, sent: Sequence[SentRun] = ()
+    ) -> None:  # fmt: skip
         """Move these messages to the dead letters."""
         run = letter.run
         target = DEADXACT if run.key.kind == "stream" else DEADLETTER
@@ -231,7 +236,7 @@ class Waiting:
                 if not len(live):
                     continue
                 whole = len(live) == group.last - group.first + 1
-                self._move(moved, run.key, part, group, live, stream, at, position, copy=not whole)
+                self._move(moved, run.key, part, group, live, stream, at, position, sent, copy=not whole)
                 if whole:
                     self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
                     self._cache.pop(group.data_id, None)
@@ -241,7 +246,7 @@ class Waiting:
 
     def _move(
         self, letter: _Letter, key: QueueKey, part: PartRow, group: GroupRow, live: np.ndarray, stream: tuple[str, int],
-        at: int, position: int, *, copy: bool,
+        at: int, position: int, sent: Sequence[SentRun], *, copy: bool,
     ) -> None:  # fmt: skip
         data_id, size = group.data_id, group.size
         if copy:
@@ -249,14 +254,15 @@ class Waiting:
             size = int(body_sizes(_columns(batch), batch.num_rows).sum())
             data_id = self._next_data_id()
             self._connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data_id, *pack_group(batch)))
-        serials = (live + group.first + part.first).astype("<i8").tobytes()
+        numbers = live + group.first + part.first
+        serials = numbers.astype("<i8").tobytes()
         self._connection.execute(
             "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
-            "enqueued_at, reason, status, message_class, in_doubt, moved_at, target, rows, bytes, position, data_id) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "enqueued_at, reason, status, message_class, in_doubt, moved_at, target, rows, bytes, position, data_id, sent) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (letter.fate, key.destination, key.kind, *stream, serials, part.ids_first - part.first, part.application,
              part.batch, part.enqueued_at, letter.reason, letter.status, letter.message_class, letter.in_doubt, at,
-             letter.target, len(live), size, position, data_id),
+             letter.target, len(live), size, position, data_id, pack_sent(sent, int(numbers[0]), int(numbers[-1]))),
         )  # fmt: skip
 
     def _take_out(self, group: GroupRow, live: np.ndarray) -> None:
@@ -327,6 +333,8 @@ class MovedRow(NamedTuple):
     position: int
     """Number of the commit that moved them."""
     data_id: int
+    sent: str | None
+    """How often and when they left: :func:`~.live.unpack_sent`."""
     serials: Sequence[int]
 
 

@@ -1,0 +1,194 @@
+"""What the publisher sees of the outbox: what waits, group by group, without its content; then the content of single groups.
+
+Reading is cut into short transactions, for a long one would keep the WAL of the sender process from becoming shorter. A look
+costs a small row per 256 messages; a group's content never changes, only which of its rows are gone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
+from srmp_spark.store.outbox.incarnations import Incarnation, incarnations, last_moved
+from srmp_spark.store.outbox.live import LiveQueue, read_live
+from srmp_spark.store.outbox.messages import unpack_group
+from srmp_spark.store.outbox.queue_rows import load_queues
+from srmp_spark.store.outbox.schema import DATABASE_FILE, OFFSET_BITS, OUTBOX
+from srmp_spark.store.outbox.waiting import GroupRow, MovedRow
+from srmp_spark.store.sqlite_file import connect_reader, readable
+
+_MOVED = ", ".join(f"moved.{name}" for name in MovedRow._fields[:-1]).replace("moved.size", "moved.bytes")
+
+
+class WaitingGroup(NamedTuple):
+    """Up to 256 messages that wait, of one batch and one queue."""
+
+    row: GroupRow
+    queue: QueueKey
+    base: int
+    """Serial of the row at offset 0 of its part."""
+    ids_first: int
+    """Message identifier of that row."""
+    application: str
+    enqueued_at: int
+    previous: int
+    """Serial of the message before it in the queue; 0 if there is none."""
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Indices in the group of the rows that are still there."""
+        return self.row.live(self.row.first, self.row.last)
+
+    def serials(self, indices: np.ndarray) -> np.ndarray:
+        """Of these rows."""
+        return np.asarray(indices + (self.row.first + self.base), np.int64)
+
+
+class Moved(NamedTuple):
+    """Some dead letters or journal copies."""
+
+    row: MovedRow
+    content: pa.RecordBatch | None
+    """``None``: damaged."""
+
+
+class OutboxLook(NamedTuple):
+    """One commit of the outbox."""
+
+    position: int
+    incarnations: Sequence[Incarnation]
+    last_moved: int
+    queues: Mapping[QueueKey, OutgoingQueueRow]
+    live: Mapping[QueueKey, LiveQueue]
+    """From the memory of the sender process; empty while there is none."""
+    groups: Mapping[int, WaitingGroup]
+    """By rowid, in the order of their queues and serials."""
+
+    @property
+    def name(self) -> str:
+        """Of the present incarnation."""
+        return self.incarnations[-1].name
+
+
+class OutboxSource:
+    """The outbox of a data directory, read-only. For the thread that first uses it."""
+
+    def __init__(self, directory: Path, connection: sqlite3.Connection) -> None:
+        self._directory = directory
+        self._path = directory / DATABASE_FILE
+        self._connection = connection
+
+    @classmethod
+    def open(cls, directory: Path) -> OutboxSource | None:
+        """``None`` where the sender process has not begun its outbox yet. Raises :class:`StoreDamagedError`."""
+        path = directory / DATABASE_FILE
+        if not path.exists():
+            return None
+        with readable(path, OUTBOX.restore_hint):
+            plain = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                if plain.execute("PRAGMA user_version").fetchone()[0] == 0:
+                    return None
+            finally:
+                plain.close()
+        source = cls(directory, connect_reader(path, OUTBOX))
+        if source._connection.execute("SELECT 1 FROM meta WHERE key = 'incarnation'").fetchone() is None:
+            source.close()
+            return None
+        return source
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        with readable(self._path, OUTBOX.restore_hint):
+            self._connection.execute("BEGIN")
+            try:
+                yield self._connection
+            finally:
+                if self._connection.in_transaction:  # else an error has ended it
+                    self._connection.execute("ROLLBACK")
+
+    def look(self) -> OutboxLook:
+        """Everything but the content."""
+        with self._snapshot() as db:
+            position, fence = db.execute("SELECT position, fence FROM head").fetchone()
+            queues = {QueueKey(row.destination, row.kind): row for row in load_queues(db)}
+            return OutboxLook(
+                position, incarnations(db), last_moved(db), queues, read_live(self._directory, fence), _groups(db)
+            )
+
+    def content(self, group: WaitingGroup) -> pa.RecordBatch | None:
+        """All rows of a group, also those that are gone; ``None`` if it is finished. Raises :class:`StoreDamagedError`."""
+        with self._snapshot() as db:
+            row = db.execute(
+                "SELECT crc, data FROM data JOIN groups ON data_id = data.id WHERE groups.id = ? AND data.id = ?",
+                (group.row.id, group.row.data_id),
+            ).fetchone()
+            if row is None:
+                if db.execute("SELECT 1 FROM groups WHERE id = ?", (group.row.id,)).fetchone() is None:
+                    return None
+                raise StoreDamagedError(f"group {group.row.id} of the outbox has lost its rows")
+        batch = unpack_group(row[0], row[1], f"group {group.row.id} of the outbox")
+        if batch.num_rows != group.row.last - group.row.first + 1:
+            raise StoreDamagedError(f"group {group.row.id} of the outbox has {batch.num_rows} rows, other than its number says")
+        return batch
+
+    def moved(self, fate: str, after: int, to: int, rows_max: int, bytes_max: int) -> list[Moved]:
+        """The next dead letters (``dead``) or journal copies (``journal``) in (after, to], within limits but at least one."""
+        found: list[Moved] = []
+        with self._snapshot() as db:
+            rows = db.execute(
+                f"SELECT {_MOVED}, serials, crc, data FROM moved LEFT JOIN data ON data.id = data_id "  # noqa: S608  # our own names
+                "WHERE moved.id > ? AND moved.id <= ? AND fate = ? ORDER BY moved.id",
+                (after, to, fate),
+            )
+            for row in rows:
+                serials = np.frombuffer(row[-3], "<i8").tolist()
+                moved = MovedRow(*row[:-3], serials)  # type: ignore[call-arg]  # mypy does not count a star
+                if moved.rows > rows_max or moved.size > bytes_max:
+                    if found:
+                        break
+                    rows_max = bytes_max = 0
+                else:
+                    rows_max, bytes_max = rows_max - moved.rows, bytes_max - moved.size
+                try:
+                    batch = unpack_group(row[-2] or 0, row[-1] or b"", f"dead letter {moved.id} of the outbox")
+                except (StoreDamagedError, pa.ArrowInvalid):
+                    found.append(Moved(moved, None))
+                else:
+                    found.append(Moved(moved, batch if batch.num_rows == len(serials) else None))
+        return found
+
+
+def _groups(db: sqlite3.Connection) -> dict[int, WaitingGroup]:
+    parts: dict[int, tuple[tuple[int, int], QueueKey, int, int, str, int]] = {}
+    for number, queue_id, destination, kind, first, ids_first, application, at in db.execute(
+        "SELECT parts.id, queue_id, destination, kind, first, ids_first, application, enqueued_at "
+        "FROM parts JOIN queues ON queues.id = queue_id"
+    ):
+        parts[number] = (queue_id, first), QueueKey(destination, kind), first, ids_first, application, at
+    rows: dict[int, list[GroupRow]] = {number: [] for number in parts}
+    for row in map(GroupRow._make, db.execute("SELECT id, first, bytes, data_id, gone FROM groups ORDER BY id")):
+        of = rows.get(row.id >> OFFSET_BITS)
+        if of is not None:  # else it is of a batch that does not count
+            of.append(row)
+    found: dict[int, WaitingGroup] = {}
+    before: dict[QueueKey, int] = {}
+    for number, (_, queue, base, ids_first, application, at) in sorted(parts.items(), key=lambda part: part[1][0]):
+        for row in rows[number]:
+            group = WaitingGroup(row, queue, base, ids_first, application, at, before.get(queue, 0))
+            last = row.last if row.gone is None else row.first + int(group.offsets[-1])
+            found[row.id] = group
+            before[queue] = base + last
+    return found

@@ -1,0 +1,297 @@
+"""The publisher of sending: ``outgoing_queue``, ``outgoing_streams``, ``dead_letter_queue``, ``journal_queue``.
+
+It has a thread of its own in the reader process and reads the outbox read-only, in short transactions. One cycle:
+
+1. look (:mod:`.outgoing_look`): commit P of the outbox, its queues, what waits without its content;
+2. append the dead letters and journal copies that the tables do not have. Where to go on stands in the tables, in the same
+   commit as the rows (``state_table``), per incarnation of the outbox;
+3. bring ``outgoing_queue`` to P: whole files, see :mod:`.outgoing_layout`. What each file holds stands in its own footer, so a
+   publisher that is killed anywhere begins again with what the table says;
+4. replace ``outgoing_streams`` if it changed.
+
+Dead letters come first, and again before a commit that takes a message out which ended after the look: a message may be seen in
+two tables for a moment, never in none. They also come between two commits of a long step 3, at most an interval apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.store.delta import outgoing_layout, table_specs
+from srmp_spark.store.delta.actions import LiveFile, digest_of
+from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
+from srmp_spark.store.delta.data_files import DataFile, storage_of
+from srmp_spark.store.delta.outgoing_layout import NOTE, HeldFile, HeldGroup, Size, Step
+from srmp_spark.store.delta.outgoing_look import OutboxLook, OutboxSource
+from srmp_spark.store.delta.outgoing_rows import Standing, finish, moved_rows, stamp, standing_of, stream_rows, waiting_rows
+from srmp_spark.store.delta.state_table import StateTable
+
+MOVED_ROWS = 16_384
+MOVED_BYTES = 16 << 20
+"""Rows and bytes of bodies of one commit to ``dead_letter_queue`` or ``journal_queue``."""
+NUMBER_MAX = 2**62
+"""Above every number of ``moved``."""
+
+_FATES = {"dead": "dead_letter_queue", "journal": "journal_queue"}
+_COMMITS = "outgoing_queue"
+_POSITION = "outgoing_position"
+_log = logging.getLogger(__name__)
+
+
+class OutgoingPublisher:
+    """Writes the tables of sending below ``state_uri`` for the queue manager that owns ``data_dir``."""
+
+    def __init__(
+        self, data_dir: str | Path, state_uri: str, queue_manager: str, interval_s: float, *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self._data_dir = Path(data_dir)
+        self._uri = state_uri
+        self._queue_manager = queue_manager
+        self._interval_s = interval_s
+        self._options = dict(storage_options or {})
+        self._source: OutboxSource | None = None
+        self._tables: dict[str, StateTable] = {}
+        self._held: list[HeldFile] | None = None
+        self._digest: str | None = None
+        self._done: tuple[Any, ...] | None = None
+        """The look that the tables are known to show."""
+        self._moved_at = 0.0
+        self._told: set[int] = set()
+        self._as_of = time.time()
+        """Nothing waits longer than since the start."""
+
+    def __repr__(self) -> str:
+        return f"<OutgoingPublisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
+
+    def as_of(self) -> float:
+        """When the outbox was read for what is published; seconds since 1970. From whatever thread."""
+        return self._as_of
+
+    def run(self, stop: threading.Event, notify: Notify) -> None:
+        """Publish every ``interval_s`` seconds until ``stop`` is set, then once more. Tells only of failures."""
+
+        def cycle() -> None:
+            for error in self.publish_once():
+                notify({"event": "failed", "error": error, "fatal": False})
+
+        run_cycles(cycle, self._forget, self._interval_s, stop, notify)
+
+    def publish_once(self) -> list[str]:
+        """One cycle; what of the outbox is damaged and therefore not published. Raises what the store raises."""
+        as_of = time.time()
+        if self._source is None:
+            self._source = OutboxSource.open(self._data_dir)
+        if self._source is None:  # nothing was ever sent
+            self._as_of = as_of
+            return []
+        try:
+            look = self._source.look()
+            self._open(look)
+            self._check_not_ahead(look)
+            damaged = self._publish_moved(look)
+            known = (look.position, look.name, look.live)
+            if known != self._done:
+                self._done = None
+                damaged += self._publish_queue(look)
+                self._publish_streams(look)
+                self._done = None if damaged else known
+        except BaseException:
+            self._held = None  # whatever was committed of it: the table knows
+            raise
+        now = time.monotonic()
+        for table in self._tables.values():
+            table.maintain(now)
+        if not damaged:
+            self._as_of = as_of
+        return damaged
+
+    def _open(self, look: OutboxLook) -> None:
+        if not self._tables:
+            specs = (
+                table_specs.outgoing_streams(), table_specs.outgoing_queue(), table_specs.dead_letter_queue(),
+                table_specs.journal_queue(),
+            )  # fmt: skip
+            shadows = self._data_dir / "delta"
+            self._tables = {
+                spec.name: StateTable(
+                    storage_of(self._uri, spec.name, self._options), spec, self._queue_manager, shadows / spec.name
+                )
+                for spec in specs
+            }
+            self._digest = self._tables["outgoing_streams"].written_digest()
+            self._held = self._done = None
+            for name in _FATES.values():
+                for lost in self._tables[name].lost_files():
+                    self._restore(self._tables[name], lost, look)
+        if self._held is None:
+            self._done = None
+            for table in self._tables.values():
+                table.refresh()
+            self._held = self._read_held()
+
+    def _forget(self) -> None:
+        """Drop all handles: the next cycle opens and repairs as a start does."""
+        if self._source is not None:
+            self._source.close()
+        self._tables, self._source, self._held = {}, None, None
+
+    def _read_held(self) -> list[HeldFile]:
+        table = self._tables["outgoing_queue"]
+        lost = {file.path for file in table.lost_files()}
+        return [
+            HeldFile(file, () if file.path in lost else outgoing_layout.read_note(table.notes(file).get(NOTE)))
+            for file in table.own_files()
+        ]
+
+    def _check_not_ahead(self, look: OutboxLook) -> None:
+        """Whether the tables know commits of this very outbox that it does not know itself."""
+        assert self._source is not None, "there is a look"
+        published = self._tables["outgoing_queue"].published(look.name, _POSITION)
+        moved = max(self._tables[name].published(look.name, name) for name in _FATES.values())
+        if published <= look.position and moved <= look.last_moved:
+            return
+        look = self._source.look()  # or a publisher of before us has been faster than our look
+        if published > look.position or moved > look.last_moved:
+            raise OlderCopyError(
+                f"the tables of sending below {self._uri} are of commit {published} of the outbox, with {moved} dead letters "
+                f"and journal copies; the data directory ends at {look.position} and {look.last_moved}: it is an older copy. "
+                "Put the newer data directory back, or start with an empty one"
+            )
+
+    # Dead letters and journal copies
+
+    def _publish_moved(self, look: OutboxLook) -> list[str]:
+        damaged = []
+        for fate, name in _FATES.items():
+            for span in _spans(look):
+                damaged += self._append_moved(fate, self._tables[name], *span)
+        self._moved_at = time.monotonic()
+        return damaged
+
+    def _append_moved(self, fate: str, table: StateTable, incarnation: str, start: int, end: int) -> list[str]:
+        assert self._source is not None, "there is a look"
+        spec, name = table.spec, table.spec.name
+        damaged = []
+        after = max(start, table.published(incarnation, name))
+        while after < end and (found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)):
+            tables = []
+            for moved in found:
+                if moved.content is not None:
+                    columns = moved_rows(moved.row, moved.content, self._queue_manager)
+                    tables.append(finish(columns, spec, moved.row.position))
+                elif moved.row.id not in self._told:
+                    self._told.add(moved.row.id)
+                    text = f"{moved.row.rows} messages of {name} (number {moved.row.id}) cannot be read any more: they are lost"
+                    _log.error("delta.lost %s", text)
+                    damaged.append(text)
+            after = found[-1].row.id
+            if tables:
+                table.append(iter([pa.concat_tables(tables)]), {(incarnation, name): after})
+        return damaged
+
+    def _restore(self, table: StateTable, lost: LiveFile, look: OutboxLook) -> None:
+        """Write again what a power loss took: the outbox has it for DEAD_LETTER_DAYS."""
+        assert self._source is not None, "there is a look"
+        left = {
+            number.as_py() for each in table.columns_left(lost, "position", ["message_id"]) for number in each["message_id"]
+        }
+        restored = table.restore_rows(lost, self._missing(table, lost, left, look))
+        log = _log.warning if restored == lost.rows else _log.error
+        log("delta.restored file=%s rows=%d of %d: the rest is not in the outbox any more", lost.path, restored, lost.rows)
+
+    def _missing(self, table: StateTable, lost: LiveFile, left: set[str], look: OutboxLook) -> Iterator[pa.Table]:
+        assert self._source is not None, "there is a look"
+        fate = next(fate for fate, name in _FATES.items() if name == table.spec.name)
+        least, greatest = lost.least.get("position") or 0, lost.greatest.get("position") or NUMBER_MAX
+        for incarnation, start, end in _spans(look):
+            after, end = start, min(end, table.published(incarnation, table.spec.name))
+            while after < end and (found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)):
+                after = found[-1].row.id
+                for row, content in found:
+                    if content is not None and least <= row.position <= greatest:
+                        rows = finish(moved_rows(row, content, self._queue_manager), table.spec, row.position)
+                        yield rows.filter(pc.invert(pc.is_in(rows["message_id"], pa.array(sorted(left), pa.string()))))
+
+    # What waits
+
+    def _publish_queue(self, look: OutboxLook) -> list[str]:
+        assert self._held is not None, "opened"
+        standings = {key: standing_of(row, look.live.get(key)) for key, row in look.queues.items()}
+        wanted = {number: stamp(group, standings[group.queue]) for number, group in look.groups.items()}
+        sizes = {number: Size(len(group.offsets), group.row.size) for number, group in look.groups.items()}
+        damaged: list[str] = []
+        for step in outgoing_layout.plan(self._held, wanted, sizes):
+            if time.monotonic() >= self._moved_at + self._interval_s:
+                damaged += self._publish_moved(look)
+            damaged += self._take_step(step, look, standings, wanted, sizes)
+        return damaged
+
+    def _take_step(
+        self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
+        sizes: Mapping[int, Size],
+    ) -> list[str]:  # fmt: skip
+        assert self._source is not None, "there is a look"
+        assert self._held is not None, "opened"
+        spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
+        damaged: list[str] = []
+        written: list[tuple[DataFile, tuple[HeldGroup, ...]]] = []
+        ended = False
+        for numbers in outgoing_layout.files_of(step.groups, sizes):
+            tables, groups = [], []
+            for number in numbers:
+                group = look.groups[number]
+                try:
+                    batch = self._source.content(group)
+                except StoreDamagedError as error:
+                    damaged.append(f"{group.queue.destination}: {error}")
+                    continue
+                if batch is None:
+                    ended = True
+                    continue
+                columns = waiting_rows(group, batch, standings[group.queue], self._queue_manager)
+                tables.append(finish(columns, spec, look.position))
+                groups.append(HeldGroup(number, wanted[number]))
+            if tables:
+                file = table.write(iter([pa.concat_tables(tables)]), {NOTE: outgoing_layout.note_of(groups)})
+                assert file is not None, "a group has rows"
+                written.append((file, tuple(groups)))
+        if ended:
+            damaged += self._publish_moved(look)
+        if written or step.removed:
+            positions = {
+                (look.name, _COMMITS): table.published(look.name, _COMMITS) + 1,
+                (look.name, _POSITION): look.position,
+            }
+            table.swap([each.file for each in step.removed], [file for file, _ in written], positions)
+            gone = {each.file.path for each in step.removed}
+            self._held = [each for each in self._held if each.file.path not in gone]
+            self._held += [HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups) for file, groups in written]
+        return damaged
+
+    # Streams
+
+    def _publish_streams(self, look: OutboxLook) -> None:
+        spec, table = table_specs.outgoing_streams(), self._tables["outgoing_streams"]
+        rows = stream_rows(look, self._queue_manager, spec)
+        digest = digest_of([rows], ignore=("position", "written_at"))
+        if digest != self._digest:
+            table.refresh()
+            table.replace(iter([rows]), look.position, digest)
+            self._digest = digest
+
+
+def _spans(look: OutboxLook) -> Iterator[tuple[str, int, int]]:
+    """Of each incarnation the numbers of ``moved`` that are its own: (after, to]."""
+    ends = [each.moved_before for each in look.incarnations[1:]] + [NUMBER_MAX]
+    for incarnation, end in zip(look.incarnations, ends, strict=True):
+        yield incarnation.name, incarnation.moved_before, end

@@ -1,0 +1,276 @@
+"""Messages of the outbox as rows of ``outgoing_queue``, ``dead_letter_queue`` and ``journal_queue``, a group at a time.
+
+Where a message stands follows from a few numbers of its queue (:class:`Standing`). A message that is finished, dead or queued
+stays what it is, so of a million that wait only the rows around these numbers ever change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.message import CLASS_ACK_REACH_QUEUE, StreamId
+from srmp_spark.names import message_id
+from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
+from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
+from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
+from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
+from srmp_spark.store.outbox.messages import PRIORITY_DEFAULT
+from srmp_spark.store.outbox.waiting import MovedRow
+
+QUEUED, AWAITING, AWAITING_FINAL, IN_DOUBT = (
+    "queued",
+    "awaiting_stream_receipt",
+    "awaiting_final_stream_receipt",
+    "in_doubt",
+)
+_STATES = pa.array([QUEUED, AWAITING, AWAITING_FINAL, IN_DOUBT])
+
+CLASS_NAMES = {
+    0x0002: "MQMSG_CLASS_ACK_REACH_QUEUE",
+    0x8000: "MQMSG_CLASS_NACK_BAD_DST_Q",
+    0x8001: "MQMSG_CLASS_NACK_DELETED",
+    0x8002: "MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT",
+    0x8003: "MQMSG_CLASS_NACK_Q_EXCEED_QUOTA",
+    0x8004: "MQMSG_CLASS_NACK_ACCESS_DENIED",
+    0xC000: "MQMSG_CLASS_NACK_Q_DELETED",
+    0xC001: "MQMSG_CLASS_NACK_Q_PURGED",
+    0xC002: "MQMSG_CLASS_NACK_RECEIVE_TIMEOUT",
+    0xC004: "MQMSG_CLASS_NACK_RECEIVE_REJECTED",
+}
+"""[MS-MQMQ] 2.2.18.1.6; another class is told as its number."""
+_CLASS_OF_REASON = {
+    "expired": 0x8002,
+    "dropped": 0x8001,
+    "final-receipt-missing": 0xC002,
+    "delivered": CLASS_ACK_REACH_QUEUE,
+}
+"""Ends that no peer gave a class for: what MSMQ calls them."""
+
+_NEVER = -1
+_CONTENT = {
+    "label": pa.string(), "body": pa.binary(), "body_type": pa.int64(), "extension": pa.binary(), "priority": pa.int32(),
+    "correlation_id": pa.binary(), "app_specific": pa.int64(), "response_queue": pa.string(), "admin_queue": pa.string(),
+}  # fmt: skip
+_FILLED = {"label": "", "body": b"", "body_type": 0, "app_specific": 0}
+
+
+class Standing(NamedTuple):
+    """Of one queue: the numbers from which the state of each of its messages follows."""
+
+    row: OutgoingQueueRow
+    held_to: int
+    """All up to here were taken by the peer and wait for its receipt."""
+    doubt_to: int
+    """All up to here may have left, and nobody knows more."""
+    doubtful: np.ndarray
+    """Further ones, ascending."""
+    sent: Sequence[SentRun]
+    failed: tuple[int, int] | None
+
+
+def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
+    """While no sender process says more, what may have left is in doubt."""
+    done = row.acknowledged_to
+    if live is None:
+        return Standing(row, done, row.released_to, np.zeros(0, np.int64), (), None)
+    doubtful = np.array(sorted(live.doubtful), np.int64)
+    if row.kind == "plain":  # its receipt is the 200: it is either over or in doubt
+        return Standing(row, done, live.held_to, doubtful, live.sent, live.failed)
+    return Standing(row, live.held_to, done, doubtful, live.sent, live.failed)
+
+
+def stamp(group: WaitingGroup, standing: Standing) -> str:
+    """What a group's rows are made from, but for their content: another stamp, other rows."""
+    row = standing.row
+    first, last = group.base + group.row.first, group.base + group.row.last
+    clip = [min(max(edge, first - 1), last) for edge in (row.acknowledged_to, row.base, standing.held_to, standing.doubt_to)]
+    low, high = np.searchsorted(standing.doubtful, [first, last + 1])
+    failed = standing.failed if standing.failed is not None and first <= standing.failed[0] <= last else None
+    sent = [run for run in standing.sent if run.first <= last and run.last >= first]
+    sent = [run._replace(first=max(run.first, first), last=min(run.last, last)) for run in sent]
+    known = (
+        group.queue, group.base, group.ids_first, group.application, group.enqueued_at, group.row.gone, row.stream_ordinal,
+        row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
+        max(group.previous, row.acknowledged_to) if row.kind == "stream" and first > row.acknowledged_to else None,
+    )  # fmt: skip
+    return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
+
+
+def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str) -> dict[str, pa.Array]:
+    """The rows of a group that are still there, by column."""
+    indices = group.offsets
+    serials = group.serials(indices)
+    row = standing.row
+    done = serials <= row.acknowledged_to
+    state = np.zeros(len(serials), np.int8)
+    state[(serials <= standing.doubt_to) | np.isin(serials, standing.doubtful)] = 3
+    state[serials <= standing.held_to] = 1
+    state[done] = 2
+    previous = np.concatenate([[group.previous], serials[:-1]])
+    previous = np.maximum(previous, row.acknowledged_to) - row.base
+    sent = _sendings(serials, standing.sent)
+    unknown = (state != 0) & (sent["attempts"] == 0)
+    attempts = pa.array(sent["attempts"], pa.int32(), mask=unknown)
+    status = np.where(((state == 1) | (state == 2)) & ~unknown, 200, _NEVER)
+    if standing.failed is not None:
+        status[serials == standing.failed[0]] = standing.failed[1]
+    taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices))
+    return _columns(
+        taken, serials, group.queue, queue_manager,
+        ids_base=group.ids_first - group.base, application=group.application, enqueued_at=group.enqueued_at,
+        ordinal=row.stream_ordinal, base=row.base,
+    ) | {
+        "state": _STATES.take(pa.array(state)),
+        "stream_previous": pa.array(
+            previous, pa.int64(), mask=done | (serials <= row.base) | (row.stream_ordinal == 0)
+        ),
+        "attempts": attempts,
+        "first_sent_at": _times(sent["first_sent_at"]),
+        "last_sent_at": _times(sent["last_sent_at"]),
+        "last_status": pa.array(status, pa.int32(), mask=status == _NEVER),
+    }  # fmt: skip
+
+
+def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> dict[str, pa.Array]:
+    """Dead letters or journal copies, by column."""
+    serials = np.array(moved.serials, np.int64)
+    rows = len(serials)
+    sent = _sendings(serials, unpack_sent(moved.sent))
+    never_left = moved.reason in ("expired", "dropped") and not moved.in_doubt
+    attempts = pa.array(sent["attempts"], pa.int32(), mask=(sent["attempts"] == 0) & (not never_left))
+    status = 200 if moved.fate == "journal" else moved.status
+    return _columns(
+        batch, serials, QueueKey(moved.destination, moved.kind), queue_manager,
+        ids_base=moved.ids_base, application=moved.application, enqueued_at=moved.enqueued_at,
+        ordinal=int(moved.stream_ordinal), base=moved.base,
+    ) | {
+        "state": _repeated(_state_at_the_end(moved), pa.string(), rows),
+        "stream_previous": pa.nulls(rows, pa.int64()),
+        "attempts": attempts,
+        "first_sent_at": _times(sent["first_sent_at"]),
+        "last_sent_at": _times(sent["last_sent_at"]),
+        "last_status": _repeated(status, pa.int32(), rows),
+        "reason": _repeated(reason_of(moved), pa.string(), rows),
+        "moved_at": _times(np.full(rows, moved.moved_at, np.int64)),
+        "target": _repeated(moved.target, pa.string(), rows),
+    }  # fmt: skip
+
+
+def reason_of(moved: MovedRow) -> str:
+    """The HTTP status, or the name of the message class."""
+    if moved.status is not None:
+        return str(moved.status)
+    number = moved.message_class if moved.message_class is not None else _CLASS_OF_REASON.get(moved.reason)
+    return moved.reason if number is None else CLASS_NAMES.get(number, f"0x{number:04X}")
+
+
+def _state_at_the_end(moved: MovedRow) -> str | None:
+    """Where a message stood that was moved; a journal copy has come to its end."""
+    if moved.fate == "journal":
+        return None
+    if moved.in_doubt:
+        return IN_DOUBT
+    return AWAITING_FINAL if moved.reason == "not-received" else QUEUED
+
+
+def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.Table:
+    """Columns as rows of a table."""
+    rows = len(columns["message_id"])
+    now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
+    own = {"position": _repeated(position, pa.int64(), rows), "written_at": pa.repeat(now, rows)}
+    schema = spec.file_schema
+    return pa.Table.from_arrays([(columns | own)[name] for name in schema.names], schema=schema)
+
+
+def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Table:
+    """One row per destination: its stream; where none ever began, its queue of other messages."""
+    chosen: dict[str, OutgoingQueueRow] = {}
+    for key, row in look.queues.items():
+        if key.destination not in chosen or key.kind == "stream":
+            chosen[key.destination] = row
+    now = datetime.now(timezone.utc)
+    rows = []
+    for destination, row in sorted(chosen.items()):
+        live = look.live.get(QueueKey(destination, row.kind))
+        stream = row.kind == "stream" and row.stream_ordinal != 0
+        state = "OnHold" if row.paused else "Disconnected" if live is None else live.state
+        rows.append({
+            "destination": destination,
+            "stream_id": str(StreamId(queue_manager, row.stream_ordinal)) if stream else None,
+            "sequence_number": row.end - row.base if stream else None,
+            "last_acknowledged": max(row.acknowledged_to - row.base, 0) if stream else None,
+            "unacknowledged": live.unacknowledged if live else max(row.released_to - row.acknowledged_to, 0) if stream else 0,
+            "unread": live.unread if live else 0,
+            "resend_interval_index": row.resend_interval_index if stream else None,
+            "resend_at": live.resend_at if live else None,
+            "last_acknowledged_at": row.last_acknowledged_at or None,
+            "state": state, "position": look.position, "written_at": now,
+        })  # fmt: skip
+    fields = [field for field in spec.schema if field.name != PARTITION]
+    arrays = [pa.array([each[field.name] for each in rows], field.type) for field in fields]
+    return pa.Table.from_arrays(arrays, schema=spec.file_schema)
+
+
+def _columns(
+    batch: pa.RecordBatch, serials: np.ndarray, queue: QueueKey, queue_manager: str, *, ids_base: int, application: str,
+    enqueued_at: int, ordinal: int, base: int,
+) -> dict[str, pa.Array]:  # fmt: skip
+    """What waiting messages and moved ones share."""
+    rows = len(serials)
+    found: dict[str, pa.Array] = {}
+    for name, type_ in _CONTENT.items():
+        index = batch.schema.get_field_index(name)
+        column = pa.nulls(rows, type_) if index < 0 else batch.column(index).cast(type_)
+        found[name] = pc.fill_null(column, _FILLED[name]) if name in _FILLED else column
+    found["priority"] = (
+        _repeated(0, pa.int32(), rows) if queue.kind == "stream" else pc.fill_null(found["priority"], PRIORITY_DEFAULT)
+    )
+    key = batch.schema.get_field_index("key")
+    keys = [None] * rows if key < 0 else [k and k.decode(errors="replace") for k in batch.column(key).to_pylist()]
+    until = batch.schema.get_field_index("time_to_reach_queue")
+    in_stream = (serials > base) if queue.kind == "stream" and ordinal else np.zeros(rows, bool)
+    prefix, _, suffix = message_id(queue_manager, 0).rpartition("0")
+    numbers = pa.array(serials + ids_base, pa.int64()).cast(pa.string())
+    found |= {
+        "destination": _repeated(queue.destination, pa.string(), rows),
+        "message_id": pc.binary_join_element_wise(prefix, numbers, suffix, ""),
+        "application": _repeated(application, pa.string(), rows),
+        "key": pa.array(["" if k == b"" else k for k in keys], pa.string()),
+        "stream_id": pc.if_else(pa.array(in_stream), str(StreamId(queue_manager, ordinal)), pa.scalar(None, pa.string())),
+        "stream_sequence": pa.array(serials - base, pa.int64(), mask=~in_stream),
+        "enqueued_at": _times(np.full(rows, enqueued_at, np.int64)),
+        "expires_at": pa.nulls(rows, _TIME) if until < 0 else batch.column(until).cast(_TIME),
+    }
+    return found
+
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def _sendings(serials: np.ndarray, runs: Sequence[SentRun]) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {
+        "attempts": np.zeros(len(serials), np.int32),
+        "first_sent_at": np.full(len(serials), _NEVER, np.int64),
+        "last_sent_at": np.full(len(serials), _NEVER, np.int64),
+    }
+    for run in runs:
+        low, high = np.searchsorted(serials, [run.first, run.last + 1])
+        found["attempts"][low:high] = run.attempts
+        found["first_sent_at"][low:high] = run.first_sent_at
+        found["last_sent_at"][low:high] = run.last_sent_at
+    return found
+
+
+def _times(values: np.ndarray) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values == _NEVER).cast(_TIME)
+
+
+def _repeated(value: object, type_: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, type_) if value is None else pa.repeat(pa.scalar(value, type_), rows)
