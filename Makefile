@@ -67,7 +67,7 @@ kill: setup ## the long version of the kill test: make kill SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py
 
 kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
-	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill.py
+	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_out.py
 
 clean: ## remove what the targets left behind, .venv excepted
 	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

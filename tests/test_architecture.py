@@ -170,3 +170,9 @@ def test_nothing_is_left_for_later() -> None:
         if word.search(text)
     ]
     assert found == []
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports them by their bare names: a second one of the same name ends `make test` before it begins."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
