@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from delta_state_kit import MemoryLog, State
+from outgoing_kit import TABLES, Sending
 from pyspark.sql import SparkSession
 
 from srmp_spark.store.delta import state_table
@@ -53,6 +54,25 @@ def test_delta_spark_reads_every_row_and_type(spark: SparkSession, state: State,
     assert rows.where("sequence = 50 AND arrived_at >= timestamp'2026-01-01'").count() == 1
     history = spark.read.format("delta").load(str(state.folder / "message_id_history")).collect()
     assert [(r["uniquifier_first"], r["uniquifier_last"]) for r in history] == [(1, 50)]
+
+
+def test_delta_spark_reads_the_tables_of_sending(spark: SparkSession, tmp_path: Path) -> None:
+    sending = Sending(tmp_path)
+    publisher = sending.publisher()
+    sending.put(300, journal=True)
+    publisher.publish_once()
+    sending.finish(1, 100)
+    sending.bury(101, 102)
+    publisher.publish_once()
+    found = {name: spark.read.format("delta").load(str(sending.folder / name)) for name in TABLES}
+    assert {name: rows.count() for name, rows in found.items()} == {
+        "outgoing_streams": 1, "outgoing_queue": 198, "dead_letter_queue": 2, "journal_queue": 100,
+    }  # fmt: skip
+    types = dict(found["outgoing_queue"].dtypes)
+    names = ("stream_sequence", "attempts", "body", "expires_at")
+    assert [types[name] for name in names] == ["bigint", "int", "binary", "timestamp"]
+    bodies = {bytes(row["body"]) for row in found["outgoing_queue"].where("stream_sequence > 200").collect()}
+    assert bodies == {b"1.%d" % n for n in range(200, 300)}
 
 
 def test_delta_spark_streams_the_inbox_once_through_compaction_and_checkpoints(

@@ -42,6 +42,12 @@ def test_a_second_cycle_adds_only_what_is_new(state: State, log: MemoryLog) -> N
     assert state.table().version() == 4, "one commit a cycle after the creation"
 
 
+def test_nothing_younger_is_reported_than_what_another_publisher_has(state: State, log: MemoryLog) -> None:
+    """The tables of sending: ``srmp_state_lag_seconds`` is of all of them."""
+    log.put("private$/orders", 1)
+    assert state.publisher(log, others_as_of=lambda: 17.0).publish_once()["as_of"] == 17.0
+
+
 def test_an_idle_queue_manager_commits_nothing(state: State, log: MemoryLog) -> None:
     log.put("private$/orders", 3)
     log.history.append(HistoryRow(GUID, 1, 3, 1))
