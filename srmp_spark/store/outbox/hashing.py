@@ -35,8 +35,12 @@ _DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_
 def key_hashes(keys: pa.Array) -> np.ndarray:
     """One row of 16 bytes for each key, two unsigned numbers; a null gives zeros."""
     view, offsets = _bytes_of(keys)
-    made = [blake2b(view[a:b], digest_size=HASH_BYTES, person=b"srmp-key").digest()
-            for a, b in itertools.pairwise(offsets)]  # fmt: skip
+    made = []
+    base = blake2b(digest_size=HASH_BYTES, person=b"srmp-key")  # a copy costs less than another one
+    for a, b in itertools.pairwise(offsets):
+        digest = base.copy()
+        digest.update(view[a:b])
+        made.append(digest.digest())
     return np.frombuffer(b"".join(made), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
@@ -63,10 +67,10 @@ def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.
     return np.frombuffer(b"".join(made), ">u8").reshape(-1, size // 8).astype(np.uint64)
 
 
-def again(digest: bytes, count: int) -> bytes:
+def again(digest: bytes | bytearray, count: int) -> bytes:
     """The identity of a row of which ``count`` equal ones came before it in the batch; of the first it is its digest."""
     if count == 0:
-        return digest
+        return bytes(digest)
     return blake2b(digest + struct.pack("<Q", count), digest_size=HASH_BYTES, person=b"srmp-again").digest()
 
 

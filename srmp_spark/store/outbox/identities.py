@@ -129,21 +129,22 @@ class Identities:
         count = 0
         for start in range(0, len(rows), CHUNK_ROWS):
             end = min(start + CHUNK_ROWS, len(rows))
-            packed = np.stack([high[start:end], low[start:end]], axis=1).astype(">u8").tobytes()
+            # bytearray: sqlite3 looks for an adapter for each bytes object, which costs more than storing it.
+            packed = bytearray(np.stack([high[start:end], low[start:end]], axis=1).astype(">u8"))
             hashes = [packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES)]
             repeats = same[start:end]
             if repeats.any():
                 for index in range(end - start):
                     count = count + 1 if repeats[index] else 0
                     if count and not by_key:
-                        hashes[index] = again(hashes[index], count)
+                        hashes[index] = bytearray(again(hashes[index], count))
             else:
                 count = 0
             numbers = rows[start:end]
-            contents: list[bytes | None]
+            contents: list[bytes | bytearray | None]
             if by_key:
                 assert scan.content is not None, "rows with keys were scanned"
-                made = scan.content[numbers].astype(">u8").tobytes()
+                made = bytearray(scan.content[numbers].astype(">u8"))
                 contents = [made[at : at + 8] for at in range(0, len(made), 8)]
             else:
                 contents = [None] * len(numbers)
