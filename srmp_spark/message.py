@@ -14,7 +14,6 @@ from srmp_spark import names
 Delivery = Literal["express", "recoverable", "transactional"]
 Transport = Literal["http", "https", "pgm", "wsrm", "mqrr", "api"]
 ReceiptKind = Literal["delivery", "commitment", "stream", "final_stream"]
-ReceiptRequest = Literal["delivery", "commitment_positive", "commitment_negative"]
 
 # Message classes, [MS-MQMQ] 2.2.18.1.6. An unknown class is kept as its number.
 CLASS_NORMAL = 0x0000

@@ -57,7 +57,7 @@ Reserve = Callable[[int], Awaitable[int]]
 """Asks the main process for so many message identifiers; the first of them."""
 
 
-class Committed(NamedTuple):
+class CommittedBatch(NamedTuple):
     """The answer to a commit, and what it gave out."""
 
     result: CommitResult
@@ -70,7 +70,7 @@ class _New(NamedTuple):
 
     preparation: Preparation
     ids_first: int
-    done: asyncio.Future[Committed]
+    done: asyncio.Future[CommittedBatch]
 
 
 class Dispatcher:
@@ -216,7 +216,7 @@ class Dispatcher:
             result = each.preparation.result
             assert result is not None, "only what is ready is written"
             if not each.done.done():
-                each.done.set_result(Committed(result, numbered.enqueued, each.ids_first))
+                each.done.set_result(CommittedBatch(result, numbered.enqueued, each.ids_first))
         for waiting in wanted:
             if not waiting.done():
                 waiting.set_result(None)
@@ -256,7 +256,7 @@ class Dispatcher:
 
     # --- what goes in --------------------------------------------------------------------------------------------------------
 
-    async def commit(self, prepare: Callable[[int], Preparation | CommitResult]) -> Committed:
+    async def commit(self, prepare: Callable[[int], Preparation | CommitResult]) -> CommittedBatch:
         """Make a batch outgoing; returns when it is on stable storage.
 
         ``prepare`` is called in the thread of the outbox with the time. Raises what the outbox refuses.
@@ -264,7 +264,7 @@ class Dispatcher:
         async with self._commits:  # one after another: each may need memory for its order
             preparation = await self._store.run(partial(prepare, self._clock.utc()), later=True)
             if isinstance(preparation, CommitResult):
-                return Committed(preparation, (), 0)
+                return CommittedBatch(preparation, (), 0)
             try:
                 while not await self._store.run(preparation.step, later=True):
                     pass
@@ -274,7 +274,7 @@ class Dispatcher:
             except BaseException:
                 await self._store.run(preparation.abort, later=True)
                 raise
-            done: asyncio.Future[Committed] = self._loop.create_future()
+            done: asyncio.Future[CommittedBatch] = self._loop.create_future()
             self._new.append(_New(preparation, ids_first, done))
             self.work()
             return await asyncio.shield(done)

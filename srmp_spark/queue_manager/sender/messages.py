@@ -17,7 +17,7 @@ import numpy as np
 from srmp_spark.errors import ApiError
 from srmp_spark.names import message_id
 from srmp_spark.queue_manager.sender.decisions import keys_of
-from srmp_spark.queue_manager.sender.dispatcher import Committed, Dispatcher
+from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
@@ -85,7 +85,7 @@ class Messages:
                 answers[index] = answer
         return {"messages": answers}
 
-    def _answers(self, rows: list[dict[str, Any]], committed: Committed) -> list[dict[str, Any]]:
+    def _answers(self, rows: list[dict[str, Any]], committed: CommittedBatch) -> list[dict[str, Any]]:
         """One for each row of a batch in which all rows are new, or which has one row."""
         if not committed.enqueued:
             return [self._known(row) for row in rows]
