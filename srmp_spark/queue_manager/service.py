@@ -39,9 +39,6 @@ from srmp_spark.store.transaction import Transaction
 LEASE_LOOK_SECONDS = 0.5
 """How often a waiting receiver looks whether the holder's process is gone."""
 
-MESSAGE_IDENTIFIERS = "message_id"
-"""Our MessageIdOrdinal in the table ``ids``: receipts and ``send`` share it."""
-
 log = logging.getLogger(__name__)
 
 
@@ -109,7 +106,9 @@ class QueueManager:
             on_fatal=on_fatal,
             on_commit=self._on_commit,
         )
-        self.identifiers = Identifiers(self.journal, MESSAGE_IDENTIFIERS, stored.ceilings.get(MESSAGE_IDENTIFIERS, 0))
+        self.identifiers = Identifiers(
+            self.journal, state.MESSAGE_IDENTIFIERS, stored.ceilings.get(state.MESSAGE_IDENTIFIERS, 0)
+        )
         self.receipts = ReceiptsSender(
             self.receiver,
             self.journal,

@@ -10,7 +10,8 @@ the counter in the database and every commit checks it, so an owner that was pau
 nothing more. Network file systems are refused: neither lock nor WAL can be trusted there.
 
 **Epoch.** Sequences are only comparable within one history. A directory that was copied, or put back from a backup, would
-give out numbers again that readers already know with other content, so it must be seen as another history: a new epoch.
+give out numbers again that readers already know with other content, so it must be seen as another history: a new epoch. Peers
+know message identifiers, and these have no epoch: there a copy goes on far above what the original can have given out.
 ``identity`` holds what a copy does not keep: the inodes of the directory, of itself and of the database, and when the
 database was born. Inodes alone may come again by chance (a restore onto a fresh file system gives them out in order); the
 time of birth cannot be set by any copying tool, and unlike the time of change no ``chown`` moves it. Where the file system
@@ -38,7 +39,7 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
-from srmp_spark.store import epochs
+from srmp_spark.store import epochs, state
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.schema import RESTORE_HINT, connect_writer, readable
@@ -49,8 +50,23 @@ DATABASE_FILE = "store.db"
 SEGMENTS_DIRECTORY = "segments"
 
 NETWORK_FILE_SYSTEMS = frozenset(
-    ["nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda",
-     "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.blobfuse"]
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "afs",
+        "coda",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.gcsfuse",
+        "fuse.blobfuse",
+    ]
 )
 """Where flock or the shared memory of a WAL reaches one host only, or an fsync does not reach a disk."""
 
@@ -158,6 +174,7 @@ class DataDirectory:
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
+            state.skip_used_identifiers(writer)
         writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?)", (starts + 1,))
         writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))
         writer.execute("COMMIT")

@@ -7,6 +7,7 @@ receipts still owed. The ``save_…`` functions write inside the journal's trans
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,14 @@ from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.waiting import Waiting
+
+MESSAGE_IDENTIFIERS = "message_id"
+"""Our MessageIdOrdinal in the table ``ids``: receipts and ``send`` share it."""
+IDENTIFIER_MAX = (1 << 32) - 1
+"""A message identifier's number has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
+IDENTIFIERS_SKIPPED = 1 << 28
+"""How far a copy steps ahead at least: 268 million numbers that the original may have given out since, a month of 100 messages
+a second. Six copies of copies have room for that; beyond, it is a part of what is left."""
 
 _UNSIGNED = (1 << 64) - 1
 
@@ -194,3 +203,15 @@ def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> No
         "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = max(ceiling, excluded.ceiling)",
         (name, ceiling),
     )
+
+
+def skip_used_identifiers(connection: sqlite3.Connection) -> None:
+    """In a copy: begin above all message identifiers that the original may have given out since ([MC-MQSRM] 3.1.1.1.1).
+
+    A peer that knows an identifier takes its second message for a repeat: it answers 200 and keeps nothing.
+    """
+    row = connection.execute("SELECT ceiling FROM ids WHERE name = ?", (MESSAGE_IDENTIFIERS,)).fetchone()
+    ceiling = row[0] if row is not None else 0
+    step = min(IDENTIFIERS_SKIPPED, max(IDENTIFIER_MAX - ceiling, 0) // 4)
+    # Up to twice the step, by chance: one backup may be put back twice, and each of the two must go elsewhere.
+    raise_ceiling(connection, MESSAGE_IDENTIFIERS, ceiling + step + secrets.randbelow(step + 1))

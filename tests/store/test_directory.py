@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,12 @@ from store_kit import NOW, QUEUE, Store
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
 from srmp_spark.interface import exit_code_of
 from srmp_spark.store import directory as directory_module
-from srmp_spark.store import schema, sqlite_file
+from srmp_spark.store import schema, sqlite_file, state
 from srmp_spark.store.directory import DataDirectory, Identity, birth_of, foreign_because, refuse_network_file_system
 
 HOLD = """
 import sys, time
+from itertools import pairwise
 from pathlib import Path
 from srmp_spark.store.directory import DataDirectory
 held = DataDirectory.open(Path(sys.argv[1]), now=1)
@@ -62,6 +64,51 @@ def test_a_copied_directory_has_a_new_epoch(tmp_path: Path) -> None:
     assert "copy" in str(copy[3])
     assert start(tmp_path / "copy")[1] == copy[1], "and keeps it from then on"
     assert start(tmp_path / "data")[1] == before[1], "the original is not touched"
+
+
+def ceiling(path: Path) -> int:
+    with DataDirectory.open(path, now=NOW) as opened:
+        return state.load(opened.writer).ceilings.get(state.MESSAGE_IDENTIFIERS, 0)
+
+
+def raise_to(path: Path, number: int) -> None:
+    with DataDirectory.open(path, now=NOW) as opened:
+        state.raise_ceiling(opened.writer, state.MESSAGE_IDENTIFIERS, number)
+
+
+def test_a_copy_gives_out_no_message_identifier_that_the_original_used_since(tmp_path: Path) -> None:
+    """A peer that knows the identifier answers 200 and keeps nothing."""
+    raise_to(tmp_path / "data", 1_000)
+    for copy in ("backup", "again"):
+        shutil.copytree(tmp_path / "data", tmp_path / copy)
+    raise_to(tmp_path / "data", 50_000)
+    assert ceiling(tmp_path / "data") == 50_000, "the original steps nowhere"
+    copied, again = ceiling(tmp_path / "backup"), ceiling(tmp_path / "again")
+    for each in (copied, again):
+        assert 1_000 + state.IDENTIFIERS_SKIPPED <= each <= 1_000 + 2 * state.IDENTIFIERS_SKIPPED
+    assert copied != again, "one backup put back twice (equal once in 268 million times)"
+    assert ceiling(tmp_path / "backup") == copied, "once per copy, not per start"
+
+
+def test_a_copy_made_before_the_first_message_identifier_steps_ahead_too(tmp_path: Path) -> None:
+    start(tmp_path / "data")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    assert ceiling(tmp_path / "copy") >= state.IDENTIFIERS_SKIPPED
+
+
+def test_copies_of_copies_never_use_up_the_32_bits_of_an_identifier(tmp_path: Path) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(next(part for part in schema.DDL.split(";") if "CREATE TABLE ids" in part))
+    reached = [0]
+    for _ in range(60):
+        state.skip_used_identifiers(connection)
+        reached.append(connection.execute("SELECT ceiling FROM ids").fetchone()[0])
+    steps = [after - before for before, after in pairwise(reached)]
+    assert min(steps[:6]) >= state.IDENTIFIERS_SKIPPED
+    assert reached[-1] < state.IDENTIFIER_MAX
+    state.raise_ceiling(connection, state.MESSAGE_IDENTIFIERS, state.IDENTIFIER_MAX)
+    state.skip_used_identifiers(connection)
+    assert connection.execute("SELECT ceiling FROM ids").fetchone()[0] == state.IDENTIFIER_MAX
 
 
 def test_an_older_database_put_in_place_has_a_new_epoch(tmp_path: Path) -> None:
