@@ -60,7 +60,8 @@ class Outgoing:
     def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
         """All rows of a frame, ordered by ``sequence``."""
         from srmp_spark.spark.sink_columns import plan
-        from srmp_spark.spark.staging import Target, stage_partition
+        from srmp_spark.spark.sink_options import Target
+        from srmp_spark.spark.staging import stage_partition
 
         stage_plan = plan(self.options, rows.schema)
         target = Target(self.application, batch)

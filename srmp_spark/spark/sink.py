@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.sink_options import BodyFormatName, parse_sink
+from srmp_spark.spark.sink_options import BodyFormatName, parse_sink, target_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,8 +42,10 @@ class SrmpSink:
     ``delivery`` and ``transaction`` are used if they are there, others are ignored.
 
     A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch, queue, sequence`` if
-    the frame has all four; else by its content within the micro-batch. So two sinks in one function that send equal rows to one
-    destination send them once: give each sink its own ``application``.
+    the frame has all four; else by its content within the micro-batch of its query. So two sinks in one function that send
+    equal rows to one destination send them once: give each sink its own ``application``. Spark Connect shows no query: there
+    rows without key and position need an ``application`` of their own for each query and checkpoint, else rows of one are
+    taken for repeats of the other's and are **not sent**.
 
     Raises :class:`ConfigurationError` for an option that is wrong, when made; for columns that do not fit, when called.
     """
@@ -78,24 +80,29 @@ class SrmpSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Send the rows of a micro-batch; none is on its way unless all are."""
-        options = {**self._options, "application": self._application or _query_id(batch), "batch": str(batch_id)}
+        query = _query_id(batch)
+        if self._application is None and query is None:
+            if type(batch).__module__.startswith("pyspark.sql.connect"):
+                raise ConfigurationError(_APPLICATION_NEEDED)
+            raise ConfigurationError(_NO_QUERY)
+        target = target_of(self._application, query, str(batch_id))
+        options = {**self._options, "application": target.application, "batch": target.batch}
         batch.write.format("srmp").mode("append").options(**options).save()
 
 
+_NO_QUERY = "SrmpSink was not called by a streaming query: give application=…, or use df.write.format('srmp').mode('append')"
 _APPLICATION_NEEDED = (
     "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…), a name that stays the same for as long "
-    "as a row must not be sent twice"
+    "as a row must not be sent twice. Rows without key and without source position need a name that no other query and no "
+    "other checkpoint uses: rows of one would be taken for repeats of the other's and not be sent"
 )
 
 
-def _query_id(batch: DataFrame) -> str:
+def _query_id(batch: DataFrame) -> str | None:
+    """The query that calls us; ``None`` if none does, or nobody says which."""
     if type(batch).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigurationError(_APPLICATION_NEEDED)
+        return None
     found: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if found is None:
-        raise ConfigurationError(
-            "SrmpSink was not called by a streaming query: give application=…, or use df.write.format('srmp').mode('append')"
-        )
     return found
 
 

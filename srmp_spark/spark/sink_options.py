@@ -86,6 +86,25 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
+class Target(NamedTuple):
+    """Where the stages of a batch belong."""
+
+    application: str
+    batch: str
+
+
+def target_of(application: str | None, query: str | None, batch: str) -> Target:
+    """A micro-batch as the queue manager knows it.
+
+    Each checkpoint counts its batches from 0, so of a named application the number alone would be many batches: rows that are
+    known by their content would be taken for those of another query. ``QUERY:NUMBER``, then; the tables show the number.
+    """
+    if application is None:
+        assert query is not None, "one of them says whose rows these are"
+        return Target(query, batch)
+    return Target(application, batch if query is None else f"{query}:{batch}")
+
+
 def check_stream_sink(options: SinkOptions) -> None:
     """The rules of ``writeStream.format("srmp")``. Raises :class:`ConfigurationError`."""
     if options.batch is not None:

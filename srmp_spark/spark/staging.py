@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from srmp_spark.client.outbox import OutboxClient
 from srmp_spark.errors import RowError, SrmpSparkError
 from srmp_spark.rows.body_formats import as_bodies
 from srmp_spark.spark.sink_columns import Staged, StagePlan
-from srmp_spark.spark.sink_options import SinkOptions
+from srmp_spark.spark.sink_options import SinkOptions, Target
 
 SPOOL_MEMORY_BYTES = 8 * 1024 * 1024
 """What a task keeps of its stage in memory; most micro-batches never touch the disk."""
@@ -46,13 +46,6 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Ends an Arrow IPC stream."""
 
 _log = logging.getLogger(__name__)
-
-
-class Target(NamedTuple):
-    """Where the stages of a batch belong."""
-
-    application: str
-    batch: str
 
 
 @dataclass(frozen=True, slots=True)

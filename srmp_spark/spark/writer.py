@@ -29,8 +29,8 @@ from pyspark.sql.types import StructType
 from srmp_spark.client.outbox import OutboxClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.spark.sink_columns import plan
-from srmp_spark.spark.sink_options import SinkOptions, check_stream_sink
-from srmp_spark.spark.staging import StagedPartition, Target, client_of, stage_partition
+from srmp_spark.spark.sink_options import SinkOptions, Target, check_stream_sink, target_of
+from srmp_spark.spark.staging import StagedPartition, client_of, stage_partition
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -88,13 +88,12 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         """In a task: stage its rows."""
         context = TaskContext.get()
         assert context is not None, "runs in a Spark task"
-        application = self._plan.options.application or context.getLocalProperty(_QUERY_ID)
-        batch = context.getLocalProperty(_BATCH_ID)
-        if application is None or batch is None:
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
             raise SrmpSparkError(
                 f"Spark has set no {_QUERY_ID} or {_BATCH_ID} in this task; use foreachBatch(SrmpSink(…, application=…))"
             )
-        return stage_partition(self._plan, iterator, Target(application, batch))
+        return stage_partition(self._plan, iterator, target_of(self._plan.options.application, query, batch))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """In the driver: make the staged rows outgoing messages."""
@@ -104,12 +103,13 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """In the driver, after a failure: drop what was staged."""
-        known = [cast("StagedPartition", message).target.application for message in messages if message is not None]
-        application = self._plan.options.application or next(iter(known), None) or query_id(self._plan.options.checkpoint)
-        if application is None:
+        target = next((cast("StagedPartition", message).target for message in messages if message is not None), None)
+        if target is None and (query := query_id(self._plan.options.checkpoint)) is not None:
+            target = target_of(self._plan.options.application, query, str(batchId))
+        if target is None:
             _log.warning("sink.stages_left batch=%s: the query is not known; the queue manager drops them in time", batchId)
             return
-        _delete(client_of(self._plan.options), Target(application, str(batchId)))
+        _delete(client_of(self._plan.options), target)
 
 
 def query_id(checkpoint: str | None) -> str | None:

@@ -12,7 +12,7 @@ from outbox_kit import DAY, NOW, QM, A, B, Desk, bodies
 from srmp_spark.srmp.outgoing_effects import Send
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import IDENTITY_DAYS
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparation import CommitResult, shown_batch
 
 
 def rows(*bodies: str, **columns: Any) -> list[dict[str, Any]]:
@@ -268,3 +268,21 @@ def test_what_is_committed_is_sent_with_the_numbers_of_its_commit_also_after_a_r
         desk = Desk(desk.directory, first_identifier=1000)
     assert seen[0] == seen[1]
     assert seen[0][1:2] + seen[0][3:] == (1, 1)
+
+
+QUERIES = ("0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7")
+
+
+def test_equal_rows_of_two_queries_of_one_application_are_different_rows(tmp_path: Path) -> None:
+    """A checkpoint that is begun anew, or a second query, counts its batches from 0 again. The tables show the number."""
+    desk = Desk(tmp_path)
+    other = desk.stage([{"body": b"a"}], application="plc", batch=f"{QUERIES[1]}:0")
+    for _ in range(2):
+        assert desk.send([{"body": b"a"}], application="plc", batch=f"{QUERIES[0]}:0").known == _
+    assert desk.commit([other], application="plc", batch=f"{QUERIES[1]}:0") == CommitResult(1, 0)
+    assert desk.outbox.database.connection.execute("SELECT DISTINCT batch FROM parts").fetchall() == [("0",)]
+
+
+@pytest.mark.parametrize("batch", ["0", "of mine:7", f"{QUERIES[0]}:last", f"{QUERIES[0]}:1:2", QUERIES[0]])
+def test_a_batch_of_another_name_is_shown_as_it_is(batch: str) -> None:
+    assert shown_batch(batch) == batch

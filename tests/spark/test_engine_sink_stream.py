@@ -125,6 +125,22 @@ def test_a_new_checkpoint_with_the_same_application_sends_no_key_twice(
 
 
 @pytest.mark.parametrize("how", SINKS)
+def test_a_new_checkpoint_with_the_same_application_loses_no_row_without_identity(
+    spark: SparkSession, qm: OutboxServer, tmp_path: Path, how: str
+) -> None:
+    """Its batches count from 0 again: rows like those of the old batch 0 are new ones."""
+    spark.createDataFrame([(b"a",)], "body binary").coalesce(1).write.parquet(str(tmp_path / "in"))
+    frame = spark.readStream.schema("body binary").parquet(str(tmp_path / "in"))
+    for number in (1, 2):
+        pipeline = Pipeline(spark, qm, tmp_path / str(number), how)
+        pipeline.options |= {"application": "plc"}
+        for _ in range(2):
+            pipeline.run(frame)
+            pipeline.forget(("commits",), 1)
+        assert qm.model.bodies(QUEUE) == [b"a"] * number
+
+
+@pytest.mark.parametrize("how", SINKS)
 def test_a_batch_that_fails_for_good(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
     """Nothing of it is committed, its stages are deleted; what was before it stays, and it goes out when it can."""
     pipeline = Pipeline(spark, qm, tmp_path, how)

@@ -14,6 +14,7 @@ open, leaves nothing of it.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -53,6 +54,14 @@ class Numbered(NamedTuple):
     preparation: Preparation
     ids_first: int
     enqueued: tuple[Enqueued, ...]
+
+
+_OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)")
+
+
+def shown_batch(batch: str) -> str:
+    """The batch in the tables: of ``QUERY:NUMBER``, a micro-batch of a named application, the number alone."""
+    return _OF_QUERY.sub("", batch, count=1) if _OF_QUERY.match(batch) else batch
 
 
 def stage_set(stages: Sequence[str]) -> bytes:
@@ -265,7 +274,7 @@ class Preparation:
             connection.execute(
                 "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, application = ?, batch = ?, "
                 "enqueued_at = ? WHERE id = ?",
-                (queue_ids[part.key], given.first, given.last, ids_first, application, batch, at, part.number),
+                (queue_ids[part.key], given.first, given.last, ids_first, application, shown_batch(batch), at, part.number),
             )
             ids_first += part.rows
         connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
