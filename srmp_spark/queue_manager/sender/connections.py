@@ -68,6 +68,8 @@ class Wire:
         """With their requests; not sent yet."""
         self.exchange: Exchange | None = None
         self.connecting: asyncio.Task[None] | None = None
+        self.died_young = ""
+        """Why the connection ended before it was ours to use: some peers speak, or leave, right after they accept."""
         self.troubled = False
         """The last attempt failed."""
         self.counted_as_troubled = False
@@ -84,7 +86,9 @@ class Wire:
     def flush(self) -> None:
         """Send what waits, if it is its turn."""
         exchange = self.exchange
-        if exchange is not None and self.waiting and not exchange.unanswered and exchange.usable:
+        if exchange is None or self.connecting is not None:
+            return
+        if self.waiting and not exchange.unanswered and exchange.usable:
             self.used_at = self.connections.time()
             exchange.post(*self.waiting.popleft())
 
@@ -113,7 +117,16 @@ class Wire:
             connections.close(self.key)
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
-        """The connection is gone."""
+        """A connection is gone."""
+        if self.connecting is not None:  # it may be told before the task that opens it goes on, which then looks here
+            self.died_young = why
+        elif self.exchange is not None and not self.exchange.usable:  # else of an attempt that was given up
+            self.ended(unanswered, why, silent=silent)
+
+    # --- its end ------------------------------------------------------------------------------------------------------------
+
+    def ended(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
+        """The connection is gone, or there is none to be had."""
         self.exchange = None
         again = silent and not self.retried
         if again:
@@ -201,7 +214,7 @@ class Connections:
             wire.connecting.cancel()
         elif wire.waiting:
             self._unwant(wire)
-            wire.lost([], "we gave it up", silent=False)
+            wire.ended([], "we gave it up", silent=False)
 
     def forget(self, key: QueueKey) -> None:
         """The queue is gone."""
@@ -294,26 +307,31 @@ class Connections:
         await self._try(wire, last, tls)
 
     async def _try(self, wire: Wire, address: str, tls: ssl.SSLContext | None) -> None:
+        wire.died_young = ""
         _, wire.exchange = await self._loop.create_connection(
             partial(Exchange, wire), address, wire.port, ssl=tls, server_hostname=wire.host if tls else None
         )
 
     def _opened(self, wire: Wire, task: asyncio.Task[None]) -> None:
         wire.connecting = None
+        exchange = wire.exchange
         if self._closed:
-            if wire.exchange is not None:
-                wire.exchange.leave()
+            if exchange is not None:
+                exchange.leave()
             return
         if task.cancelled():
             why = "we closed the connection"
         elif (error := task.exception()) is not None:
             why = f"{wire.host}:{wire.port}: {error}"
-        else:
-            wire.opened_at = self.time()
-            if wire.waiting:
-                wire.flush()
+        elif exchange is not None and exchange.usable:
+            wire.opened_at = wire.used_at = self.time()
+            wire.flush()
             return
-        wire.lost([], why, silent=False)
+        else:
+            why = f"{wire.host}:{wire.port}: {wire.died_young or 'the connection ended at once'}"
+        if exchange is not None:
+            exchange.leave()
+        wire.ended([], why, silent=False)
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:

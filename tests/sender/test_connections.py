@@ -1,0 +1,173 @@
+"""Connections to peers that speak too early, leave too early, or close what they kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from srmp_spark.queue_manager.sender import connections as module
+from srmp_spark.queue_manager.sender.connections import Connections, Wire
+from srmp_spark.queue_manager.sender.exchange import Answer
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _short_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wire, "request", lambda self, send: REQUEST)
+
+
+class Told:
+    """The owner of the connections; each end of a sending can be awaited."""
+
+    def __init__(self) -> None:
+        self.ends: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        self.connections = Connections(
+            asyncio.get_running_loop(),
+            on_answer=lambda send, answer: self._note("answer", send, cast("Answer", answer).status),
+            on_failure=lambda send, why, left: self._note("failure", send, left, why),
+            on_withdrawn=lambda send: self._note("withdrawn", send),
+            on_closed=lambda key: None,
+        )
+
+    def _note(self, what: str, send: Any, *more: Any) -> None:
+        self.ends.put_nowait((what, send.serial, *more))
+
+    async def next(self) -> tuple[Any, ...]:
+        return await asyncio.wait_for(self.ends.get(), 5)
+
+
+def with_peer(serve: Serve, body: Callable[[Told, Callable[[int], Send]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        key = QueueKey(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/msmq/private$/in", "stream")
+        told = Told()
+        try:
+            await body(told, lambda serial: cast("Send", SimpleNamespace(key=key, serial=serial)))
+        finally:
+            await told.connections.stop()
+            server.close()
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"220 smtp.example ESMTP\r\n", b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", b""]
+)
+def test_a_peer_that_speaks_or_leaves_right_after_accept_is_tried_again(greeting: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        # A thread of its own: what it says is there before the task that connects goes on.
+        threading.Thread(target=_greet, args=(server, greeting, 100), daemon=True).start()
+        key = QueueKey(f"http://127.0.0.1:{server.getsockname()[1]}/msmq/private$/in", "stream")
+
+        async def run() -> None:
+            told = Told()
+            for serial in range(1, 101):
+                told.connections.post(cast("Send", SimpleNamespace(key=key, serial=serial)))
+                assert (await told.next())[:3] in (
+                    ("failure", serial, False),
+                    ("failure", serial, True),
+                    ("answer", serial, 503),
+                )
+            told.connections.post(cast("Send", SimpleNamespace(key=key, serial=101)))
+            assert await told.next() == ("answer", 101, 200)
+            assert len(told.connections) == 1
+            await told.connections.stop()
+
+        uvloop.run(run())
+
+
+def _greet(server: socket.socket, greeting: bytes, times: int) -> None:
+    with contextlib.suppress(OSError):
+        for _ in range(times):
+            connection, _ = server.accept()
+            connection.sendall(greeting)
+            if not greeting:
+                connection.close()
+            else:
+                kept.append(connection)
+        connection, _ = server.accept()
+        connection.recv(1000)
+        connection.sendall(OK)
+        kept.append(connection)
+
+
+kept: list[socket.socket] = []
+"""Open: what the peer does not close must not hang either."""
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_lost_reply_on_a_kept_connection_costs_one_more_connection_and_no_time(reset: bool) -> None:
+    served: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(0)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readexactly(len(REQUEST)):
+                served[-1] += 1
+                if len(served) == 1 and served[0] == 2:
+                    if reset:
+                        writer.transport.abort()
+                    writer.close()
+                    return
+                writer.write(OK)
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        for serial in (1, 2, 3):
+            told.connections.post(send(serial))
+            assert await told.next() == ("answer", serial, 200)
+        assert served == [2, 2]
+
+    with_peer(serve, body)
+
+
+def test_a_second_lost_reply_is_trouble() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readexactly(len(REQUEST))
+            if not served:
+                served.append(1)
+                writer.write(OK)
+                await reader.readexactly(len(REQUEST))
+        writer.close()
+
+    served: list[int] = []
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        told.connections.post(send(1))
+        assert await told.next() == ("answer", 1, 200)
+        told.connections.post(send(2))
+        assert (await told.next())[:3] == ("failure", 2, True)
+
+    with_peer(serve, body)
+
+
+def test_what_is_closed_while_it_connects_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 5.0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readexactly(len(REQUEST)):
+                writer.write(OK)
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        for turns in range(12):
+            told.connections.post(send(turns))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            told.connections.close(send(0).key)
+            assert (await told.next())[:2] in (("failure", turns), ("answer", turns))
+            assert told.ends.empty()
+
+    with_peer(serve, body)
