@@ -51,7 +51,9 @@ class Desk:
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self.at = at
-        self.outbox = Outbox.open(directory, queue_manager=QM, epoch=epoch, at=at, lock_wait_s=0)
+        self.outbox = Outbox.open(
+            directory, queue_manager=QM, epoch=epoch, at=at, lock_wait_s=0, monotonic=lambda: self.at / 1e6
+        )
         self.sender = Sender.load(
             QM, SenderSettings(**settings), self.outbox.queue_rows(), self.outbox.proof(), finals=self.outbox.finals(),
             last_stream_ordinal=self.outbox.last_stream_ordinal,

@@ -196,6 +196,28 @@ def test_identities_are_forgotten_after_their_time(desk: Desk) -> None:
     assert desk.send(rows("p", **positions([1])), batch="5") == CommitResult(1, 0)
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_wrong_clock_makes_nobody_forget_an_identity(desk: Desk, restart: bool) -> None:
+    """The wall clock runs a year ahead, or behind when the batch came; the process may restart under it."""
+    for number, wrong in enumerate([400 * DAY, -400 * DAY]):
+        right, desk.at = desk.at, desk.at
+        key = [str(number)]
+        prepared = desk.outbox.prepare(
+            "app", f"{number}", [desk.stage(rows("a", key=key), batch=f"{number}")], right + min(wrong, 0)
+        )
+        desk.write(prepared.run())  # type: ignore[union-attr]  # a Preparation
+        desk.at += 60_000_000
+        wall = desk.at + max(wrong, 0)
+        if restart:
+            desk.close()
+            desk = Desk(desk.directory, at=wall, first_identifier=desk.next_identifier)
+            desk.at += 60_000_000
+        while desk.outbox.sweep(wall):
+            pass
+        assert desk.send(rows("a", key=key), batch="again") == CommitResult(0, 1), wrong
+        desk.at = right
+
+
 # Stages
 
 

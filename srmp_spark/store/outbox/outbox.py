@@ -23,12 +23,14 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox import retention
@@ -54,8 +56,12 @@ _log = logging.getLogger(__name__)
 class Outbox:
     """An open outbox; this process owns it."""
 
-    def __init__(self, database: OutboxDatabase, directory: Path, queue_manager: str) -> None:
+    def __init__(
+        self, database: OutboxDatabase, directory: Path, queue_manager: str, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.database = database
+        self._monotonic = monotonic
+        self._retention_clock = HistoryClock(retention.newest(database.connection))
         self.queue_manager = queue_manager
         self.held: list[QueueKey] = []
         """Queues that were put on hold because the data directory is a copy: what waits in them may have been sent."""
@@ -69,7 +75,8 @@ class Outbox:
 
     @classmethod
     def open(
-        cls, directory: Path, *, queue_manager: str, epoch: str, at: int, lock_wait_s: float = LOCK_WAIT_S
+        cls, directory: Path, *, queue_manager: str, epoch: str, at: int, lock_wait_s: float = LOCK_WAIT_S,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> Outbox:  # fmt: skip
         """Take ownership, delete what does not count, and note the epoch. ``at`` is microseconds since 1970, UTC.
 
@@ -85,8 +92,9 @@ class Outbox:
             with readable(database.path, OUTBOX.restore_hint):
                 database.assert_durable()
                 database.belongs_to(queue_manager)
-                outbox = cls(database, directory, queue_manager)
+                outbox = cls(database, directory, queue_manager, monotonic)
                 outbox._begin(epoch)
+                outbox._retention_at(at)
         except BaseException:
             database.close()
             raise
@@ -150,8 +158,9 @@ class Outbox:
             raise LocalProtocolError(f"one batch at a time: {self._preparation!r} comes first")
         rows = self.stages.get(application, batch, stages)
         preparation = Preparation(
-            self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, self.stages.lost(rows), at, self._ended
-        )
+            self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, self.stages.lost(rows), at,
+            self._retention_at(at), self._ended,
+        )  # fmt: skip
         self._preparation = preparation
         return preparation
 
@@ -232,7 +241,10 @@ class Outbox:
 
     def sweep(self, at: int) -> bool:
         """One slice of what is past its time; whether there may be more. Not while a batch is prepared."""
-        return self._preparation is None and retention.sweep(self.database, self.stages, at)
+        return self._preparation is None and retention.sweep(self.database, self.stages, at, self._retention_at(at))
+
+    def _retention_at(self, wall: int) -> int:
+        return self._retention_clock.read(wall, self._monotonic())
 
     def close(self) -> None:
         """Give the outbox free; a batch in preparation is given up."""

@@ -77,12 +77,14 @@ class Preparation:
 
     def __init__(
         self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow],
-        lost: Sequence[StageRow], at: int, on_end: Callable[[], object],
+        lost: Sequence[StageRow], at: int, known_since: int, on_end: Callable[[], object],
     ) -> None:  # fmt: skip
+        """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock."""
         self.application, self.batch = application, batch
         self.stages = stages
         self.lost = lost
         self.at = at
+        self._known_since = known_since
         self.parts: list[Part] = []
         """What goes out, by queue; for each the engine gives out serials: ``enqueue(*part.key, part.rows, at, …)``."""
         self.result: CommitResult | None = None
@@ -130,7 +132,7 @@ class Preparation:
         self._writes.flush(self._database)
 
     def _row(self) -> tuple[int, str, str, bytes, int]:
-        return self._number, self.application, self.batch, stage_set([stage.id for stage in self.stages]), self.at
+        return self._number, self.application, self.batch, stage_set([stage.id for stage in self.stages]), self._known_since
 
     # --- the steps --------------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,9 @@ class Preparation:
                 ranked.append(np.argsort(places(scan.queue, scan.order, everything)))
             return ranked[0]
 
-        identities = Identities(self._database, self.application, self.batch, self._number, self.at, self._writes, self._last)
+        identities = Identities(
+            self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
+        )
         known = np.zeros(rows, bool)
         for mask in identities.decide(scan, rank, lambda number: _name(scan, number)):
             known = mask
@@ -265,16 +269,26 @@ class Preparation:
         self._writes.execute(connection)
         self._last.execute(connection)
         new, known = self.result
-        number, application, batch, stages, at = self._row()
+        number, application, batch, stages, known_since = self._row()
         connection.execute(
-            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)", (number, application, batch, stages, new, known, at)
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
+            (number, application, batch, stages, new, known, known_since),
         )
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
             connection.execute(
                 "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, application = ?, batch = ?, "
                 "enqueued_at = ? WHERE id = ?",
-                (queue_ids[part.key], given.first, given.last, ids_first, application, shown_batch(batch), at, part.number),
+                (
+                    queue_ids[part.key],
+                    given.first,
+                    given.last,
+                    ids_first,
+                    application,
+                    shown_batch(batch),
+                    self.at,
+                    part.number,
+                ),
             )
             ids_first += part.rows
         connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])

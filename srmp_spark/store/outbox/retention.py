@@ -1,20 +1,46 @@
-"""What is past its time: stages, identities and the answers to their commits, source positions, dead letters. In slices."""
+"""What is past its time: stages, identities and the answers to their commits, source positions, dead letters. In slices.
+
+Identities and dead letters grow old by a clock that nobody can set ahead (:mod:`srmp_spark.srmp.history_clock`): an identity
+that is forgotten too early is a doubled message. Stages go by the wall clock: whoever staged them stages them again.
+"""
 
 from __future__ import annotations
+
+import sqlite3
 
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.leftovers import GROUPS_AT_ONCE, forget_identities, forget_scope
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS, IDENTITY_DAYS, SWEEP_ROWS
 from srmp_spark.store.outbox.stages import Stages
 
+CLOCK_NOTED_US = 3_600_000_000
+"""How far the retention clock goes until it is put on record again."""
+
+_CLOCK = "retention_clock"
 _DAY_US = 86_400_000_000
 
 
-def sweep(database: OutboxDatabase, stages: Stages, at: int) -> bool:
-    """One slice; whether there may be more. ``at`` is the wall clock: a clock that runs ahead forgets early."""
-    if _batch(database, at) or _positions(database, at) or _moved(database, at):
+def newest(connection: sqlite3.Connection) -> int | None:
+    """The latest time that the retention clock is known to have reached; ``None`` in a new outbox."""
+    (noted,) = connection.execute("SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)).fetchone()
+    (committed,) = connection.execute("SELECT max(at) FROM batches WHERE committed").fetchone()
+    return max((at for at in (noted, committed) if at is not None), default=None)
+
+
+def note_clock(database: OutboxDatabase, at: int) -> None:
+    """Put on record where the retention clock stands, at most once an hour: the next process goes on from there."""
+    row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_CLOCK,)).fetchone()
+    if row is None or at - int(row[0]) >= CLOCK_NOTED_US:
+        with database.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_CLOCK, str(at)))
+
+
+def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
+    """One slice; whether there may be more. ``wall`` is the wall clock, ``at`` the retention clock."""
+    note_clock(database, at)
+    if _batch(database, at) or _positions(database, at) or _moved(database, min(wall, at)):
         return True
-    stages.drop_old(at)
+    stages.drop_old(wall)
     stages.sweep_files()
     return False
 
