@@ -86,7 +86,9 @@ class Sender:
     """What a stream is made of; the simulator puts a faulty one here to see that it is caught."""
     regular_class: type[OutgoingRegular] = OutgoingRegular
 
-    def __init__(self, identity: str, settings: SenderSettings | None = None, *, last_stream_ordinal: int = 0) -> None:
+    def __init__(
+        self, identity: str, settings: SenderSettings | None = None, *, last_stream_ordinal: int = 0, serials_after: int = 0
+    ) -> None:  # fmt: skip
         self.identity = identity
         """QueueManager.Identifier: the GUID in our stream identifiers and, as the lineage, in our messages'."""
         self.settings = settings or SenderSettings()
@@ -94,6 +96,8 @@ class Sender:
         """What stream receipts did, for metrics and warnings."""
         self._ledger = OutgoingLedger(last_stream_ordinal)
         self._queues: dict[QueueKey, OutgoingQueue] = {}
+        self._serials_after = serials_after
+        """Serials up to here may have been given out by a queue that was forgotten: of its dead letters, for example."""
         self._awake: dict[OutgoingQueue, None] = {}
         self._timers: Timers[OutgoingQueue] = Timers()
         self._stored = 0
@@ -102,14 +106,14 @@ class Sender:
     @classmethod
     def load(
         cls, identity: str, settings: SenderSettings, rows: Iterable[OutgoingQueueRow], proof: Committed, *,
-        finals: dict[QueueKey, list[tuple[int, int]]], last_stream_ordinal: int,
+        finals: dict[QueueKey, list[tuple[int, int]]], last_stream_ordinal: int, serials_after: int = 0,
     ) -> Sender:  # fmt: skip
         """The engine as it was saved ([MC-MQSRM] 3.1.3).
 
         ``finals``: the serials of all stream messages that ask for a final stream receipt, as ascending runs. ``proof`` says
-        that what was read is on stable storage.
+        that what was read is on stable storage. ``serials_after``: the highest serial of a queue that was forgotten.
         """
-        sender = cls(identity, settings, last_stream_ordinal=last_stream_ordinal)
+        sender = cls(identity, settings, last_stream_ordinal=last_stream_ordinal, serials_after=serials_after)
         sender._proof = proof
         for row in rows:
             queue = sender._make(row, finals.get(QueueKey(row.destination, row.kind), []))
@@ -145,7 +149,8 @@ class Sender:
             if len(self._queues) >= DESTINATIONS_MAX:
                 hint = "forget destinations that nothing waits for (srmp-spark streams drop)"
                 raise ConfigurationError(f"DESTINATIONS_MAX is {DESTINATIONS_MAX}; {hint}")
-            row = OutgoingQueueRow(destination, kind, 0, 0, 0, 0, 0, receipts_url, 0, False, at, 0)
+            begin = self._serials_after
+            row = OutgoingQueueRow(destination, kind, 0, begin, begin, begin, begin, receipts_url, 0, False, at, 0)
             queue = self._make(row, [])
         self._awake[queue] = None
         if not isinstance(queue, OutgoingStream):
@@ -315,6 +320,7 @@ class Sender:
         if queue is None or not queue.idle or (isinstance(queue, OutgoingStream) and not queue.ended):
             return False
         del self._queues[queue.key]
+        self._serials_after = max(self._serials_after, queue.end)
         self._awake.pop(queue, None)
         self._timers.set(queue, None)
         if isinstance(queue, OutgoingStream):

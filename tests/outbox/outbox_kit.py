@@ -56,7 +56,7 @@ class Desk:
         )
         self.sender = Sender.load(
             QM, SenderSettings(**settings), self.outbox.queue_rows(), self.outbox.proof(), finals=self.outbox.finals(),
-            last_stream_ordinal=self.outbox.last_stream_ordinal,
+            last_stream_ordinal=self.outbox.last_stream_ordinal, serials_after=self.outbox.serials_after,
         )  # fmt: skip
         self.next_identifier = first_identifier
         self.files = 0

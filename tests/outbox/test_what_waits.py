@@ -13,7 +13,7 @@ from test_crash import assert_nothing_invisible, next_send
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Load, QueueKey, SerialRun
+from srmp_spark.srmp.outgoing_effects import DeadLetter, Load, QueueKey, Send, SerialRun
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS
 
 STREAM = QueueKey(A, "stream")
@@ -165,7 +165,7 @@ def test_a_large_run_dies_without_being_copied(desk: Desk) -> None:
     desk.save()
     assert desk.outbox.queue_rows() == []
     desk.send([{"body": b"again"}], batch="2")
-    assert [m.serial for m in desk.read()] == [1]
+    assert [m.serial for m in desk.read()] == [2001], "its dead letters have the serials before"
 
 
 def test_finals_are_loaded_as_runs(desk: Desk) -> None:
@@ -240,3 +240,36 @@ def test_rows_of_our_own(desk: Desk) -> None:
     desk.write(prepared.run())
     assert [(m.message.body, m.message.app_specific) for m in desk.read()] == [(b"a", 5), ("é".encode(), 0)]
     assert list(desk.outbox.stages.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("kind", ["stream", "plain"])
+def test_serials_of_a_forgotten_queue_are_not_given_out_again(desk: Desk, kind: str, restart: bool) -> None:
+    """Its dead letters are found by them for weeks."""
+    more = {"delivery": "transactional" if kind == "stream" else "express"}
+    key = QueueKey(A, kind)  # type: ignore[arg-type]  # a Kind
+    desk.send([{"body": b"a", **more}, {"body": b"b", **more}])
+    desk.sender.drop(*key, NOW)
+    desk.save()
+    assert desk.sender.forget(*key)
+    desk.save()
+    assert desk.outbox.queue_rows() == []
+    if restart:
+        desk.close()
+        desk = Desk(desk.directory, first_identifier=desk.next_identifier)
+    desk.send([{"body": b"c", **more}], batch="2")
+    assert [stored.serial for stored in desk.read(A, kind)] == [3]
+    sends = [each for _ in range(4) for each in step(desk)]
+    assert [send.serial for send in sends] == [3]
+    if kind == "stream":
+        assert sends[0].message.stream.current == 1, "a new stream begins with 1"
+
+
+def step(desk: Desk) -> list[Send]:
+    found = desk.sender.poll(0.0, NOW)
+    for each in found:
+        if isinstance(each, Load):
+            desk.sender.loaded(each, desk.outbox.load(each))
+    if desk.sender.has_changes:
+        desk.save()
+    return [each for each in found if isinstance(each, Send)]

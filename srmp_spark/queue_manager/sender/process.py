@@ -83,6 +83,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         outbox.proof(),
         finals=outbox.finals(),
         last_stream_ordinal=outbox.last_stream_ordinal,
+        serials_after=outbox.serials_after,
     )  # fmt: skip
     store = StoreThread(loop, _die)
     commands: Commands

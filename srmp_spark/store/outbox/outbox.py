@@ -2,7 +2,7 @@
 
     outbox = Outbox.open(data_dir, queue_manager=GUID, epoch=EPOCH, at=now_us)
     sender = Sender.load(…, outbox.queue_rows(), outbox.proof(), finals=outbox.finals(),
-                         last_stream_ordinal=outbox.last_stream_ordinal)
+                         last_stream_ordinal=outbox.last_stream_ordinal, serials_after=outbox.serials_after)
 
     staged = outbox.stages.add(application, batch, partition, attempt, file, at)
     outcome = outbox.prepare(application, batch, stage_ids, at)      # a CommitResult (a lost reply), or a Preparation
@@ -66,6 +66,8 @@ class Outbox:
         self.held: list[QueueKey] = []
         """Queues that were put on hold because the data directory is a copy: what waits in them may have been sent."""
         self.last_stream_ordinal = 0
+        self.serials_after = 0
+        """The highest serial of a queue that was forgotten: no queue gives it out again, dead letters still have it."""
         self._folder = directory / STAGES_DIRECTORY
         self.stages = Stages(database, self._folder)
         self.waiting = Waiting(database.connection, queue_manager, lambda: database.next_id("data"))
@@ -106,6 +108,7 @@ class Outbox:
             _log.info("outbox.leftovers_deleted batches=%d", left)
         facts = dict(self._connection.execute("SELECT key, value FROM meta"))
         self.last_stream_ordinal = int(facts.get("last_stream_ordinal", "0"))
+        self.serials_after = int(facts.get("serials_after", "0"))
         with self.database.transaction() as connection:
             if "incarnation" not in facts or facts.get("epoch", epoch) != epoch:
                 begin_incarnation(connection)
@@ -219,6 +222,9 @@ class Outbox:
             if number is not None:
                 if connection.execute("SELECT 1 FROM parts WHERE queue_id = ? LIMIT 1", (number,)).fetchone() is not None:
                     raise StoreDamagedError(f"{key} was to be forgotten and has messages")
+                (end,) = connection.execute("SELECT end FROM queues WHERE id = ?", (number,)).fetchone()
+                self.serials_after = max(self.serials_after, end)
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(self.serials_after),))
                 connection.execute("DELETE FROM queues WHERE id = ?", (number,))
         if changes.last_stream_ordinal != self.last_stream_ordinal:
             self.last_stream_ordinal = changes.last_stream_ordinal

@@ -6,6 +6,7 @@ becomes a dead letter where it lies; of another the dead rows are copied out.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ SERIAL_MAX = 2**62
 """Above every serial."""
 CACHED_GROUPS = 16
 """Groups that were read last and not to their end: one for each busy destination."""
+
+_log = logging.getLogger(__name__)
 
 DEADLETTER, DEADXACT, JOURNAL = "deadletter$", "deadxact$", "journal$"
 """``target``: where MSMQ would put it ([MS-MQDMPR] 3.1.1.2, the system queues)."""
@@ -211,14 +214,14 @@ class Waiting:
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
             for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
-                if part.journal and len(live):
-                    batch = self.rows_of(group)
+                batch = self._readable(group, part, "a journal copy") if part.journal and len(live) else None
+                if batch is not None:
                     column = batch.schema.get_field_index("journal")
                     if column >= 0:
                         asked = batch.column(column).fill_null(False).to_numpy(zero_copy_only=False)[live]
                         if asked.any():
                             letter = _Letter("journal", "delivered", None, None, False, JOURNAL)
-                            self._move(letter, run.key, part, group, live[asked], stream, at, position, sent, copy=True)
+                            self._move(letter, run.key, part, group, live[asked], stream, at, position, sent, batch)
                 self._take_out(group, live)
             self._drop_if_empty(part)
 
@@ -236,7 +239,9 @@ class Waiting:
                 if not len(live):
                     continue
                 whole = len(live) == group.last - group.first + 1
-                self._move(moved, run.key, part, group, live, stream, at, position, sent, copy=not whole)
+                batch = None if whole else self._readable(group, part, "a dead letter")
+                if whole or batch is not None:
+                    self._move(moved, run.key, part, group, live, stream, at, position, sent, batch)
                 if whole:
                     self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
                     self._cache.pop(group.data_id, None)
@@ -244,13 +249,24 @@ class Waiting:
                     self._take_out(group, live)
             self._drop_if_empty(part)
 
+    def _readable(self, group: GroupRow, part: PartRow, what: str) -> pa.RecordBatch | None:
+        """The content of a group, ``None`` if it is damaged: what is stored beside it must not wait for ever."""
+        try:
+            return self.rows_of(group)
+        except StoreDamagedError as error:
+            _log.error(  # the reason says it all
+                'outbox.damaged what="%s" application=%s batch=%s reason="%s"', what, part.application, part.batch, error
+            )
+            return None
+
     def _move(
         self, letter: _Letter, key: QueueKey, part: PartRow, group: GroupRow, live: np.ndarray, stream: tuple[str, int],
-        at: int, position: int, sent: Sequence[SentRun], *, copy: bool,
+        at: int, position: int, sent: Sequence[SentRun], batch: pa.RecordBatch | None,
     ) -> None:  # fmt: skip
+        """Rows of a group; ``batch`` is its content if they are copied out, ``None`` if it moves as a whole."""
         data_id, size = group.data_id, group.size
-        if copy:
-            batch = self.rows_of(group).take(pa.array(live))
+        if batch is not None:
+            batch = batch.take(pa.array(live))
             size = int(body_sizes(_columns(batch), batch.num_rows).sum())
             data_id = self._next_data_id()
             self._connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data_id, *pack_group(batch)))
