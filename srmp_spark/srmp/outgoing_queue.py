@@ -236,6 +236,11 @@ class OutgoingQueue(ABC):
         self.buffer.extend(message for message in messages if message.serial > self.cursor)
         self.loaded_to = max(self.loaded_to, serials[-1] if serials else load.last)
 
+    def was_not_loaded(self, load: Load) -> None:
+        """A :class:`Load` failed; it is asked again when the queue may send."""
+        if load is self.load:
+            self.load = None
+
     def go_back(self, after: int) -> None:
         """Begin a new pass behind ``after``. What is under way may arrive, and is sent again all the same."""
         for send in self.in_flight.values():

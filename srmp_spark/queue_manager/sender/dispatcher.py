@@ -173,6 +173,9 @@ class Dispatcher:
         if (error := future.exception()) is not None:
             log.error('sender.load_failed destination=%s reason="%s"', load.key.destination, error)
             self._hold(load.key, str(error))
+            queue = self.sender.get(*load.key)
+            if queue is not None:
+                queue.was_not_loaded(load)
         else:
             self.sender.loaded(load, future.result())
         self.work()

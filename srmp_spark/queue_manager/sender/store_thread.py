@@ -1,7 +1,8 @@
 """The one thread that touches the outbox, so that a sync holds up nobody but those who wait for it.
 
 Two lines: what the engine writes and reads goes first, the steps of a large batch fill the time between. A job that raises
-:class:`StoreSyncError` or another :class:`StoreError` ends the process: memory may then be ahead of the disk for good.
+:class:`StoreSyncError` or another :class:`StoreError` ends the process: memory may then be ahead of the disk for good. Only
+:class:`StoreDamagedError` is for the caller alone: a read found rows that are damaged, and a new process would find them too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from srmp_spark.errors import StoreError
+from srmp_spark.errors import StoreDamagedError, StoreError
 
 _T = TypeVar("_T")
 
@@ -45,6 +46,8 @@ class StoreThread:
             failure: BaseException | None = None
             try:
                 result = job()
+            except StoreDamagedError as error:  # of a read: whatever goes wrong in a write is a StoreSyncError
+                failure = error
             except StoreError as error:
                 self._on_fatal(error)
                 failure = error
