@@ -182,7 +182,10 @@ class Acceptor:
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
         """The journal's answer to one batch."""
         oks = self._receiver.committed([waiting[0] for waiting in batch], proof, self._monotonic())
-        self._count(batch)
+        try:
+            self._count(batch)
+        except Exception:  # they are stored, whatever is told of it: their senders must hear so
+            log.exception("accept.count_failed messages=%d", len(batch))
         now = time.perf_counter()
         observe = self._metrics.accept_seconds.observe
         for (_, answer, _, _), ok in zip(batch, oks, strict=True):

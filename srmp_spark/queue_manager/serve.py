@@ -115,6 +115,7 @@ class _Process:
             check_outbox(self._directory.path)
             manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base)
             manager.outgoing.start()
+            manager.receipts_came = manager.outgoing.receipts_came
         endpoint = SrmpEndpoint(
             manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )

@@ -122,6 +122,8 @@ class QueueManager:
         self.acceptor = Acceptor(
             self.receiver, self.journal, self.metrics, clock, arm_receipts=self.receipts.arm, stored=self._stored
         )
+        self.receipts_came: Callable[[], object] = lambda: None
+        """Called when our order queue has new rows; the process has it tell the sender."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""
@@ -224,7 +226,7 @@ class QueueManager:
         if queue is not None:  # it may have been deleted while the rows were on their way
             queue.stored(first, last, size, arrived_at)
         if name == ORDER_QUEUE:
-            self.outgoing.receipts_came()
+            self.receipts_came()
 
     def _on_commit(self, rows: int, seconds: float) -> None:
         self.metrics.sync_seconds.observe(seconds)

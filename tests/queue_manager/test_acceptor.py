@@ -139,6 +139,16 @@ def test_what_fails_before_the_engine_is_asked_is_503_and_nothing_is_lost(
     run(tmp_path / "d", test)
 
 
+def test_what_is_stored_is_answered_even_if_nobody_could_be_told_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(world.manager.acceptor, "_stored", broken)
+            assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
+        assert (world.rows(), world.fatal) == (1, [])
+
+    run(tmp_path / "d", test)
+
+
 def test_a_closed_gate_refers_to_something_that_a_user_has(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         world.manager.acceptor.gate = Gate("disk-full", "no space")
