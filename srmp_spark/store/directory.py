@@ -70,6 +70,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """Where flock or the shared memory of a WAL reaches one host only, or an fsync does not reach a disk."""
 
+SENDER_STREAM_BYTES = 16
+"""Of ``DataDirectory.sender_stream``: nobody guesses 128 bits."""
 
 STATX_BYTES = 256
 _AT_FDCWD, _STATX_BTIME, _STATX_BTIME_AT = -100, 0x800, 80
@@ -121,6 +123,9 @@ class DataDirectory:
     fence: int
     changed: str | None
     """Why this start began a new epoch in a directory that was in use before; ``None`` if it did not."""
+    sender_stream: str
+    """Random text in the address for stream receipts, told to peers alone: a receipt that does not know it counts for nothing.
+    Made once per directory; lower case, as Windows changes the case of what it calls."""
     writer: sqlite3.Connection
     """The one connection that writes: the journal's (store/journal.py)."""
     _lock: IO[str]
@@ -175,13 +180,16 @@ class DataDirectory:
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
-        writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?)", (starts + 1,))
+        sender_stream: str = facts.get("sender_stream") or secrets.token_hex(SENDER_STREAM_BYTES)
+        writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('sender_stream', ?)", (starts + 1, sender_stream))
         writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))
         writer.execute("COMMIT")
         _write_identity(path, queue_manager, starts + 1, None, position + 1)
         current = epochs.current(writer)
         changed = because if starts > 0 else None
-        return cls(path, queue_manager, current.epoch, current.id, fence + 1, changed, writer, lock, starts + 1)
+        return cls(
+            path, queue_manager, current.epoch, current.id, fence + 1, changed, sender_stream, writer, lock, starts + 1
+        )  # fmt: skip
 
     @property
     def database(self) -> Path:

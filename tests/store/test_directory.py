@@ -66,6 +66,23 @@ def test_a_copied_directory_has_a_new_epoch(tmp_path: Path) -> None:
     assert start(tmp_path / "data")[1] == before[1], "the original is not touched"
 
 
+def test_the_secret_of_the_receipts_address_is_made_once(tmp_path: Path) -> None:
+    found = set()
+    for path in (tmp_path / "data", tmp_path / "data", tmp_path / "other"):
+        with DataDirectory.open(path, now=NOW) as opened:
+            found.add(opened.sender_stream)
+    assert len(found) == 2
+    for each in found:
+        assert len(each) == 2 * directory_module.SENDER_STREAM_BYTES
+        assert each == each.lower()
+    with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
+        opened.writer.execute("DELETE FROM meta WHERE key = 'sender_stream'")  # as an older version left it
+    with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
+        made = opened.sender_stream
+    with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
+        assert opened.sender_stream == made != ""
+
+
 def ceiling(path: Path) -> int:
     with DataDirectory.open(path, now=NOW) as opened:
         return state.load(opened.writer).ceilings.get(state.MESSAGE_IDENTIFIERS, 0)

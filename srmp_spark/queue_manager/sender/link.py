@@ -1,4 +1,4 @@
-"""The main process's side of the sender process, which owns whatever goes out (ADR 0009).
+"""The main process's side of the sender process, which owns whatever goes out (ADR 0010).
 
 Ordering and numbering a batch of a million rows takes seconds, and sending costs a processor; neither may delay a 200. So a
 child does it, started and asked as :mod:`srmp_spark.queue_manager.child_link` says. This side tells it of new rows in our
@@ -58,6 +58,13 @@ def check_outbox(data_dir: Path) -> None:
             connection.close()
 
 
+def receipts_url(public_base: str, sender_stream: str) -> str:
+    """``<sendReceiptsTo>`` of our streams. Peers call it verbatim ([MC-MQSRM] 4.4), as Windows does with its own
+    ``?SenderStream=XRntV``; a receipt that comes to another address counts for nothing.
+    """
+    return f"{public_base}/msmq/{ORDER_QUEUE}?SenderStream={sender_stream}"
+
+
 class _Seen(NamedTuple):
     at: float
     outgoing: list[dict[str, Any]]
@@ -76,7 +83,7 @@ class Outgoing:
             "data_dir": str(directory.path),
             "queue_manager": directory.queue_manager,
             "epoch": directory.epoch,
-            "receipts_url": f"{public_base}/msmq/{ORDER_QUEUE}",
+            "receipts_url": receipts_url(public_base, directory.sender_stream),
             "resend_table": list(config.resend_table),
             "retransmission_timeout": config.retransmission_timeout,
             "live": config.state is not None,  # only the Delta state asks
