@@ -10,10 +10,11 @@ order of them is forced by the types (:mod:`.outgoing_effects`):
 2. *Send.* After every call, ``poll(now, at)`` says what to do: :class:`Load` (answer with ``loaded``) or :class:`Send` (post
    it, report its end once: ``answered`` for a complete answer, ``failed`` for none). And whenever ``has_changes`` is true,
    write ``changes()`` in the next group commit: some sendings wait for that.
-3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always. If it is
-   accepted or a repeat, call ``receipt(message, …)`` and commit ``changes()`` **before** the peer is answered 200, in the same
-   transaction or an earlier one. A peer sends no receipt twice that was answered 200, so one that is lost then is missed for
-   ever. Applied twice it does no harm.
+3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always, and is
+   durable before the peer is answered 200: a peer sends no receipt twice that was answered 200, so one that is lost then is
+   missed for ever. Call ``receipt(message, …)`` and commit ``changes()``, at the latest before the stored receipt is passed
+   over: whoever keeps receipts in a log of their own (ADR 0010) does so after the 200, and reads them again after a crash.
+   Applied twice it does no harm.
 4. *End.* ``committed`` returns what is final now: :class:`Delivered`, :class:`DeadLettered`.
 5. *Restart.* ``Sender.load(rows, …)`` with what the tables hold. Everything unacknowledged goes again, with its identifier and
    its place.

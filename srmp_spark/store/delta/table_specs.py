@@ -3,7 +3,7 @@
 Every table carries ``queue_manager`` (the partition), ``position`` and ``written_at``. ``position`` is the number of the queue
 manager's commit up to which its log had been read when the row was written: once a publisher has reported position P, the
 tables hold all that the queue manager had committed by P. In the four tables of sending it counts the commits of the outbox,
-which is a database of its own (ADR 0009).
+which is a database of its own (ADR 0010).
 """
 
 from __future__ import annotations

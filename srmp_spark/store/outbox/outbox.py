@@ -1,4 +1,4 @@
-"""The outbox: staged, committed, waiting, gone. What the sender process calls (ADR 0009).
+"""The outbox: staged, committed, waiting, gone. What the sender process calls (ADR 0010).
 
     outbox = Outbox.open(data_dir, queue_manager=GUID, epoch=EPOCH, at=now_us)
     sender = Sender.load(…, outbox.queue_rows(), outbox.proof(), finals=outbox.finals(),
