@@ -71,9 +71,6 @@ DEAD_LETTER_DAYS = 30
 DISK_RESERVE_BYTES = 256 * 1024 * 1024
 """What a commit leaves free on the disk: the engine's own writes must go on, and a full disk ends the process."""
 
-IDENTIFIER_MAX = 2**32 - 1
-"""A message identifier's number has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
-
 LOCK_WAIT_S = 15.0
 """A new sender process waits so long for the end of the one before it, which may be in its last sync."""
 

@@ -30,7 +30,7 @@ from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch
-from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES, IDENTIFIER_MAX
+from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.ordering import Buckets, is_in_order, places
 from srmp_spark.store.outbox.packing import Packer, Part, Transactions, stored_rows
 from srmp_spark.store.outbox.scan import Scan
@@ -38,6 +38,7 @@ from srmp_spark.store.outbox.schema import group_key
 from srmp_spark.store.outbox.stage_file import StageFile
 from srmp_spark.store.outbox.stages import StageRow
 from srmp_spark.store.outbox.writes import Writes
+from srmp_spark.store.state import IDENTIFIER_MAX
 
 
 class CommitResult(NamedTuple):
