@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from srmp_spark.errors import ApiError
 from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.transaction import Transaction
@@ -35,8 +36,14 @@ class Identifiers:
         self._lock = asyncio.Lock()
 
     async def reserve(self, count: int) -> int:
-        """The first of ``count`` numbers that follow each other, for somebody who gives them out by himself."""
+        """The first of ``count`` numbers that follow each other, for somebody who gives them out by himself.
+
+        Raises :class:`ApiError` when the 32 bits of a message identifier are used up.
+        """
         first = self._promised + 1
+        if first + count - 1 > state.IDENTIFIER_MAX:
+            hint = "begin a new data directory: its queue manager has a GUID, and identifiers, of its own"
+            raise ApiError(503, "identifiers-used-up", f"message identifiers end at {state.IDENTIFIER_MAX}", hint)
         self._promised += count
         await self._journal.transact(partial(_reserve, name=self._name, ceiling=first + count - 1))
         return first

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import logging
+import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,9 @@ from srmp_spark.queue_manager.sender.messages import Messages
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
+
+RESERVE_SECONDS = 30.0
+"""What the main process gets to reserve message identifiers: one commit of its own."""
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +52,7 @@ class Commands:
         self._threads = ThreadPoolExecutor(4, "answer")
         self._tasks: set[asyncio.Task[None]] = set()
         self._reservations: dict[int, asyncio.Future[int]] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(secrets.randbits(48))  # an answer to the process before must not count as ours
         self._over = asyncio.Event()
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
@@ -74,11 +78,13 @@ class Commands:
         number = next(self._numbers)
         future: asyncio.Future[int] = self._loop.create_future()
         self._reservations[number] = future
+        question = json.dumps({"event": "reserve", "number": number, "count": count}).encode()
         try:
-            await self._loop.sock_sendall(
-                self._control, json.dumps({"event": "reserve", "number": number, "count": count}).encode()
-            )
-            return await future
+            await asyncio.wait_for(self._loop.sock_sendall(self._control, question), RESERVE_SECONDS)
+            return await asyncio.wait_for(future, RESERVE_SECONDS)
+        except asyncio.TimeoutError:  # other commits wait for this one
+            message = f"no message identifiers from the main process in {RESERVE_SECONDS:g} s"
+            raise ApiError(503, "sender", message, "try again") from None
         finally:
             del self._reservations[number]
 

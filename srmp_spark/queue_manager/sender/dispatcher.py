@@ -46,6 +46,8 @@ PROBE_ROWS = 1
 """Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
 RECEIPTS_NOTED_SECONDS = 10.0
 """How often it is stored how far the receipts were read."""
+RECEIPTS_RETRY_SECONDS = 2.0
+"""After receipts could not be read: no other may come for a long time."""
 IDENTIFIERS_AT_ONCE = 1_000
 """Message identifiers that are asked for at least: one question for many small batches."""
 DRAIN_SECONDS = 1.0
@@ -115,6 +117,7 @@ class Dispatcher:
         self._ids_next, self._ids_end = 1, 0
         self._reading = ThreadPoolExecutor(1, "receipts")
         self._is_reading = self._read_again = False
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._read_to = self._noted_to = receipts_read_to
         self._noted_at = clock.monotonic()
         self._moved: dict[QueueKey, asyncio.Event] = {}
@@ -134,7 +137,12 @@ class Dispatcher:
                 else:
                     self._post(effect)
         if not self._writing and (self._new or self.sender.has_changes or self._write_wanted):
-            self._write()
+            self._writing = True
+            try:
+                self._write()
+            except Exception as error:  # a bug; what was numbered is in the engine, and nothing more could ever be written
+                log.exception("sender.write_failed")
+                self._store.die("a write could not begin", error)
         when = self.sender.next_timer()
         if when is not None and (self._timer is None or when < self._timer_at):
             if self._timer is not None:
@@ -183,7 +191,6 @@ class Dispatcher:
     # --- writing -------------------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        self._writing = True
         new, self._new = self._new, []
         wanted, self._write_wanted = self._write_wanted, deque()
         at = self._clock.utc()
@@ -208,11 +215,15 @@ class Dispatcher:
         wanted: deque[asyncio.Future[None]],
         future: asyncio.Future[Proof],
     ) -> None:
-        proof = future.result()  # a failure has ended the process, or is a bug that must
+        try:
+            proof = future.result()
+            self.sendings.forget(changes)
+            for outcome in self.sender.committed(changes, proof):
+                self._tell(outcome)
+        except Exception as error:
+            log.exception("sender.write_failed")
+            self._store.die("a write could not end", error)
         self._writing = False
-        self.sendings.forget(changes)
-        for outcome in self.sender.committed(changes, proof):
-            self._tell(outcome)
         for row in changes.queues:
             self._wake(QueueKey(row.destination, row.kind))
         for each, numbered in given:
@@ -314,7 +325,8 @@ class Dispatcher:
         if (error := future.exception()) is not None:
             bug = None if isinstance(error, SrmpSparkError) else error
             log.error('sender.receipts_not_read after=%d reason="%s"', self._read_to, error, exc_info=bug)
-            return  # the next one to come tries again
+            self._retry_reading()
+            return
         found = future.result()
         now, at = self._clock.monotonic(), self._clock.utc()
         for message in found.messages:
@@ -330,6 +342,14 @@ class Dispatcher:
             self.receipts_came()
         elif now - self._noted_at > RECEIPTS_NOTED_SECONDS:
             self._loop.create_task(self.note_receipts())
+
+    def _retry_reading(self) -> None:
+        if self._retry_timer is None and not self._stopping:
+            self._retry_timer = self._loop.call_later(RECEIPTS_RETRY_SECONDS, self._on_retry)
+
+    def _on_retry(self) -> None:
+        self._retry_timer = None
+        self.receipts_came()
 
     async def note_receipts(self) -> None:
         """Store how far the receipts were read, once what they did is stored."""
@@ -377,6 +397,8 @@ class Dispatcher:
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
         end = self._loop.time() + DRAIN_SECONDS
         while any(queue.in_flight for queue in self.sender) and self._loop.time() < end:
             await asyncio.sleep(0.01)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.child_link import ChildLink, Event
 from srmp_spark.queue_manager.config import ServeConfig
@@ -34,6 +34,10 @@ COMMIT_SECONDS = 900.0
 """Longest wait for a commit: a batch of the largest size takes a minute."""
 STAGE_SECONDS = 300.0
 """Longest wait for the check of a stage."""
+TELL_AGAIN_SECONDS = 0.2
+"""Until a child that had too much to do is told once more."""
+TELL_TIMES = 50
+"""How often: less than the child waits."""
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +95,7 @@ class Outgoing:
         self.link = SenderLink(settings, self._on_event)
         self._seen = _Seen(float("-inf"), [])
         self._tasks: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Start the child."""
@@ -98,11 +103,18 @@ class Outgoing:
 
     async def stop(self) -> None:
         """End it; it writes down what it knows."""
+        if self._again is not None:
+            self._again.cancel()
         await self.link.stop()
 
     def receipts_came(self) -> None:
         """There are new rows in our order queue. A child that cannot be told reads them when it starts."""
-        self.link.tell({"op": "receipts"})
+        if not self.link.tell({"op": "receipts"}) and self.link.is_up and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_SECONDS, self._tell_again)
+
+    def _tell_again(self) -> None:
+        self._again = None
+        self.receipts_came()
 
     def _on_event(self, event: Event) -> None:
         if event["event"] == "reserve":
@@ -113,10 +125,16 @@ class Outgoing:
     async def _reserve(self, number: int, count: int) -> None:
         try:
             first = await self._identifiers.reserve(count)
-        except StoreError as error:
-            self.link.tell({"op": "reserved", "number": number, "error": str(error)})
+        except Exception as error:  # whatever it is, a commit waits
+            if not isinstance(error, SrmpSparkError):
+                log.exception("outgoing.reserve_failed")
+            answer: dict[str, Any] = {"error": str(error) or type(error).__name__}
         else:
-            self.link.tell({"op": "reserved", "number": number, "first": first})
+            answer = {"first": first}
+        for _ in range(TELL_TIMES):
+            if self.link.tell({"op": "reserved", "number": number, **answer}) or not self.link.is_up:
+                return
+            await asyncio.sleep(TELL_AGAIN_SECONDS)
 
     # --- what the API asks ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 
@@ -37,6 +37,12 @@ class StoreThread:
         (self._later if later else self._first).append((job, future))
         self._ready.release()
         return future
+
+    def die(self, doing: str, error: BaseException) -> NoReturn:
+        """End the process: what is in memory may not be what is stored, and another process begins with what is."""
+        failure = error if isinstance(error, StoreError) else StoreError(f"{doing}: {error!r}")
+        self._on_fatal(failure)
+        raise failure
 
     def _run(self) -> None:
         while True:

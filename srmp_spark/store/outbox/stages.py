@@ -164,9 +164,12 @@ class Stages:
         return len(rows)
 
     def unlink(self, files: Sequence[str]) -> None:
-        """After the commit that forgot them; what a crash leaves of this, :meth:`sweep_files` deletes."""
+        """After the commit that forgot them; what a crash or an error leaves of this, :meth:`sweep_files` deletes."""
         for file in files:
-            (self.folder / file).unlink(missing_ok=True)
+            try:
+                (self.folder / file).unlink(missing_ok=True)
+            except OSError as error:  # noqa: PERF203  # each file for itself
+                _log.warning('outbox.stage_file_left file=%s reason="%s"', file, error)
 
     def sweep_files(self) -> int:
         """Delete files that no row names and that nobody has written to lately; how many."""

@@ -1,0 +1,164 @@
+"""What must not stop the dispatcher for ever: a bug in a write, a lost answer, receipts that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.sender import commands, dispatcher, link
+from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.link import Outgoing
+from srmp_spark.queue_manager.sender.receipts import Found
+from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.sender import Sender
+from srmp_spark.store.outbox.outbox import Outbox
+
+QM = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
+ROW = {"body": b"x", "destination": "http://127.0.0.1:9/msmq/private$/q"}
+
+
+class Receipts:
+    """A log that cannot be read the first time."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self, after: int) -> Found:
+        self.reads += 1
+        if self.reads == 1:
+            raise OSError("no descriptors")
+        return Found([], after, False)
+
+
+def with_dispatcher(
+    folder: Path, body: Callable[[Dispatcher, Outbox, list[StoreError], Receipts], Awaitable[None]], first: int = 1
+) -> None:
+    async def reserve(count: int) -> int:
+        return first
+
+    async def run() -> None:
+        clock, fatal, receipts = SystemClock(), list[StoreError](), Receipts()
+        outbox = Outbox.open(folder, queue_manager=QM, epoch="e", at=clock.utc())
+        store = StoreThread(asyncio.get_running_loop(), fatal.append)
+        found = Dispatcher(outbox, Sender(QM), store, cast("Any", receipts), clock, receipts_url="http://h.example/o",
+                           receipts_read_to=0, reserve=reserve)  # fmt: skip
+        try:
+            await body(found, outbox, fatal, receipts)
+        finally:
+            await found.connections.stop()
+            await store.run(outbox.close)
+
+    asyncio.run(run())
+
+
+def test_a_bug_in_a_write_ends_the_process(tmp_path: Path) -> None:
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        with pytest.raises(StoreError):  # the process would be gone
+            await found.commit(partial(outbox.prepare_rows, "a", "1", [ROW]))
+        assert len(fatal) == 1
+
+    with_dispatcher(tmp_path, body, first=2**32)
+
+
+def test_a_stage_that_cannot_be_deleted_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        def unlink(path: Path, missing_ok: bool = False) -> None:
+            raise PermissionError(path)
+
+        monkeypatch.setattr(Path, "unlink", unlink)
+        for batch in ("1", "2"):
+            committed = await asyncio.wait_for(found.commit(partial(outbox.prepare_rows, "a", batch, [ROW])), 10)
+            assert committed.result.new == 1
+        assert fatal == []
+
+    with_dispatcher(tmp_path, body)
+
+
+def test_receipts_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "RECEIPTS_RETRY_SECONDS", 0.01)
+
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], receipts: Receipts) -> None:
+        found.receipts_came()
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if receipts.reads > 1:
+                break
+        assert receipts.reads == 2
+
+    with_dispatcher(tmp_path, body)
+
+
+def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "RESERVE_SECONDS", 0.05)
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with ours, theirs:
+            found = Commands(ours, *cast("Any", [None] * 4))
+            with pytest.raises(ApiError) as raised:
+                await found.reserve(7)
+            assert raised.value.status == 503
+            assert json.loads(theirs.recv(1000))["count"] == 7
+
+    asyncio.run(run())
+
+
+def test_identifiers_end_with_a_503() -> None:
+    with pytest.raises(ApiError) as raised:
+        asyncio.run(Identifiers(cast("Any", None), "message_id", 2**32 - 11).reserve(11))
+    assert raised.value.code == "identifiers-used-up"
+
+
+class Busy:
+    """A link that takes nothing at first."""
+
+    is_up = True
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self.told: list[dict[str, Any]] = []
+
+    def tell(self, command: dict[str, Any]) -> bool:
+        if self.refused < 3:
+            self.refused += 1
+            return False
+        self.told.append(command)
+        return True
+
+
+@pytest.mark.parametrize("trouble", [None, StoreError("disk"), RuntimeError("bug")])
+def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception | None) -> None:
+    monkeypatch.setattr(link, "TELL_AGAIN_SECONDS", 0.01)
+
+    async def reserve(count: int) -> int:
+        if trouble is not None:
+            raise trouble
+        return 5
+
+    async def run() -> None:
+        outgoing = Outgoing.__new__(Outgoing)
+        outgoing.link = busy = cast("Any", Busy())
+        outgoing._identifiers = cast("Any", SimpleNamespace(reserve=reserve))
+        outgoing._again = None
+        await outgoing._reserve(1, 2)
+        told = {"first": 5} if trouble is None else {"error": str(trouble)}
+        assert busy.told == [{"op": "reserved", "number": 1, **told}]
+        busy.refused = 0
+        outgoing.receipts_came()
+        await asyncio.sleep(0.2)
+        assert busy.told[1:] == [{"op": "receipts"}]
+
+    asyncio.run(run())
