@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
@@ -62,7 +64,7 @@ class OutboxApi:
         file = await in_thread(_create, path)
         try:
             async for piece in _pieces(request):
-                await in_thread(file.write, piece)
+                await in_thread(_write, file, piece)
             await in_thread(_finish, file, path, folder / name)
         except BaseException:
             await in_thread(_give_up, file, path)
@@ -114,25 +116,39 @@ async def _pieces(request: Request) -> AsyncGenerator[bytearray, None]:
             pending = bytearray()
 
 
-def _create(path: Path) -> IO[bytes]:
+@contextmanager
+def _storing() -> Iterator[None]:
+    """A full or broken disk is nobody's bug: who stages may try again."""
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        return path.open("xb", buffering=0)
+        yield
     except OSError as error:
         raise ApiError(503, "store", f"a stage cannot be written: {error}", "make room, then try again") from None
 
 
-def _finish(file: IO[bytes], path: Path, final: Path) -> None:
+def _create(path: Path) -> RawIOBase:
+    with _storing():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return path.open("xb", buffering=0)
+
+
+def _write(file: RawIOBase, piece: bytearray) -> None:
+    """All of it: a disk that is nearly full takes less than it was given, and says so only by the count."""
+    with _storing(), memoryview(piece) as left:
+        written = 0
+        while written < len(left):
+            written += file.write(left[written:]) or 0
+
+
+def _finish(file: RawIOBase, path: Path, final: Path) -> None:
     """On stable storage under its own name."""
-    try:
+    with _storing():
         os.fsync(file.fileno())
         file.close()
         path.rename(final)
         sync_directory(final.parent)
-    except OSError as error:
-        raise ApiError(503, "store", f"a stage cannot be written: {error}", "make room, then try again") from None
 
 
-def _give_up(file: IO[bytes], path: Path) -> None:
-    file.close()
-    path.unlink(missing_ok=True)
+def _give_up(file: RawIOBase, path: Path) -> None:
+    with suppress(OSError):  # what went wrong before is what is told; a file that is left is swept
+        file.close()
+        path.unlink(missing_ok=True)

@@ -30,6 +30,9 @@ from srmp_spark.store.outbox.outbox import Outbox
 
 RESERVE_SECONDS = 30.0
 """What the main process gets to reserve message identifiers: one commit of its own."""
+CHECKS_AT_ONCE = 2
+"""Stages that are judged at once, apart from the outbox: each row costs a microsecond or more, and none of them may delay a
+receipt. Apart from the answers too, which are short."""
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class Commands:
         self._messages = Messages(outbox, store, dispatcher)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, "answer")
+        self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, "check")
         self._tasks: set[asyncio.Task[None]] = set()
         self._reservations: dict[int, asyncio.Future[int]] = {}
         self._numbers = itertools.count(secrets.randbits(48))  # an answer to the process before must not count as ours
@@ -136,13 +140,11 @@ class Commands:
     # --- handlers ------------------------------------------------------------------------------------------------------------
 
     async def _stage(self, command: dict[str, Any]) -> dict[str, Any]:
-        staged = await self._store.run(
-            lambda: self._outbox.stages.add(
-                command["application"], command["batch"], command["partition"], command["attempt"], command["file"],
-                self._clock.utc(),
-            ),
-            later=True,
-        )  # fmt: skip
+        application, batch, partition, attempt = (command[name] for name in ("application", "batch", "partition", "attempt"))
+        stages = self._outbox.stages
+        checked = await self._loop.run_in_executor(self._checks, stages.check, command["file"], partition)
+        add = partial(stages.add, application, batch, partition, attempt, checked, self._clock.utc())
+        staged = await self._store.run(add, later=True)
         return {"stage": staged.stage_id, "rows": staged.rows}
 
     async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""Bytes of a stage on their way to a disk that is nearly full, and its check beside the outbox."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import json
+import socket
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.outbox import OutboxApi
+from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.store.outbox.stages import Staged
+
+
+class NearlyFull(io.FileIO):
+    """Takes seven bytes at a time; ``room`` in all."""
+
+    room = 10**9
+
+    def write(self, data: Any) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = super().write(bytes(data)[: min(7, self.room)])
+        self.room -= written
+        return written
+
+
+class Full(NearlyFull):
+    room = 20
+
+
+def receive(folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> Path:
+    def opened(path: Path, mode: str, buffering: int) -> NearlyFull:
+        return kind(str(path), "xb")
+
+    events = [{"type": "http.request", "body": piece, "more_body": piece is not pieces[-1]} for piece in pieces]
+
+    async def receive_() -> dict[str, Any]:
+        return events.pop(0)
+
+    async def run() -> str:
+        api = OutboxApi(cast("Any", SimpleNamespace(outgoing=SimpleNamespace(folder=folder))))
+        return await api._receive(cast("Any", SimpleNamespace(receive=receive_)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", opened)
+        name = asyncio.run(run())
+    return folder / name
+
+
+def test_a_disk_that_takes_little_at_a_time_gets_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert receive(tmp_path, NearlyFull, monkeypatch, [b"x" * 1000, b"y" * 99]).read_bytes() == b"x" * 1000 + b"y" * 99
+
+
+def test_a_full_disk_is_a_503_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ApiError) as raised:
+        receive(tmp_path, Full, monkeypatch, [b"x" * 1000])
+    assert (raised.value.status, raised.value.code) == (503, "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
+    names: dict[str, str] = {}
+
+    class Stages:
+        def check(self, file: str, partition: int) -> str:
+            names["check"] = threading.current_thread().name
+            return f"checked {file}"
+
+        def add(self, application: str, batch: str, partition: int, attempt: str, file: object, at: int) -> Staged:
+            assert file == "checked f"
+            return Staged("s", 3)
+
+    class Store:
+        def run(self, job: Any, *, later: bool) -> Any:
+            found = asyncio.get_running_loop().create_future()
+            found.set_result(job())
+            return found
+
+    async def run() -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            outbox, clock = SimpleNamespace(stages=Stages()), SimpleNamespace(utc=lambda: 1)
+            found = Commands(ours, cast("Any", outbox), cast("Any", Store()), cast("Any", None), cast("Any", clock))
+            return await found._stage({"application": "a", "batch": "b", "partition": 0, "attempt": "0", "file": "f"})
+
+    assert json.loads(json.dumps(asyncio.run(run()))) == {"stage": "s", "rows": 3}
+    assert names["check"].startswith("check")
