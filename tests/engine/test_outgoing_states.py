@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
+from srmp_spark.names import split_url
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
 from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
 from srmp_spark.srmp.outgoing_states import IN_FLIGHT_MAX, TRANSITIONS, QueueEvent, QueueState, SenderSettings
@@ -107,16 +109,33 @@ def test_the_limits_of_enqueue() -> None:
         ("https://machine2:80/msmq/q", "https://machine2:80/msmq/q"),
         ("http://[::1]:1801/msmq/q", "http://[::1]:1801/msmq/q"),
         ("http://machine2/Other/Path?X=y", "http://machine2/Other/Path?X=y"),
+        ("http://machine2/msmq/private%24/q", "http://machine2/msmq/private$/q"),
+        ("http://machine2/%6dsmq/q", "http://machine2/msmq/q"),
+        ("http://machine2/msmq/private$/%51", "http://machine2/msmq/private$/q"),
+        ("http://machine2/msmq/my%20queue", "http://machine2/msmq/my queue"),
+        ("http://machine2/msmq/%C3%89t%c3%a9", "http://machine2/msmq/été"),
+        ("http://machine2/msmq/100%25%3F%23", "http://machine2/msmq/100%25%3f%23"),
+        ("http://machine2/msmq/100%", "http://machine2/msmq/100%25"),
+        ("http://machine2/msmq/q ", "http://machine2/msmq/q%20"),
+        ("http://machine2/O%74her/a%2fb%c3%89 c", "http://machine2/Other/a%2Fb%C3%89%20c"),
     ],
 )
 def test_one_queue_has_one_spelling(written: str, canonical: str) -> None:
     assert canonical_destination(written) == canonical
     assert canonical_destination(canonical) == canonical
+    assert re.fullmatch("[!-~]+", split_url(canonical).request_target)
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "private$/orders", "ftp://machine2/msmq/q", "http://a@b/msmq/q", "DIRECT=OS:machine2\\q"]
-)
+    "wrong",
+    [
+        "", "private$/orders", "ftp://machine2/msmq/q", "http://a@b/msmq/q", "DIRECT=OS:machine2\\q", "http://machine2",
+        "http://machine2/", "http://machine2/msmq/", "http://machine2/msmq", "http://machine2/msmq/..",
+        "http://machine2/msmq/a%2fb", "http://machine2/msmq/a%5Cb", "http://machine2/msmq/%2e%2e", "http://machine2/msmq/q%00",
+        "http://machine2/other/q%00", "http://machine2/msmq/q%01", "http://machine2/msmq/%ff", f"http://{'a' * 64}.de/msmq/q",
+        f"http://{'a.' * 127}de/msmq/q", "http://größe/msmq/q",
+    ],
+)  # fmt: skip
 def test_what_is_no_destination(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="not a destination"):
         canonical_destination(wrong)
