@@ -48,7 +48,7 @@ ACCEPTING_PROCESS = "srmp_spark.queue_manager.serve"
 NEVER_IN_ACCEPTING_PROCESS = ("pyarrow", "deltalake", "pyspark", "pandas", "numpy")
 
 OUTBOX = "srmp_spark.store.outbox"
-OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors"}
+OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.which_file"}
 """What the accepting process may know of the outbox; all else of it needs Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
 OUTBOX_READERS = ("store/delta",)

@@ -42,6 +42,7 @@ from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.outbox.which_file import read_which
 from srmp_spark.store.schema import readable
 
 API_KEEP_ALIVE_SECONDS = 75
@@ -113,6 +114,7 @@ class _Process:
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
             check_outbox(self._directory.path)
+            read_which(self._directory.path)  # one that is gone: nothing is accepted beside what was lost
             manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base)
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came

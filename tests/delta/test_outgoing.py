@@ -16,6 +16,7 @@ from srmp_spark.store.delta import outgoing_layout, table_specs
 from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
 from srmp_spark.store.delta.state_table import PublishConflictError
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, write_live
+from srmp_spark.store.outbox.which_file import WHICH_FILE
 
 INTERFACE = Path(__file__).parents[2] / "docs" / "INTERFACE.md"
 AT = datetime.fromtimestamp(NOW / 1e6, timezone.utc)
@@ -202,7 +203,7 @@ def test_what_moved_is_appended_once_across_restarts_copies_and_a_new_outbox(sen
     sending.publisher().publish_once()
     assert sending.bodies("dead_letter_queue") == [b"1.0", b"1.1", b"1.2"]
     sending.desk.close()
-    for path in sending.data_dir.glob("outbox.db*"):
+    for path in [*sending.data_dir.glob("outbox.db*"), sending.data_dir / WHICH_FILE]:
         path.unlink()
     sending.__init__(sending.data_dir.parent)  # type: ignore[misc]  # the same folders, begun anew
     sending.batch = 8

@@ -179,3 +179,13 @@ def test_tls_is_verified(tmp_path: Path) -> None:
         with RunningQueueManager(tmp_path / "qm", environment={"SSL_CERT_FILE": str(certificate)}, **QUICK) as running:
             until(lambda: outgoing(running, url, "plain").get("last_acknowledged") == 1, "the CA is trusted")
             assert server.paths == ["/msmq/q"]  # type: ignore[attr-defined]
+
+
+def test_an_outbox_that_is_gone_is_exit_code_6(tmp_path: Path) -> None:
+    with RunningQueueManager(tmp_path / "qm") as running:
+        commit(running.api, "1", rows_to("http://127.0.0.1:9/msmq/q", [b"x"]))
+    for path in (tmp_path / "qm").glob("outbox.db*"):
+        path.unlink()
+    with pytest.raises(ServeFailedError) as failed:
+        RunningQueueManager(tmp_path / "qm").start()
+    assert failed.value.code == 6

@@ -20,6 +20,7 @@ from srmp_spark.srmp.effects import Committed
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, LOCK_WAIT_S
 from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, OUTBOX, PAGE_SIZE_BYTES
+from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read_which, write_which
 from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
 
 COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
@@ -29,8 +30,11 @@ COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
 class OutboxDatabase:
     """The open database. For one thread at a time."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str], foreign: str | None = None) -> None:
         self.path = path
+        self.foreign = foreign
+        """Why this is not the database that was used here last; ``None`` if it is."""
+        self._noted = 0
         self.connection = connection
         self._lock = lock
         self._failure: StoreSyncError | None = None
@@ -56,11 +60,14 @@ class OutboxDatabase:
             raise StoreError(f"the data directory {directory} cannot be used: {error}") from error
         path = directory / DATABASE_FILE
         try:
+            which = read_which(directory)
             connection = connect_writer(path, OUTBOX)
             try:
                 with readable(path, OUTBOX.restore_hint):
+                    position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
+                    foreign = foreign_because(which, directory, fence=fence, position=position)
                     connection.execute("UPDATE head SET fence = fence + 1, position = position + 1")
-                    return cls(path, connection, lock)
+                    return cls(path, connection, lock, foreign)
             except BaseException:
                 connection.close()
                 raise
@@ -72,6 +79,18 @@ class OutboxDatabase:
     def fence(self) -> int:
         """Which owner of the outbox this process is."""
         return self._fence
+
+    def note_position(self) -> None:
+        """Put on record which database this is and how far it came: an older one put in its place is then found out.
+
+        Called when what was foreign is dealt with, then at times, and at a clean stop.
+        """
+        if self.position != self._noted:
+            try:
+                write_which(self.path.parent, fence=self._fence, position=self.position)
+            except OSError as error:
+                raise StoreSyncError(f"{self.path.parent} cannot be written ({error}): make room or repair the disk") from error
+            self._noted = self.position
 
     def next_id(self, table: str) -> int:
         """A rowid of ``table`` that was never given out by this process and is not in use."""
@@ -149,7 +168,8 @@ class OutboxDatabase:
         if row is not None and row[0] != queue_manager:
             raise StoreDamagedError(
                 f"{self.path} belongs to queue manager {row[0]}, the data directory to {queue_manager}: they were mixed up; "
-                "put back the outbox.db that belongs here, or move this one away"
+                f"put back a backup of the whole data directory, or move this file and {WHICH_FILE} away to begin with an "
+                "empty outbox"
             )
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox import retention
+from srmp_spark.store.outbox.copies import begin_anew
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.incarnations import begin_incarnation
 from srmp_spark.store.outbox.leftovers import delete_leftovers
@@ -64,7 +65,7 @@ class Outbox:
         self._retention_clock = HistoryClock(retention.newest(database.connection))
         self.queue_manager = queue_manager
         self.held: list[QueueKey] = []
-        """Queues that were put on hold because the data directory is a copy: what waits in them may have been sent."""
+        """Queues that were put on hold because data directory or outbox is a copy: what waits in them may have been sent."""
         self.last_stream_ordinal = 0
         self.serials_after = 0
         """The highest serial of a queue that was forgotten: no queue gives it out again, dead letters still have it."""
@@ -82,8 +83,9 @@ class Outbox:
     ) -> Outbox:  # fmt: skip
         """Take ownership, delete what does not count, and note the epoch. ``at`` is microseconds since 1970, UTC.
 
-        In another epoch than at the last open (the data directory is a copy) queues in which something waits are put on hold:
-        :attr:`held`. Errors as :meth:`OutboxDatabase.open`.
+        If the data directory is a copy (another epoch than at the last open), or this database is one, queues in which
+        something waits are put on hold, :attr:`held`, and all streams begin anew (:mod:`.copies`). Errors as
+        :meth:`OutboxDatabase.open`.
         """
         database = OutboxDatabase.open(directory, lock_wait_s=lock_wait_s)
         try:
@@ -95,28 +97,29 @@ class Outbox:
                 database.assert_durable()
                 database.belongs_to(queue_manager)
                 outbox = cls(database, directory, queue_manager, monotonic)
-                outbox._begin(epoch)
+                outbox._begin(epoch, at)
+                database.note_position()
                 outbox._retention_at(at)
         except BaseException:
             database.close()
             raise
         return outbox
 
-    def _begin(self, epoch: str) -> None:
+    def _begin(self, epoch: str, at: int) -> None:
         left = delete_leftovers(self.database, self._folder / SORTING_DIRECTORY)
         if left:
             _log.info("outbox.leftovers_deleted batches=%d", left)
         facts = dict(self._connection.execute("SELECT key, value FROM meta"))
         self.last_stream_ordinal = int(facts.get("last_stream_ordinal", "0"))
         self.serials_after = int(facts.get("serials_after", "0"))
+        is_copy = facts.get("epoch", epoch) != epoch or self.database.foreign is not None
         with self.database.transaction() as connection:
-            if "incarnation" not in facts or facts.get("epoch", epoch) != epoch:
+            if "incarnation" not in facts or is_copy:
                 begin_incarnation(connection)
-            if facts.get("epoch", epoch) != epoch:
-                where = "id IN (SELECT queue_id FROM parts WHERE queue_id IS NOT NULL)"
-                rows = connection.execute(f"SELECT destination, kind FROM queues WHERE {where}").fetchall()  # noqa: S608  # our own text
-                self.held = [QueueKey(*row) for row in rows]
-                connection.execute(f"UPDATE queues SET paused = 1 WHERE {where}")  # noqa: S608  # our own text
+            if is_copy:
+                if self.database.foreign is not None:
+                    _log.warning("outbox.foreign because=%s", self.database.foreign)
+                self.held, self.last_stream_ordinal = begin_anew(connection, self.last_stream_ordinal, at)
             connection.executemany(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("queue_manager", self.queue_manager), ("epoch", epoch)]
             )
@@ -247,7 +250,12 @@ class Outbox:
 
     def sweep(self, at: int) -> bool:
         """One slice of what is past its time; whether there may be more. Not while a batch is prepared."""
-        return self._preparation is None and retention.sweep(self.database, self.stages, at, self._retention_at(at))
+        if self._preparation is not None:
+            return False
+        more = retention.sweep(self.database, self.stages, at, self._retention_at(at))
+        if not more:
+            self.database.note_position()
+        return more
 
     def _retention_at(self, wall: int) -> int:
         return self._retention_clock.read(wall, self._monotonic())
@@ -256,6 +264,7 @@ class Outbox:
         """Give the outbox free; a batch in preparation is given up."""
         if self._preparation is not None:
             self._preparation.abort()
+        self.database.note_position()
         self.database.close()
 
     def __repr__(self) -> str:
