@@ -88,6 +88,8 @@ class OutgoingQueue(ABC):
         self.buffer: deque[StoredMessage] = deque()
         self.load: Load | None = None
         self.in_flight: dict[int, Send] = {}
+        self.unsent: set[int] = set()
+        """Numbers of those of them that never left and never will (:meth:`never_left`)."""
         self.pass_number = 0
         """Counts how often the cursor went back: the ends of earlier sendings say little then."""
         self.window = 1
@@ -244,11 +246,19 @@ class OutgoingQueue(ABC):
     def go_back(self, after: int) -> None:
         """Begin a new pass behind ``after``. What is under way may arrive, and is sent again all the same."""
         for send in self.in_flight.values():
-            self.doubt(send)
+            if send.number not in self.unsent:
+                self.doubt(send)
         self.pass_number += 1
         self.buffer.clear()
         self.load = None
         self.cursor = self.loaded_to = after
+
+    def never_left(self, send: Send) -> None:
+        """Nothing of this sending was or will be written to the peer. Its end is told later: after that of the one before it,
+        which may begin a new pass, and must not put this one in doubt."""
+        if send.number in self.in_flight:
+            self.unsent.add(send.number)
+            self._not_received(send)
 
     def doubt(self, send: Send) -> None:
         """Nobody knows whether the peer has it."""
@@ -302,6 +312,7 @@ class OutgoingQueue(ABC):
     def _ended(self, send: Send) -> None:
         if self.in_flight.pop(send.number, None) is not send:
             raise LocalProtocolError(f"{send!r} is not under way: each sending ends once")
+        self.unsent.discard(send.number)
 
     def _not_received(self, send: Send) -> None:
         """This sending changed nothing at the peer; an earlier one may have."""

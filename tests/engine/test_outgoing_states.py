@@ -172,3 +172,22 @@ def test_reprs_say_all() -> None:
         f"uid:{IDENTITY}\\{ordinal} base=0 finals=0>"
     )
     assert RECEIPTS_URL not in repr(queue)
+
+
+@pytest.mark.parametrize(("status", "doubtful"), [(503, set()), (500, {2}), (400, set()), (None, {2})])
+def test_what_never_left_is_not_in_doubt_whatever_became_of_the_one_before_it(status: int | None, doubtful: set[int]) -> None:
+    playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
+    assert playbook >> enqueue(4) << sends(1, start=True) >> answer(200) << sends(2) << sends(3)
+    (queue,) = playbook.sender
+    second, third = playbook.under_way
+    queue.never_left(third)
+    if status is None:
+        playbook.sender.failed(second, 0.0, left=True)
+    else:
+        playbook.sender.answered(second, status, 0.0, 0)
+    assert queue.doubtful == doubtful
+    playbook.sender.failed(third, 0.0, left=False)
+    assert queue.doubtful == doubtful
+    assert queue.left_to == (1 if status == 503 else 2)
+    assert not queue.unsent
+    assert queue.message_state(3) == "queued"

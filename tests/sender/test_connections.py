@@ -37,6 +37,7 @@ class Told:
             asyncio.get_running_loop(),
             on_answer=lambda send, answer: self._note("answer", send, cast("Answer", answer).status),
             on_failure=lambda send, why, left: self._note("failure", send, left, why),
+            on_unsent=lambda send: None,
             on_withdrawn=lambda send: self._note("withdrawn", send),
             on_closed=lambda key: None,
         )

@@ -110,6 +110,8 @@ class Wire:
         else:
             withdrawn = [each for each, _ in self.waiting]
             self.waiting.clear()
+            for each in reversed(withdrawn):
+                connections.on_unsent(each)
             connections.on_answer(send, answer)
             for each in reversed(withdrawn):
                 connections.on_withdrawn(each)
@@ -142,6 +144,8 @@ class Wire:
         left = [] if again else [*unanswered]
         unsent = [send for send, _ in self.waiting]
         self.waiting.clear()
+        for send in reversed(unsent):
+            connections.on_unsent(send)
         for send in left:
             connections.on_failure(send, why, True)
         for send in reversed(unsent):
@@ -163,16 +167,19 @@ class Connections:
         *,
         on_answer: Callable[[Send, Answer], object],
         on_failure: Callable[[Send, str, bool], object],
+        on_unsent: Callable[[Send], object],
         on_withdrawn: Callable[[Send], object],
         on_closed: Callable[[QueueKey], object],
         addresses: Addresses | None = None,
     ) -> None:
-        """``on_failure``: why, and whether bytes of the message left. ``on_withdrawn``: it never
-        left, because of the answer before it. ``on_closed``: a connection ended with nothing on it."""
+        """``on_failure``: why, and whether bytes of the message left. ``on_unsent``: it never left, and its end comes, but
+        that of what was before it comes first. ``on_withdrawn``: it never left, because of the
+        answer before it. ``on_closed``: a connection ended with nothing on it."""
         self._loop = loop
         self.time = loop.time
         self.on_answer = on_answer
         self.on_failure = on_failure
+        self.on_unsent = on_unsent
         self.on_withdrawn = on_withdrawn
         self.on_closed = on_closed
         self._addresses = addresses or Addresses(loop)
