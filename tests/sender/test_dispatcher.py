@@ -20,9 +20,11 @@ from srmp_spark.queue_manager.sender import commands, dispatcher, link
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.link import Outgoing
+from srmp_spark.queue_manager.sender.messages import Messages
 from srmp_spark.queue_manager.sender.receipts import Found
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.sender import Sender
+from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
 
 QM = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
@@ -162,3 +164,28 @@ def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.Monke
         assert busy.told[1:] == [{"op": "receipts"}]
 
     asyncio.run(run())
+
+
+def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
+    destination = ROW["destination"]
+
+    def items(second: str) -> list[dict[str, Any]]:
+        keyed = [{"destination": destination, "key": "a"}, {"destination": destination, "key": "b", "label": second}]
+        return [{"destination": destination, "label": "no key"}, *keyed]
+
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        messages = Messages(outbox, found._store, found)
+        await messages.send({"messages": items("first")[2:]})
+        with pytest.raises(ApiError) as raised:
+            await messages.send({"messages": items("other")})
+        assert raised.value.code == "key-conflict"
+        assert "1 of 3 messages will be sent" in str(raised.value)
+        answers = (await messages.send({"messages": items("first")}))["messages"]
+        assert [each["message_id"] is None for each in answers] == [False, True, True]
+        (queue,) = found.sender
+        assert queue.end == 3, "each of them once"
+        with pytest.raises(BatchError):
+            await messages.send({"messages": items("other")[2:]})
+        assert fatal == []
+
+    with_dispatcher(tmp_path, body)

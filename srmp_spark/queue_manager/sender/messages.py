@@ -1,7 +1,8 @@
 """Messages that ``srmp-spark send`` gives for other queue managers, and what became of them.
 
 They take the way of a batch: the same checks, identities and transaction. Each message with a ``key`` is a batch of its own, so
-that a repeat of it is known and costs the others nothing; those without are one batch.
+that a repeat of it is known and costs the others nothing; those without are one batch, the last. So whoever is told of an error
+may send all of them again: what was committed before it has a key, and is known.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
 
 APPLICATION = "srmp-spark send"
 """Whose keys these are."""
 MESSAGES_MAX = 10_000
-"""Messages in one call; they are committed together."""
+"""Messages in one call."""
 WAIT_SECONDS_MAX = 10.0
 """Longest wait for an end in one call."""
 
@@ -76,11 +78,19 @@ class Messages:
         rows = [_row(item) for item in items]
         answers: list[dict[str, Any] | None] = [None] * len(rows)
         unkeyed = [index for index, row in enumerate(rows) if "key" not in row]
-        for indices in ([unkeyed] if unkeyed else []) + [[index] for index, row in enumerate(rows) if "key" in row]:
+        done = 0
+        for indices in [[index] for index, row in enumerate(rows) if "key" in row] + ([unkeyed] if unkeyed else []):
             batch = secrets.token_hex(16)
-            committed = await self._dispatcher.commit(
-                partial(self._outbox.prepare_rows, APPLICATION, batch, [rows[index] for index in indices])
-            )
+            try:
+                committed = await self._dispatcher.commit(
+                    partial(self._outbox.prepare_rows, APPLICATION, batch, [rows[index] for index in indices])
+                )
+            except (BatchError, ApiError) as error:
+                if not done:
+                    raise
+                hint = f"{error.hint}; {done} of {len(rows)} messages will be sent: send all again, keys make them known"
+                raise ApiError(error.status, error.code, error.message, hint.removeprefix("; ")) from error
+            done += len(indices)
             for index, answer in zip(indices, self._answers([rows[i] for i in indices], committed), strict=True):
                 answers[index] = answer
         return {"messages": answers}
