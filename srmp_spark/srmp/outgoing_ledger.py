@@ -33,6 +33,8 @@ class OutgoingLedger:
         """How often the changes were taken. What is noted now comes with the next: ``generation + 1``."""
         self.streams: dict[int, QueueKey] = {}
         """Whose the live streams are, by the ordinal of their identifier."""
+        self.receipts_url = ""
+        """Where the receipts of streams go that begin now; if empty, where those of the stream before went."""
         self._queues: dict[Saved, None] = {}
         self._finished: list[SerialRun] = []
         self._dead_letters: list[DeadLetter] = []

@@ -114,6 +114,7 @@ class OutgoingStream(OutgoingQueue):
         self.ledger.streams.pop(self.ordinal, None)
         self.ordinal = self.ledger.new_stream_ordinal(at)
         self.ledger.streams[self.ordinal] = self.key
+        self.receipts_url = self.ledger.receipts_url or self.receipts_url
         self.base = self.sent_to = self.pass_to = self.last_live = base
         self.acknowledged_to = max(self.acknowledged_to, base)
         self.cursor = base
@@ -126,6 +127,21 @@ class OutgoingStream(OutgoingQueue):
         self.window_max = self.settings.in_flight_max
         self.touch()
         self.waits_for = self.ledger.generation + 1
+
+    def receipts_go_to(self, url: str) -> bool:
+        """We are reached at ``url`` now; whether this stream's receipts go there. Only ``<start>`` says it (2.2.5.3.4).
+
+        While nothing is acknowledged it goes again and may say something new, but for another ``?SenderStream=``: a peer that
+        has the old one would never be believed again. Later only a new stream can say it (:meth:`reset`).
+        """
+        if self.ended or self.receipts_url == url:
+            return True
+        same_secret = url.partition("?")[2].lower() == self.receipts_url.partition("?")[2].lower()
+        if self.acknowledged_to > self.base or not (same_secret or self.sent_to == self.base):
+            return False
+        self.receipts_url = url
+        self.touch()
+        return True
 
     # --- sending ------------------------------------------------------------------------------------------------------------
 

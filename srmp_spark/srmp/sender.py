@@ -176,6 +176,11 @@ class Sender:
         self._awake[queue] = None
         return queue
 
+    def receipts_go_to(self, url: str) -> list[OutgoingStream]:
+        """Where streams that begin from now on have their receipts sent; the live ones whose receipts go elsewhere."""
+        self._ledger.receipts_url = url
+        return [each for each in self if isinstance(each, OutgoingStream) and not each.receipts_go_to(url)]
+
     # --- commit -------------------------------------------------------------------------------------------------------------
 
     def enqueue(

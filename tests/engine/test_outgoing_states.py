@@ -19,10 +19,14 @@ from srmp_spark.testing.sending_playbook import (
     RECEIPTS_URL,
     SendingPlaybook,
     answer,
+    delivered,
     enqueue,
     no_answer,
+    operator,
+    restart,
     sends,
     stream_receipt,
+    tick,
 )
 
 
@@ -191,3 +195,36 @@ def test_what_never_left_is_not_in_doubt_whatever_became_of_the_one_before_it(st
     assert queue.left_to == (1 if status == 503 else 2)
     assert not queue.unsent
     assert queue.message_state(3) == "queued"
+
+
+MOVED_URL = "http://machine1.example/MSMQ/PRIVATE$/order_queue$"
+
+
+def told(playbook: SendingPlaybook) -> str | None:
+    place = playbook.under_way[-1].message.stream
+    assert place is not None
+    return place.send_receipts_to
+
+
+def test_a_stream_that_begins_anew_tells_where_receipts_go_today() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> stream_receipt(1) << delivered(1)
+    assert playbook >> restart() << sends(2, previous=1, again=True)
+    (stream,) = playbook.sender.receipts_go_to(MOVED_URL)
+    assert stream.receipts_url == RECEIPTS_URL, "what the peer was told when the stream began"
+    reset = operator("reset", lambda sender: sender.reset(DESTINATION))
+    assert playbook >> reset >> answer(200) << sends(2, position=1, start=True, again=True)
+    assert told(playbook) == MOVED_URL
+    assert playbook.sender.receipts_go_to(MOVED_URL) == []
+    assert playbook >> restart() << sends(2, position=1, start=True, again=True)
+    assert told(playbook) == MOVED_URL, "it is stored"
+
+
+def test_a_start_that_goes_again_tells_where_receipts_go_today_unless_the_secret_is_another() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True) >> no_answer() >> restart() << sends(1, start=True, again=True)
+    (stream,) = playbook.sender.receipts_go_to(f"{MOVED_URL}?SenderStream=x")
+    assert stream.receipts_url == RECEIPTS_URL
+    assert playbook.sender.receipts_go_to(MOVED_URL) == []
+    assert playbook >> no_answer() >> tick(60) << sends(1, start=True, again=True)
+    assert told(playbook) == MOVED_URL

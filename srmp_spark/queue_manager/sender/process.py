@@ -30,6 +30,7 @@ from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
 from srmp_spark.queue_manager.sender.sendings import tell_live
+from srmp_spark.queue_manager.sender.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.sender import Sender
@@ -85,6 +86,12 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         last_stream_ordinal=outbox.last_stream_ordinal,
         serials_after=outbox.serials_after,
     )  # fmt: skip
+    for stream in sender.receipts_go_to(settings["receipts_url"]):
+        log.warning(
+            "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the peer was told the old address when the "
+            "stream began; if it does not lead here any more, `srmp-spark streams --destination %s reset`",
+            stream.key.destination, told(stream.receipts_url), told(settings["receipts_url"]), stream.key.destination,
+        )  # fmt: skip
     store = StoreThread(loop, _die)
     commands: Commands
     dispatcher = Dispatcher(

@@ -22,7 +22,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
             "kind": queue.key.kind,
             "state": queue.state.value,
             "stream_id": str(stream.id) if stream is not None and stream.ordinal else None,
-            "send_receipts_to": _told(stream.receipts_url) if stream is not None and stream.ordinal else None,
+            "send_receipts_to": told(stream.receipts_url) if stream is not None and stream.ordinal else None,
             "queued": max(queue.end - max(queue.cursor if stream is not None else 0, queue.acknowledged_to), 0),
             "awaiting_stream_receipt": stream.unacknowledged if stream is not None else 0,
             "awaiting_final_stream_receipt": stream.unread if stream is not None else 0,
@@ -35,7 +35,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
     return found
 
 
-def _told(url: str) -> str:
+def told(url: str) -> str:
     """The address without its secret: what ``status`` prints goes into bug reports."""
     path, equals, _ = url.partition("=")
     return f"{path}=…" if equals else url
