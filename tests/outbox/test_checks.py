@@ -26,6 +26,7 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "a body too large": ({"body": bytes(BODY_MAX + 1)}, f"BODY_MAX = {BODY_MAX} bytes, got {BODY_MAX + 1}"),
     "body and extension too large": ({"body": bytes(BODY_MAX), "extension": b"x"}, "body and extension"),
     "a label too long": ({"label": "é" * (LABEL_LENGTH_MAX + 1)}, f"label has at most {LABEL_LENGTH_MAX} characters, got 250"),
+    "a label too long in UTF-16": ({"label": "😀" * 125}, "label has at most 249 characters, got 250"),
     "a label XML cannot carry": ({"label": "a\x00b"}, "label has a control character"),
     "another one": ({"label": "\ufffe"}, "label has a control character"),
     "a priority of 8": ({"priority": 8}, "priority lies between 0 and 7, got 8"),

@@ -44,7 +44,7 @@ KEY_BYTES_MAX = 1_024
 """Bytes of a ``key``: it is stored with the message."""
 
 LABEL_LENGTH_MAX = 249
-"""Characters of a label: MQ_MAX_MSG_LABEL_LEN is 250 with its final NUL ([MS-MQMQ] 2.2.19.1)."""
+"""UTF-16 units of a label: MQ_MAX_MSG_LABEL_LEN is 250 with its final NUL ([MS-MQMQ] 2.2.19.1)."""
 
 ADDRESS_LENGTH_MAX = 1_024
 """Characters of a destination, response queue or admin queue: each stands in the envelope of 64 KB."""
