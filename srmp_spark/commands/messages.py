@@ -56,7 +56,7 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument("--key", metavar="S", help="identity: the same message with it again is known and not sent twice (URL)")
     parser.add_argument(
         "--wait",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help="wait until it is acknowledged, at most so long: exit code 4 (a queue of ours always is)",
     )
@@ -82,6 +82,13 @@ def _sequence(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError("a whole number from 0 on")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError("a number of seconds from 0 on")
     return value
 
 

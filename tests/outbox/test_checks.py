@@ -44,6 +44,8 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "multicast": ({"destination": "MULTICAST=234.1.1.1:8001"}, "there is no multicast yet"),
     "WS-RM": ({"destination": "wsrm:http://h/x"}, "there is no WS-ReliableMessaging yet"),
     "an empty response queue": ({"response_queue": ""}, "response_queue is empty"),
+    "a response queue nobody knows": ({"response_queue": "replies"}, "response_queue is no URL and no format name"),
+    "an admin queue without HTTP": ({"admin_queue": r"DIRECT=OS:h\private$\q"}, "admin_queue is no http or https URL"),
     "an admin queue too long": ({"admin_queue": "http://h/" + "x" * 2000}, "admin_queue has at most"),
     "a year of five digits": ({"time_to_reach_queue": 260_000_000_000_000_000}, "lies outside 1970 to 9999"),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
 from srmp_spark.testing.foreign.destination import Destination
@@ -130,3 +131,17 @@ def test_what_makes_no_sense_says_what_to_do(
 ) -> None:  # fmt: skip
     done = command(running, *arguments)
     assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+def test_calls_that_name_what_is_not_there_are_refused(running: RunningQueueManager, peer: Destination) -> None:
+    url = peer.url(QUEUE)
+    done = command(running, "send", "--destination", url, "--body", "x", "--wait", "-1")
+    assert done.returncode == 2
+    lines(running, "send", "--destination", url, "--body", "x", "--wait", "20")
+    for serial in (0, -1, 10**9):
+        asked = {"destination": url, "kind": "stream", "serials": [serial]}
+        answer = requests.post(f"{running.api}/v1/outgoing/states", json=asked, timeout=30)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown-serial")
+    answer = requests.post(f"{running.api}/v1/outbox/a/b/commit", json={"stages": [], "order_by": ["x"]}, timeout=30)
+    assert answer.status_code == 400
+    assert "order_by" in answer.text

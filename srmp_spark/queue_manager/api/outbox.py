@@ -75,6 +75,10 @@ class OutboxApi:
         """``POST commit {"stages":[…]}``."""
         application, batch = _names(request)
         body = await request.json_object()
+        unknown = sorted(body.keys() - {"stages"})
+        if unknown:
+            hint = "known: stages; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md section 7)"
+            raise usage(f"unknown: {', '.join(unknown)[:200]}", hint)
         stages = body.get("stages")
         if not isinstance(stages, list) or not all(isinstance(each, str) for each in stages):
             raise usage("stages is a list of what `stage` answered")

@@ -143,6 +143,15 @@ class Messages:
         if key is None:
             raise ApiError(404, "unknown-destination", f"nothing of that kind was ever sent to {command['destination']}")
         serials: list[int] = command["serials"]
+        queue = self._dispatcher.sender.get(*key)
+        never = [serial for serial in serials if serial < 1 or (queue is not None and serial > queue.end)]
+        if never:
+            raise ApiError(
+                404,
+                "unknown-serial",
+                f"{never[0]} was never given out to {key.destination}",
+                "`outgoing/messages` told the serials",
+            )
         loop = self._dispatcher.loop
         end = loop.time() + min(float(command["wait"]), WAIT_SECONDS_MAX)
         while True:

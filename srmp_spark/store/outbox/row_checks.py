@@ -29,6 +29,23 @@ _TEXTS = (
     ("label", LABEL_LENGTH_MAX), ("destination", ADDRESS_LENGTH_MAX), ("response_queue", ADDRESS_LENGTH_MAX),
     ("admin_queue", ADDRESS_LENGTH_MAX),
 )  # fmt: skip
+_FORMAT_NAME = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\].|^DIRECT=(?:OS|TCP|HTTPS?):.|^(?:PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|MULTICAST)=."
+_HTTP_ADDRESS = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\]."
+_FORMS = (
+    (
+        "response_queue",
+        _FORMAT_NAME,
+        "is no URL and no format name",
+        "write DIRECT=http://HOST/msmq/private$/QUEUE, or DIRECT=OS:…",
+    ),
+    (
+        "admin_queue",
+        _HTTP_ADDRESS,
+        "is no http or https URL",
+        "receipts come by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
+    ),
+)
+"""What MSMQ could answer to ([MS-MQMQ] 2.1)."""
 _NUMBERS = (("priority", PRIORITY_MAX), ("app_specific", APP_SPECIFIC_MAX), ("body_type", BODY_TYPE_MAX))
 
 
@@ -58,6 +75,9 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
             if name != "label":
                 bare = pc.match_substring_regex(columns[name], _NOT_AN_ADDRESS)
                 refuse(bare, f"{name} is empty or has white space around it", "null means none")
+    for name, form, what, hint in _FORMS:
+        if name in columns:
+            refuse(pc.invert(pc.match_substring_regex(columns[name], form)), f"{name} {what}", hint, columns[name])
     for name, limit in _NUMBERS:
         if name in columns:
             bad = pc.or_(pc.less(columns[name], 0), pc.greater(columns[name], limit))
