@@ -78,6 +78,10 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
+REACH_MAX = (2**31 - 1) * 1_000_000
+"""2038-01-19T03:14:07: MSMQ has 32 bits for the seconds, so what is later means never."""
+
+
 def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared) -> list[StoredMessage]:
     """The rows ``indices`` of a group as they are sent."""
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
@@ -105,7 +109,7 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
                 priority=PRIORITY_DEFAULT if priority is None else priority,
                 durable=stream or delivery == "recoverable",
                 sent_at=sent_at,
-                time_to_reach_queue=until,
+                time_to_reach_queue=None if until is None or until > REACH_MAX else until,
                 body=body or b"",
                 body_type=body_type or 0,
                 extension=extension,
