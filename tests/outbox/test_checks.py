@@ -11,8 +11,10 @@ from outbox_kit import NOW, A, Desk, table_of, write_stage
 
 from srmp_spark.srmp.limits import BODY_MAX
 from srmp_spark.store.outbox import stage_file
+from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import APP_SPECIFIC_MAX, KEY_BYTES_MAX, LABEL_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
+from srmp_spark.store.outbox.row_checks import check_rows
 
 
 @pytest.fixture
@@ -95,6 +97,10 @@ def test_missing_columns(desk: Desk) -> None:
         desk.stage(
             pa.Table.from_arrays([pa.array([b"x"]), pa.array([A]), pa.array([A])], names=["body", "destination", "destination"])
         )
+
+
+def test_no_rows_at_all_are_no_fault() -> None:
+    check_rows({}, 0, Addresses(), 0)
 
 
 def test_a_number_that_64_bits_do_not_hold(desk: Desk) -> None:

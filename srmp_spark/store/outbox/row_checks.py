@@ -60,7 +60,7 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
 
     destination = columns.get("destination")
     if destination is None or destination.null_count:
-        missing = pa.array([True] * rows) if destination is None else destination.is_null()
+        missing = pa.array([True] * rows, pa.bool_()) if destination is None else destination.is_null()
         refuse(missing, "destination is null", "every row needs one, or the option destination")
     sizes = pa.array(body_sizes(columns, rows))
     refuse(pc.greater(sizes, BODY_MAX), f"body and extension have at most BODY_MAX = {BODY_MAX} bytes", "MSMQ's limit", sizes)
