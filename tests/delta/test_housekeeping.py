@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from datetime import timedelta
 from typing import Any
@@ -71,8 +72,8 @@ def test_a_checkpoint_comes_by_number_of_commits(state: State, log: MemoryLog, m
 def test_replaced_files_are_vacuumed_after_their_time(
     state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    monkeypatch.setattr(table_specs, "TIME_TRAVEL_HOURS", hours)
-    monkeypatch.setattr(state_table, "TIME_TRAVEL_HOURS", hours)
+    spec = dataclasses.replace(table_specs.message_id_history(), kept_hours=hours)
+    monkeypatch.setattr(table_specs, "message_id_history", lambda: spec)
     monkeypatch.setattr(state_table, "VACUUM_INTERVAL_S", 0)
     publisher = state.publisher(log)
     for n in range(1, 6):
@@ -122,4 +123,4 @@ def test_old_versions_can_be_read_back(state: State, log: MemoryLog) -> None:
     table: Any = state.table()
     table.load_as_version(2)
     assert table.to_pyarrow_table().num_rows == 4
-    assert timedelta(hours=state_table.TIME_TRAVEL_HOURS) > timedelta(hours=24)
+    assert timedelta(hours=table_specs.inbox().kept_hours) > timedelta(hours=24)
