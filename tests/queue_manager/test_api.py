@@ -486,13 +486,16 @@ class TestStatus:
         )
 
     def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
+        client.put_queue("measured")
+        assert peer.send(peer.message("measured")).status == 200
         assert peer.send(peer.message("nobody")).status == 400
         assert call(running, "GET", "/healthz") == (200, "ok\n")
         assert call(running, "GET", "/readyz") == (200, "ok\n")
         status, text = call(running, "GET", "/metrics")
         assert status == 200
         for name in (
-            'srmp_messages_accepted_total{queue="private$/', 'srmp_messages_refused_total{reason="unknown-queue",status="400"}',
+            'srmp_messages_accepted_total{queue="measured",transport="http"} 1.0',
+            'srmp_messages_refused_total{reason="unknown-queue",status="400"}',
             "srmp_queue_waiting{", "srmp_queue_oldest_waiting_seconds{", "srmp_receipts_blocked_total",
             "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count", "srmp_history_evicted_total 0",
             "srmp_state_lag_seconds", "srmp_disk_free_bytes",
