@@ -1,12 +1,16 @@
 """Reads a queue in a Spark Connect session, as a batch and as a stream; the last line of stdout says how many rows."""
 
+import fcntl
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 url, directory = sys.argv[1:]
+alone = Path(tempfile.gettempdir(), "srmp-spark-connect-test.lock").open("w")  # noqa: SIM115  # held until this process ends
+fcntl.flock(alone, fcntl.LOCK_EX)  # Spark's own Connect server has one port: tests that run side by side take turns
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 options = {"queueManager": url, "queue": "private$/orders"}
 rows = spark.read.format("srmp").options(**options).load()

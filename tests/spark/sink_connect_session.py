@@ -1,8 +1,10 @@
 """The sink in a Spark Connect session: a batch, a stream, foreachBatch, and what is refused; the last line is JSON."""
 
+import fcntl
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -10,6 +12,8 @@ from pyspark.sql import SparkSession
 from srmp_spark import SrmpSink
 
 url, directory = sys.argv[1:]
+alone = Path(tempfile.gettempdir(), "srmp-spark-connect-test.lock").open("w")  # noqa: SIM115  # held until this process ends
+fcntl.flock(alone, fcntl.LOCK_EX)  # Spark's own Connect server has one port: tests that run side by side take turns
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 numbers = spark.range(0, 100, 1, 4).selectExpr("cast(id as string) as body", "id as n")
 
