@@ -479,15 +479,11 @@ class TestStatus:
             "gap_at",
             "reject_count",
         }
-        assert (status["queue_manager"], status["epoch"], status["listening"]) == (
-            running.guid,
-            running.epoch,
-            [running.listening],
-        )
+        ours = (running.guid, running.epoch, [running.listening])
+        assert (status["queue_manager"], status["epoch"], status["listening"]) == ours
 
     def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
-        client.put_queue("measured")
-        assert peer.send(peer.message("measured")).status == 200
+        fresh(client, running, "measured", 1)
         assert peer.send(peer.message("nobody")).status == 400
         assert call(running, "GET", "/healthz") == (200, "ok\n")
         assert call(running, "GET", "/readyz") == (200, "ok\n")
