@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER
-from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes, split_url
+from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes
+from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
@@ -28,29 +28,25 @@ EARLIEST, LATEST = -2, -1
 _CONSUMER = re.compile(r"[^\s/\\,]+")
 
 
-class Spec(NamedTuple):
-    """One option."""
-
-    name: str
-    applies_to: Literal["both", "stream", "batch"]
-    meaning: str
-
-
-SOURCE_OPTIONS: tuple[Spec, ...] = (
-    Spec("queueManager", "both", "API URLs of the queue managers, comma separated"),
-    Spec("queue", "both", "queue names or globs, comma separated"),
-    Spec("readMode", "both", "receive (streaming default) or peek (batch: always)"),
-    Spec("consumer", "both", "whose mark is used and moved (default: default)"),
-    Spec("startingOffsets", "both", "unreceived (default), earliest, latest, or JSON {queue: first sequence}"),
-    Spec("startingTimestamp", "both", "first row that arrived at or after this time (RFC 3339, or milliseconds since 1970)"),
-    Spec("endingOffsets", "batch", "latest (default) or JSON {queue: last sequence}"),
-    Spec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
-    Spec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
-    Spec("minPartitions", "both", "split ranges into at least about this many tasks"),
-    Spec("failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"),
-    Spec("includeEnvelope", "both", "true: fill the column envelope"),
-    Spec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
-    Spec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
+SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
+    OptionSpec("queueManager", "both", "API URLs of the queue managers, comma separated"),
+    OptionSpec("queue", "both", "queue names or globs, comma separated"),
+    OptionSpec("readMode", "both", "receive (streaming default) or peek (batch: always)"),
+    OptionSpec("consumer", "both", "whose mark is used and moved (default: default)"),
+    OptionSpec("startingOffsets", "both", "unreceived (default), earliest, latest, or JSON {queue: first sequence}"),
+    OptionSpec(
+        "startingTimestamp", "both", "first row that arrived at or after this time (RFC 3339, or milliseconds since 1970)"
+    ),
+    OptionSpec("endingOffsets", "batch", "latest (default) or JSON {queue: last sequence}"),
+    OptionSpec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
+    OptionSpec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
+    OptionSpec("minPartitions", "both", "split ranges into at least about this many tasks"),
+    OptionSpec(
+        "failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"
+    ),
+    OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
+    OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    OptionSpec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
 )
 
 SERVE_OPTIONS: dict[str, str] = {
@@ -150,9 +146,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_rows=_whole("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),
         max_bytes=_whole("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
-        fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
-        include_envelope=_boolean("includeEnvelope", values.get("includeEnvelope", "false")),
-        token=values.get("token") or os.environ.get("SRMP_SPARK_TOKEN") or None,
+        fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
+        token=token(values),
         given=frozenset(values),
     )
 
@@ -238,14 +234,7 @@ def _split(name: str, text: str) -> list[str]:
 
 
 def _urls(text: str | None) -> tuple[str, ...]:
-    urls = tuple(url.rstrip("/") for url in _split("queueManager", text or ""))
-    for url in urls:
-        try:
-            parts = split_url(url)
-        except ValueError as error:
-            raise ConfigurationError(f"option queueManager: {error}; expected http://HOST:PORT of the API") from None
-        if parts.path or parts.query:
-            raise ConfigurationError(f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API")
+    urls = tuple(api_url(url) for url in _split("queueManager", text or ""))
     if len(set(urls)) != len(urls):
         raise ConfigurationError(f"option queueManager names one URL twice: {text}")
     return urls
@@ -264,21 +253,8 @@ def _consumer(text: str) -> str:
     return text
 
 
-def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    if text.lower() in allowed:
-        return text.lower()
-    close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
-    raise ConfigurationError(
-        f"option {name}: {text!r}; " + (f"did you mean {close[0]!r}?" if close else f"expected {' or '.join(allowed)}")
-    )
-
-
 def _read_mode(text: str | None) -> Literal["receive", "peek"] | None:
-    return None if text is None else _choice("readMode", text, ("receive", "peek"))  # type: ignore[return-value]  # just checked
-
-
-def _boolean(name: str, text: str) -> bool:
-    return _choice(name, text, ("true", "false")) == "true"
+    return None if text is None else choice("readMode", text, ("receive", "peek"))  # type: ignore[return-value]  # just checked
 
 
 def _whole(name: str, text: str | None) -> int | None:
@@ -292,7 +268,7 @@ def _whole(name: str, text: str | None) -> int | None:
 def _starting(text: str) -> Starting:
     if text.startswith("{"):
         return Starting(sequences=_sequences("startingOffsets", text, "first sequence", lowest=EARLIEST))
-    return Starting(_choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # just checked
+    return Starting(choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # just checked
 
 
 def _ending(text: str | None) -> Mapping[str, int] | None:
@@ -301,7 +277,7 @@ def _ending(text: str | None) -> Mapping[str, int] | None:
     if text.lower() in ("earliest", "unreceived"):
         raise ConfigurationError(f"option endingOffsets: {text!r} is no end; expected latest or JSON {{queue: last sequence}}")
     if not text.startswith("{"):
-        _choice("endingOffsets", text, ("latest",))
+        choice("endingOffsets", text, ("latest",))
     return _sequences("endingOffsets", text, "last sequence", lowest=LATEST)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import split_url
+from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
 BodyFormatName = Literal["raw", "activex", "xml"]
@@ -22,28 +21,20 @@ BodyFormatName = Literal["raw", "activex", "xml"]
 APPLICATION_LENGTH_MAX = 200
 """Characters of an application's name: it is part of a URL, and people read it in the state tables."""
 
-
-class SinkSpec(NamedTuple):
-    """One option."""
-
-    name: str
-    applies_to: Literal["both", "stream", "batch"]
-    meaning: str
-
-
-SINK_OPTIONS: tuple[SinkSpec, ...] = (
-    SinkSpec("queueManager", "both", "API URL of the queue manager that sends (one)"),
-    SinkSpec("destination", "both", "format name or URL of the queue to send to; wins over the column destination"),
-    SinkSpec("orderBy", "both", "columns, comma separated (or a JSON list): the order of the messages of a batch; nulls first"),
-    SinkSpec("application", "both", "whose rows these are: an identity (key, source position) counts once per application and "
-             "destination. Default: the query id of a stream, a new one for each batch write"),
-    SinkSpec("deadLetter", "both", "false (default): a message is finished by its stream receipt; true: by the final stream "
-             "receipt, when the receiving application took it"),
-    SinkSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
-             "(what .NET's XmlMessageFormatter writes for a string)"),
-    SinkSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
-    SinkSpec("batch", "batch", "which write of the application this is; SrmpSink sets the number of the micro-batch. "
-             "Default: a new one"),
+SINK_OPTIONS: tuple[OptionSpec, ...] = (
+    OptionSpec("queueManager", "both", "API URL of the queue manager that sends (one)"),
+    OptionSpec("destination", "both", "format name or URL of the queue to send to; wins over the column destination"),
+    OptionSpec("orderBy", "both", "columns, comma separated (or a JSON list): the order of the messages of a batch; nulls "
+               "first"),
+    OptionSpec("application", "both", "whose rows these are: an identity (key, source position) counts once per application "
+               "and destination. Default: the query id of a stream, a new one for each batch write"),
+    OptionSpec("deadLetter", "both", "false (default): a message is finished by its stream receipt; true: by the final stream "
+               "receipt, when the receiving application took it"),
+    OptionSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
+               "(what .NET's XmlMessageFormatter writes for a string)"),
+    OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    OptionSpec("batch", "batch", "which write of the application this is; SrmpSink sets the number of the micro-batch. "
+               "Default: a new one"),
 )  # fmt: skip
 
 _KNOWN = {spec.name.lower(): spec.name for spec in SINK_OPTIONS}
@@ -78,9 +69,9 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         destination=_destination(values.get("destination")),
         order_by=_columns(values.get("orderBy")),
         application=_name("application", values.get("application")),
-        dead_letter=_choice("deadLetter", values.get("deadLetter", "false"), ("true", "false")) == "true",
+        dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
         body_format=_body_format(values.get("bodyFormat", "raw")),
-        token=values.get("token") or os.environ.get("SRMP_SPARK_TOKEN") or None,
+        token=token(values),
         batch=_name("batch", values.get("batch")),
         checkpoint=values.get("checkpointlocation"),
     )
@@ -157,14 +148,7 @@ def _url(text: str | None) -> str:
         raise ConfigurationError(
             f"option queueManager: the sink takes one URL, got {text!r}; who sends to a queue keeps its order"
         )
-    url = text.rstrip("/")
-    try:
-        parts = split_url(url)
-    except ValueError as error:
-        raise ConfigurationError(f"option queueManager: {error}; expected http://HOST:PORT of the API") from None
-    if parts.path or parts.query:
-        raise ConfigurationError(f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API")
-    return url
+    return api_url(text)
 
 
 def _destination(text: str | None) -> str | None:
@@ -215,13 +199,4 @@ def _name(option: str, text: str | None) -> str | None:
 
 
 def _body_format(text: str) -> BodyFormatName:
-    return _choice("bodyFormat", text, get_args(BodyFormatName))  # type: ignore[return-value]  # just checked
-
-
-def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    if text.lower() in allowed:
-        return text.lower()
-    close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
-    raise ConfigurationError(
-        f"option {name}: {text!r}; " + (f"did you mean {close[0]!r}?" if close else f"expected {', '.join(allowed)}")
-    )
+    return choice("bodyFormat", text, get_args(BodyFormatName))  # type: ignore[return-value]  # just checked

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.rows.group import post_lengths
+from srmp_spark.rows.group import Record, post_lengths, unpack_group
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.ranges import Range, gaps
 from srmp_spark.store.schema import SEQUENCE_MAX, connect_reader, row_key
@@ -80,6 +80,15 @@ class GroupChunk(NamedTuple):
     keep: tuple[Range, ...]
     """Which of its rows were asked for and are no holes."""
     blob: bytes
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """(sequence, record) of the rows that count. Raises :class:`StoreDamagedError`, which names queue and rows."""
+        try:
+            for sequence, record in unpack_group(self.blob):
+                if any(first <= sequence <= last for first, last in self.keep):
+                    yield sequence, record
+        except StoreDamagedError as error:
+            raise damaged(self.queue, self.first, self.last, str(error)) from error
 
 
 class SegmentChunk(NamedTuple):

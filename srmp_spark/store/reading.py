@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.dense import BATCH_BYTES, BATCH_ROWS
-from srmp_spark.rows.group import Record, unpack_group
+from srmp_spark.rows.group import Record
 from srmp_spark.rows.segment import read_segment, records_of, rows_kept
-from srmp_spark.store.log import GroupChunk, Log, damaged
+from srmp_spark.store.log import GroupChunk, Log
 
 
 def batches(
@@ -26,7 +25,7 @@ def batches(
     name = log.bounds(queue, epoch).epoch
     for chunk in log.chunks(queue, name, after, to):
         if isinstance(chunk, GroupChunk):
-            for sequence, record in _unpacked(chunk):
+            for sequence, record in chunk.records():
                 waiting.append((sequence, record))
                 waiting_bytes += len(record.post)
                 if len(waiting) >= BATCH_ROWS or waiting_bytes >= BATCH_BYTES:
@@ -49,17 +48,8 @@ def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Ite
     """
     for chunk in log.chunks(queue, epoch, after, to):
         if isinstance(chunk, GroupChunk):
-            yield from _unpacked(chunk)
+            yield from chunk.records()
         else:
             for sequence, record in records_of(chunk.read_columns(), chunk.read_posts()):
                 if any(first <= sequence <= last for first, last in chunk.keep):
                     yield sequence, record
-
-
-def _unpacked(chunk: GroupChunk) -> Iterator[tuple[int, Record]]:
-    try:
-        for sequence, record in unpack_group(chunk.blob):
-            if any(first <= sequence <= last for first, last in chunk.keep):
-                yield sequence, record
-    except StoreDamagedError as error:
-        raise damaged(chunk.queue, chunk.first, chunk.last, str(error)) from error

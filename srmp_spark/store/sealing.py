@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.rows.group import Record, unpack_group
+from srmp_spark.errors import StoreError
+from srmp_spark.rows.group import Record
 from srmp_spark.store import sweeper
 from srmp_spark.store.durable import sync_directory, write_durably
-from srmp_spark.store.log import GroupChunk, Log, damaged
+from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 from srmp_spark.store.transaction import Transaction
 
@@ -212,9 +212,4 @@ def _rows(log: Log, plan: SealPlan) -> Iterator[tuple[int, Record]]:
     for chunk in log.chunks(plan.queue, plan.epoch, plan.first - 1, plan.last):
         if not isinstance(chunk, GroupChunk):
             raise StaleSealError(f"{plan.queue} {plan.first} to {plan.last} is sealed by now")
-        try:
-            for sequence, record in unpack_group(chunk.blob):
-                if any(first <= sequence <= last for first, last in chunk.keep):
-                    yield sequence, record
-        except StoreDamagedError as error:
-            raise damaged(chunk.queue, chunk.first, chunk.last, str(error)) from error
+        yield from chunk.records()

@@ -162,8 +162,8 @@ def test_a_receipt_that_lies_acknowledges_nothing() -> None:
         ("action", b"MSMQ:mqsender", b"mqsender"),
         ("source-qm", b"<SourceQmGuid>3", b"<SourceQmGuid>4"),
         ("sent-at", b"<sentAt>", b"<sentAt>2037"),
-        ("expired", LATER.encode(), b"20200101T000000"),
-        ("expires-before-sent", LATER.encode(), b"20200101T000000"),
+        ("expired", b"LATER", b"20200101T000000"),
+        ("expires-before-sent", b"LATER", b"20200101T000000"),
         ("malformed", b"<current>1<", b"<current>-1<"),
         ("malformed", b"<current>1<", b"<current>1</current><current>1<"),
         ("malformed", b"\\" + str(ORDINAL).encode(), b"\\" + b"9" * 21),
@@ -178,6 +178,7 @@ def test_a_receipt_that_lies_acknowledges_nothing() -> None:
 )
 def test_an_envelope_unlike_the_document_is_seen(peer: Destination, rule: str, old: bytes, new: bytes) -> None:
     s = Sender(peer.port)
+    old = old.replace(b"LATER", LATER.encode())  # names of tests must not depend on the time: two processes collect them
     if rule == "sent-at":
         old, new = f"<sentAt>{now()[:4]}".encode(), b"<sentAt>2037"
     status = s.say(without(s.stream(1), old, new))

@@ -57,7 +57,7 @@ def refusal(ddl: str, **options: str) -> str:
         ({"queueManager": ""}, "option queueManager is missing"),
         ({"destination": ""}, "option destination is empty"),
         ({"bodyFormat": "activx"}, "did you mean 'activex'?"),
-        ({"deadLetter": "yes"}, "expected true, false"),
+        ({"deadLetter": "yes"}, "expected true or false"),
         ({"orderBy": "a,,b"}, "an empty name"),
         ({"orderBy": "a, A"}, "one column twice"),
         ({"orderBy": "sent_at DESC"}, "orders them ascending"),

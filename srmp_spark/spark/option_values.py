@@ -1,0 +1,51 @@
+"""What the options of the source and of the sink have in common: their form, and values that both know."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import split_url
+
+
+class OptionSpec(NamedTuple):
+    """One option."""
+
+    name: str
+    applies_to: Literal["both", "stream", "batch"]
+    meaning: str
+
+
+def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    """One of ``allowed``, in any case. Raises :class:`ConfigurationError` with the nearest one."""
+    if text.lower() in allowed:
+        return text.lower()
+    close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
+    raise ConfigurationError(
+        f"option {name}: {text!r}; " + (f"did you mean {close[0]!r}?" if close else f"expected {' or '.join(allowed)}")
+    )
+
+
+def boolean(name: str, text: str) -> bool:
+    """``true`` or ``false``. Raises :class:`ConfigurationError`."""
+    return choice(name, text, ("true", "false")) == "true"
+
+
+def api_url(text: str) -> str:
+    """The URL of a queue manager's API without its last slash. Raises :class:`ConfigurationError`."""
+    url = text.rstrip("/")
+    try:
+        parts = split_url(url)
+    except ValueError as error:
+        raise ConfigurationError(f"option queueManager: {error}; expected http://HOST:PORT of the API") from None
+    if parts.path or parts.query:
+        raise ConfigurationError(f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API")
+    return url
+
+
+def token(values: Mapping[str, str]) -> str | None:
+    """The option, else the environment of the process that reads the options: the driver's."""
+    return values.get("token") or os.environ.get("SRMP_SPARK_TOKEN") or None
