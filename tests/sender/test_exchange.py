@@ -71,10 +71,18 @@ def test_trouble_comes_with_the_peers_words_and_its_retry_after() -> None:
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [(b"7", 7.0), (b" 0 ", 0.0), (b"Sun, 22 Nov 2026 06:00:30 GMT", 30.0), (b"Sun, 22 Nov 2026 05:00:00 GMT", 0.0),
-     (b"soon", None), (b"-1", None), (b"", None), (b"9" * 400, 999_999_999.0)],
+     (b"soon", None), (b"-1", None), (b"", None), (b"9" * 400, 999_999_999.0),
+     (b"Sun, 99999999999999999999 Nov 2026 06:00:30 GMT", None), (b"Sun, 22 Nov 99999999999999 06:00:30 GMT", None)],
 )  # fmt: skip
 def test_retry_after(value: bytes, seconds: float | None) -> None:
     assert retry_after_of(value, NOW) == seconds
+
+
+def test_a_retry_after_beyond_any_calendar_costs_the_message_nothing() -> None:
+    exchange, owner, _ = opened()
+    date = b"Sun, 99999999999999999999 Nov 2026 06:00:30 GMT"
+    exchange.data_received(b"HTTP/1.1 503 Busy\r\nRetry-After: " + date + b"\r\nContent-Length: 0\r\n\r\n")
+    assert owner.told == [("m0", 503, "Busy", None)]
 
 
 def test_an_answer_that_is_cut_off_is_none() -> None:

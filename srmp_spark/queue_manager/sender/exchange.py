@@ -55,7 +55,7 @@ def retry_after_of(value: bytes, now: datetime) -> float | None:
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, OverflowError):  # the last of a day or year of twenty digits
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=timezone.utc)
