@@ -54,6 +54,11 @@ SENDER_PROCESS = "queue_manager/sender"
 OUTBOX_READERS = ("store/delta",)
 """Parts of other processes than the accepting one that read what the outbox holds."""
 
+HELPERS = "srmp_spark.queue_manager"
+HELPER_PROCESSES = ("reader", "sender")
+HELPERS_SHARE = "child"
+"""The two helper processes, and the one package for what both need: a line that both need belongs there."""
+
 LINES_MAX = 500
 """One module, one concept; past this a file holds two."""
 
@@ -144,6 +149,17 @@ def test_only_the_sender_process_loads_the_outbox() -> None:
             continue
         for line, module in imports_of(path):
             assert not module.startswith(OUTBOX) or module in OUTBOX_FOR_ALL, f"{place}:{line} imports {module}"
+
+
+@pytest.mark.parametrize("package", [*HELPER_PROCESSES, HELPERS_SHARE])
+def test_the_helper_processes_share_one_package_and_know_nothing_of_each_other(package: str) -> None:
+    others = {f"{HELPERS}.{other}" for other in HELPER_PROCESSES if other != package}
+    for path in sorted((PACKAGE / "queue_manager" / package).rglob("*.py")):
+        for line, module in imports_of(path, typing=True):
+            ours = ".".join(module.split(".")[:3])
+            assert ours not in others, f"{package}/{path.name}:{line} imports {module}: what both need is in {HELPERS_SHARE}/"
+            if package == HELPERS_SHARE and module.startswith(HELPERS):
+                assert ours == f"{HELPERS}.{HELPERS_SHARE}", f"{package}/{path.name}:{line} imports {module}: what is it for?"
 
 
 def test_what_all_may_know_of_the_outbox_loads_no_arrow() -> None:

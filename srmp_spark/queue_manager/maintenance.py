@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
-from srmp_spark.queue_manager.child_link import Event
+from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
 
@@ -104,7 +104,6 @@ class Maintenance:
         for path in missing:
             log.error("segment.missing file=%s: its rows cannot be read; put it back from a backup", path)
         settings: dict[str, Any] = {
-            "parent": os.getpid(),
             "data_dir": str(directory.path),
             "queue_manager": directory.queue_manager,
             "state": manager.config.state,

@@ -1,22 +1,16 @@
-"""The link to the reader process: events in packets that fit, and a keeper that nothing ends but the stop."""
+"""What the reader process tells unasked: events in packets that fit."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import socket
-import subprocess
 import threading
 from typing import Any
 
 import pytest
 
-from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager import child_link as link_module
-from srmp_spark.queue_manager.child_link import PACKET_MAX
-from srmp_spark.queue_manager.reader.answer import EVENT_TEXT_MAX, Events
-from srmp_spark.queue_manager.reader.link import ReaderLink
+from srmp_spark.queue_manager.child.packets import PACKET_MAX
+from srmp_spark.queue_manager.reader.events import EVENT_TEXT_MAX, Events
 
 
 class Wire:
@@ -92,31 +86,3 @@ def test_a_main_process_that_is_gone_is_not_worth_a_word(wire: Wire, caplog: pyt
     wire.events.tell({"event": "compared"})
     assert caplog.text == ""
     wire.ours, _ = socket.socketpair()
-
-
-def test_a_reader_that_cannot_be_started_is_tried_again_and_stop_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    tries: list[object] = []
-
-    def no_memory(*args: object, **options: object) -> None:
-        tries.append(args)
-        raise OSError(12, "Cannot allocate memory")
-
-    monkeypatch.setattr(subprocess, "Popen", no_memory)
-    monkeypatch.setattr(link_module, "RESTART_SECONDS", (0.0, 0.01))
-
-    async def main() -> None:
-        link = ReaderLink({}, lambda event: None)
-        link.start()
-        while len(tries) < 3:
-            await asyncio.sleep(0.01)
-        assert not link.is_up
-        with pytest.raises(ApiError, match="being restarted"):
-            await link.ask({"op": "end"})
-        await asyncio.wait_for(link.stop(), 5)
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(asyncio.wait_for(main(), 10))
-    assert "reader.not_started" in caplog.text
-    assert "Cannot allocate memory" in caplog.text

@@ -12,7 +12,7 @@ from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMM
 from srmp_spark.queue_manager.api.connection import Connection
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
-from srmp_spark.queue_manager.child_link import DirectAnswer, ReadRefusedError
+from srmp_spark.queue_manager.child.link import DirectAnswer, ReadRefusedError
 from srmp_spark.queue_manager.reader.link import DAMAGED
 
 if TYPE_CHECKING:

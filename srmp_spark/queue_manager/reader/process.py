@@ -1,21 +1,18 @@
 """The reader process: everything that decodes, in a child of the queue manager (see :mod:`.link`).
 
-It holds no port and no lock, opens the database read-only, and ends with its parent: PR_SET_PDEATHSIG tells the kernel, and
-the end of the command socket tells us. Each command runs in a thread of its own with its own connection; a caller that goes
-away ends its thread and nothing else. Sealing runs at low priority. The Delta publisher lives here too.
+It holds no port and no lock, and opens the database read-only. Each command runs in a thread of its own with its own
+connection; a caller that goes away ends its thread and nothing else. Sealing runs at low priority. The Delta publisher lives
+here too. How it starts and ends: :mod:`srmp_spark.queue_manager.child.process`.
 
     python -m srmp_spark.queue_manager.reader.process FD '{"data_dir": …, "queue_manager": …, "state": …, "state_interval": …}'
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,9 +24,12 @@ from typing import Any
 import pyarrow as pa
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.queue_manager.child_link import COMMAND_MAX
-from srmp_spark.queue_manager.reader.answer import Answer, AnswerFile, Events
+from srmp_spark.queue_manager.child.answer import AnswerWriter
+from srmp_spark.queue_manager.child.commands import receive_command
+from srmp_spark.queue_manager.child.process import run_child
+from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
 from srmp_spark.queue_manager.reader.dense_rows import dense_pieces
+from srmp_spark.queue_manager.reader.events import Events
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
@@ -42,18 +42,7 @@ SEAL_NICENESS = 15
 PUBLISH_STOP_SECONDS = 4.0
 """What the publisher gets at the end to publish once more, inside the five seconds that the parent waits."""
 
-_PR_SET_PDEATHSIG = 1
-
 log = logging.getLogger(__name__)
-
-
-def end_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent ends, whatever ends it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before we asked
-        os._exit(0)
 
 
 class Reader:
@@ -68,7 +57,7 @@ class Reader:
         self._state_interval: float = settings["state_interval"]
         self._reads = ThreadPoolExecutor(READS_MAX, "read")
         self._seals = ThreadPoolExecutor(1, "seal", initializer=_be_nice)
-        self._commands: dict[str, Callable[[dict[str, Any], Answer], None]] = {
+        self._commands: dict[str, Callable[[dict[str, Any], AnswerWriter], None]] = {
             "rows": self._rows,
             "end": self._end,
             "holes": self._holes,
@@ -82,15 +71,9 @@ class Reader:
         """Serve commands until the parent closes its end."""
         if self._state is not None:
             self._start_publisher("publish", self._publish)
-        while True:
-            try:
-                packet, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_MAX, 1)
-            except OSError:
-                packet, descriptors = b"", []
-            if not packet:
-                break
-            command = json.loads(packet)
-            answer = Answer(socket.socket(fileno=descriptors[0]))
+        while (received := receive_command(self._control)) is not None:
+            command, answer = json.loads(received.packet), received.answer
+            assert answer is not None  # the reader is asked, never told
             pool = self._seals if command["op"] in ("seal", "trim") else self._reads
             pool.submit(self._answer, command, answer)
         self._stop.set()
@@ -98,7 +81,7 @@ class Reader:
         for thread in self._publishers:
             thread.join(max(0.0, end - time.monotonic()))
 
-    def _answer(self, command: dict[str, Any], answer: Answer) -> None:
+    def _answer(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         try:
             self._commands[command["op"]](command, answer)
         except (BrokenPipeError, ConnectionResetError, TimeoutError):  # the caller went away, or takes nothing
@@ -107,7 +90,7 @@ class Reader:
             if not isinstance(error, Exception) or not _is_of_the_package(error):
                 log.exception("reader.failed op=%s", command["op"])
             try:
-                answer.refuse(error)
+                answer.refuse(*refusal_of(error), str(error))
             except OSError:
                 return
         finally:
@@ -116,33 +99,33 @@ class Reader:
     def _log(self) -> Log:
         return Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY)
 
-    def _end(self, command: dict[str, Any], answer: Answer) -> None:
+    def _end(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Where a batch ends under a limit of bytes."""
         after, to = command["after"], command["to"]
         with self._log() as stored:
             last = stored.end_for(command["queue"], command["epoch"], after, to - after, command["max_bytes"])
         answer.head({"last": last})
 
-    def _holes(self, command: dict[str, Any], answer: Answer) -> None:
+    def _holes(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """How many sequences of a range are counted holes."""
         with self._log() as stored:
             holes = stored.holes(command["queue"], command["after"], command["to"])
         answer.head({"count": sum(last - first + 1 for first, last in holes)})
 
-    def _seal(self, command: dict[str, Any], answer: Answer) -> None:
+    def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Write the next segment of a queue, if there is enough for one."""
         with self._log() as stored:
             plan = sealing.plan(stored, command["queue"], command["now"])
             sealed = None if plan is None else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
         answer.head({"sealed": None if sealed is None else sealed.to_json()})
 
-    def _trim(self, command: dict[str, Any], answer: Answer) -> None:
+    def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Up to where retention may delete."""
         limits = retention.Limits(command["before"], command["bytes_max"], command["synced_to"])
         with self._log() as stored:
             answer.head({"to": retention.plan(stored, command["queue"], limits)})
 
-    def _rows(self, command: dict[str, Any], answer: Answer) -> None:
+    def _rows(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Rows as an Arrow stream, or the stored pieces as they are."""
         with self._log() as stored:
             queue, epoch, after, to = (command[key] for key in ("queue", "epoch", "after", "to"))
@@ -191,18 +174,9 @@ def _be_nice() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SEAL_NICENESS)
 
 
-def main() -> None:
-    """The child's entry."""
-    settings = json.loads(sys.argv[2])
-    end_with_parent(settings["parent"])
-    # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    Reader(socket.socket(fileno=int(sys.argv[1])), settings).run()
-    logging.shutdown()
-    os._exit(0)  # threads that still write to callers must not hold us up
+def _serve(control: socket.socket, settings: dict[str, Any]) -> None:
+    Reader(control, settings).run()
 
 
 if __name__ == "__main__":
-    main()
+    run_child(_serve)

@@ -19,8 +19,9 @@ from typing import Any
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
-from srmp_spark.queue_manager.child_link import COMMAND_MAX, END_OF_COMMAND, LONG_COMMAND, PACKET_MAX
-from srmp_spark.queue_manager.reader.answer import Answer
+from srmp_spark.queue_manager.child.answer import AnswerWriter
+from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
+from srmp_spark.queue_manager.child.packets import LONG_COMMAND
 from srmp_spark.queue_manager.sender import decisions, snapshot
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.messages import Messages
@@ -94,21 +95,19 @@ class Commands:
 
     def _readable(self) -> None:
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_MAX, 1)
+            received = receive_command(self._control)
         except BlockingIOError:
             return
-        except OSError:
-            packet, descriptors = b"", []
-        if not packet:
+        if received is None:
             self._loop.remove_reader(self._control.fileno())
             self._over.set()
             return
-        if descriptors:
-            task = self._loop.create_task(self._serve(packet, Answer(socket.socket(fileno=descriptors[0]))))
+        if received.answer is not None:
+            task = self._loop.create_task(self._serve(received.packet, received.answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        command = json.loads(packet)
+        command = json.loads(received.packet)
         if command["op"] == "receipts":
             self._dispatcher.receipts_came()
         elif command["op"] == "reserved":
@@ -119,19 +118,19 @@ class Commands:
                 else:
                     waiting.set_result(command["first"])
 
-    async def _serve(self, packet: bytes, answer: Answer) -> None:
+    async def _serve(self, packet: bytes, answer: AnswerWriter) -> None:
         in_thread = partial(self._loop.run_in_executor, self._threads)
         try:
             try:
                 if packet == LONG_COMMAND:
-                    command = await in_thread(_long_command, answer)
+                    command = await in_thread(read_long_command, answer)
                 else:
                     command = json.loads(packet)
                 result = await self._handlers[command["op"]](command)
             except Exception as error:  # whatever it is, the caller is told, and the process goes on
                 await in_thread(_refuse, answer, error)
             else:
-                await in_thread(_answer, answer, result)
+                await in_thread(answer.whole, result)
         except (OSError, TimeoutError):  # the main process went away, or takes nothing
             return
         finally:
@@ -160,32 +159,12 @@ class Commands:
         return {"outgoing": snapshot.outgoing(self._dispatcher, self._clock)}
 
 
-def _long_command(answer: Answer) -> dict[str, Any]:
-    text = bytearray()
-    while (packet := answer.receive(PACKET_MAX)) != END_OF_COMMAND:
-        if not packet:
-            raise ConnectionResetError
-        text += packet
-    command: dict[str, Any] = json.loads(text)
-    return command
-
-
-def _answer(answer: Answer, result: dict[str, Any]) -> None:
-    text = json.dumps(result).encode()
-    if len(text) < PACKET_MAX:
-        answer.head(result)
-        return
-    answer.head({"long": True})
-    answer.write(text)
-    answer.end()
-
-
-def _refuse(answer: Answer, error: Exception) -> None:
+def _refuse(answer: AnswerWriter, error: Exception) -> None:
     if isinstance(error, BatchError | ApiError):
-        answer.refuse_with(error.status, error.code, error.message, error.hint)
+        answer.refuse(error.status, error.code, error.message, error.hint)
     elif isinstance(error, ConfigurationError):
-        answer.refuse_with(400, "usage", str(error))
+        answer.refuse(400, "usage", str(error))
     else:
         if not isinstance(error, SrmpSparkError):
             log.error("sender.command_failed", exc_info=error)
-        answer.refuse_with(503, "sender", str(error) or type(error).__name__)
+        answer.refuse(503, "sender", str(error) or type(error).__name__)

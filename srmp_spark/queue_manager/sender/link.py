@@ -1,7 +1,7 @@
 """The main process's side of the sender process, which owns whatever goes out (ADR 0010).
 
 Ordering and numbering a batch of a million rows takes seconds, and sending costs a processor; neither may delay a 200. So a
-child does it, started and asked as :mod:`srmp_spark.queue_manager.child_link` says. This side tells it of new rows in our
+child does it, started and asked as :mod:`srmp_spark.queue_manager.child` says. This side tells it of new rows in our
 order queue, gives it message identifiers (the lineage is ours, and receipts use the same numbers), and keeps what it last said
 of its queues, for the time in which it cannot be asked.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.queue_manager.child_link import ChildLink, Event
+from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.store.directory import DataDirectory
@@ -83,7 +82,6 @@ class Outgoing:
         self._identifiers = identifiers
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
-            "parent": os.getpid(),
             "data_dir": str(directory.path),
             "queue_manager": directory.queue_manager,
             "epoch": directory.epoch,

@@ -1,7 +1,7 @@
 """The sender process: a child of the queue manager that owns the outbox and everything that goes out (see :mod:`.link`).
 
-It ends with its parent: PR_SET_PDEATHSIG tells the kernel, and the end of the command socket tells us. Until the process
-before it has ended it waits for the lock of the outbox.
+Until the process before it has ended it waits for the lock of the outbox. How it starts and ends:
+:mod:`srmp_spark.queue_manager.child.process`.
 
     python -m srmp_spark.queue_manager.sender.process FD '{"data_dir": …, "queue_manager": …, "epoch": …, "receipts_url": …, …}'
 """
@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import os
-import signal
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ import uvloop
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import StoreError
 from srmp_spark.interface import exit_code_of
-from srmp_spark.queue_manager.reader.process import end_with_parent
+from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
@@ -118,22 +115,13 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     log.info("sender.stopped position=%d", outbox.database.position)
 
 
-def main() -> None:
-    """The child's entry."""
-    settings = json.loads(sys.argv[2])
-    end_with_parent(settings["parent"])
-    # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+def _serve(control: socket.socket, settings: dict[str, Any]) -> None:
     logging.Formatter.converter = time.gmtime
     try:
-        uvloop.run(run(socket.socket(fileno=int(sys.argv[1])), settings))
+        uvloop.run(run(control, settings))
     except StoreError as error:
         _die(error)
-    logging.shutdown()
-    os._exit(0)  # threads that still look up names must not hold us up
 
 
 if __name__ == "__main__":
-    main()
+    run_child(_serve)

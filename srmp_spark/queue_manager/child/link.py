@@ -1,19 +1,7 @@
 """The main process's side of a child process: it is started, kept running, given commands, and its answers are handed on.
 
-Between the two lies one Unix socket for commands, JSON in packets; with each command goes one end of a fresh socket pair
-(``send_fds``), into which the child writes its answer in packets:
-
-    H {"…"}   the answer's head: JSON, for some commands all of it
-    D …       data
-    E         the end; without it the answer was cut off
-    X {"status", "code", "message", "hint"}   a refusal, before or after data
-
-Data need not come by here: after the head the child may get the caller's own connection, in the same way, and write into that;
-only the end, or a refusal, comes back (:meth:`ChildLink.open_direct`).
-
-Packets keep their bounds, so nothing has to be framed again. The child holds no port, ends with us even at kill -9
-(PR_SET_PDEATHSIG, and the end of its command socket), and is started again with growing pauses if it dies; commands answer
-503 meanwhile. What the child tells unasked are events.
+It holds no port, ends with us even at kill -9 (:mod:`.process`), and is started again with growing pauses if it dies; commands
+answer 503 meanwhile. :mod:`.packets` says how the two talk.
 """
 
 from __future__ import annotations
@@ -21,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -29,14 +18,17 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.child.packets import (
+    COMMAND_MAX,
+    DATA,
+    END,
+    END_OF_COMMAND,
+    HEAD,
+    LONG_COMMAND,
+    PACKET_MAX,
+    REFUSAL,
+)
 
-PACKET_MAX = 128 * 1024
-"""Bytes of one packet: below the kernel's limit of a socket buffer (208 KiB), and large enough that packets do not count."""
-COMMAND_MAX = 64 * 1024
-"""Bytes of a command that goes by itself; a longer one follows in packets on the socket of its answer."""
-LONG_COMMAND = b"{}"
-END_OF_COMMAND = b"\n"
-"""What announces a long command, and what ends it: no JSON that we write is either."""
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
 """Pauses before a child that died is started again; the last one repeats."""
 HEALTHY_SECONDS = 60.0
@@ -63,7 +55,7 @@ class ChildLink:
     """Starts a child, keeps it running, and talks to it. A subclass says which."""
 
     module: str
-    """What the child runs: ``python -m``."""
+    """What the child runs: ``python -m``; its entry is :func:`.process.run_child`."""
     noun: str
     """What logs and errors call it."""
 
@@ -125,7 +117,7 @@ class ChildLink:
                     "-m",
                     self.module,
                     str(theirs.fileno()),
-                    json.dumps(self._settings),
+                    json.dumps(self._settings | {"parent": os.getpid()}),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -293,11 +285,11 @@ class ChildLink:
             while True:
                 packet = await self._packet(answer)
                 kind = packet[:1]
-                if kind == b"D":
+                if kind == DATA:
                     yield packet[1:]
-                elif kind == b"E":
+                elif kind == END:
                     return
-                elif kind == b"X":
+                elif kind == REFUSAL:
                     raise ReadRefusedError(_refusal(packet[1:]))
                 else:
                     raise _cut_off(self.noun)
@@ -306,10 +298,10 @@ class ChildLink:
 
     def _head(self, packet: bytes) -> dict[str, Any]:
         kind, text = packet[:1], packet[1:]
-        if kind == b"H":
+        if kind == HEAD:
             head: dict[str, Any] = json.loads(text)
             return head
-        if kind == b"X":
+        if kind == REFUSAL:
             raise _refusal(text)
         raise self._unavailable("went away")
 
@@ -336,9 +328,9 @@ class DirectAnswer:
             packet = await asyncio.get_running_loop().sock_recv(self._answer, PACKET_MAX + 1)
         except OSError:
             packet = b""
-        if packet[:1] == b"X":
+        if packet[:1] == REFUSAL:
             raise ReadRefusedError(_refusal(packet[1:]))
-        if packet[:1] != b"E":
+        if packet[:1] != END:
             raise _cut_off(self._noun)
 
     def close(self) -> None:

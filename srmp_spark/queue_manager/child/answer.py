@@ -1,0 +1,105 @@
+"""How a child answers one command: packets into the socket that came with it (see :mod:`.packets`)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
+
+STALL_SECONDS = 120.0
+"""A caller that takes nothing for so long is given up: its thread is needed."""
+DATA_MAX = PACKET_MAX - 1
+SEND_MAX = 1024 * 1024
+"""Bytes of one call into the caller's connection: what STALL_SECONDS count for."""
+REFUSAL_TEXT_MAX = 8_192
+"""Characters of a message or hint: written as six each, both stay below PACKET_MAX."""
+
+
+class AnswerWriter:
+    """The child's end of one answer. A caller that went away raises :class:`OSError` from every method."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        connection.settimeout(STALL_SECONDS)
+        self._caller: socket.socket | None = None
+        self._pending = bytearray()
+
+    def head(self, value: dict[str, Any]) -> None:
+        """The head, or the whole answer."""
+        self._connection.send(HEAD + json.dumps(value).encode())
+
+    def whole(self, value: dict[str, Any]) -> None:
+        """The whole answer, whatever its length (:meth:`.link.ChildLink.ask_long`)."""
+        text = json.dumps(value).encode()
+        if len(text) < PACKET_MAX:
+            self.head(value)
+            return
+        self.head({"long": True})
+        self.write(text)
+        self.end()
+
+    def take_caller(self) -> None:
+        """Wait for the caller's own connection: data goes into it, as chunks of HTTP."""
+        _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
+        if not descriptors:
+            raise BrokenPipeError  # the caller went away
+        self._caller = socket.socket(fileno=descriptors[0])
+        self._caller.settimeout(STALL_SECONDS)
+
+    def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
+        """Data; collected into full packets."""
+        view = memoryview(data).cast("B")
+        size = len(view)
+        if self._caller is not None and size >= DATA_MAX:
+            self.flush()
+            self._send(view)
+            return size
+        at = 0
+        if self._pending:
+            at = min(DATA_MAX - len(self._pending), size)
+            self._pending += view[:at]
+            if len(self._pending) < DATA_MAX:
+                return size
+            self.flush()
+        while size - at >= DATA_MAX:
+            self._send(view[at : at + DATA_MAX])
+            at += DATA_MAX
+        self._pending += view[at:]
+        return size
+
+    def flush(self) -> None:
+        """Send what is collected."""
+        if self._pending:
+            self._send(memoryview(self._pending))
+            self._pending = bytearray()
+
+    def _send(self, data: memoryview) -> None:
+        if self._caller is None:
+            self._connection.sendmsg((DATA, data))
+            return
+        for part in (memoryview(b"%x\r\n" % len(data)), data, memoryview(b"\r\n")):
+            left = part
+            while left:  # not sendall, whose timeout is for all of it: a slow caller is no stalled one
+                left = left[self._caller.send(left[:SEND_MAX]) :]
+
+    def end(self) -> None:
+        """Everything was sent."""
+        self.flush()
+        self._connection.send(END)
+
+    def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
+        """Say why there is no answer, or no more of it."""
+        refusal = {"status": status, "code": code, "message": message[:REFUSAL_TEXT_MAX], "hint": hint[:REFUSAL_TEXT_MAX]}
+        self._connection.send(REFUSAL + json.dumps(refusal).encode())
+
+    def receive(self, size: int) -> bytes:
+        """A packet from the main process: of a command that was too long to go by itself."""
+        return self._connection.recv(size)
+
+    def close(self) -> None:
+        """Give the sockets up."""
+        self._connection.close()
+        if self._caller is not None:
+            self._caller.close()

@@ -1,0 +1,129 @@
+"""What the reader and the sender share: commands and answers of any length, and a keeper that nothing ends but the stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.child import link as link_module
+from srmp_spark.queue_manager.child.answer import REFUSAL_TEXT_MAX, AnswerWriter
+from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
+from srmp_spark.queue_manager.child.link import ChildLink, ReadRefusedError
+from srmp_spark.queue_manager.child.packets import COMMAND_MAX, LONG_COMMAND, PACKET_MAX
+
+LONG = "\u4e00" * PACKET_MAX
+"""Longer than a packet and than a command, however it is written."""
+
+
+class Child(ChildLink):
+    module = "no.such.module"
+    noun = "helper"
+
+
+def asked(command: dict[str, Any], answer: Callable[[AnswerWriter, dict[str, Any]], None]) -> dict[str, Any]:
+    """Ask a child that is a thread here: what it answered."""
+
+    async def main() -> dict[str, Any]:
+        link = Child({}, lambda event: None)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        link._control = ours
+
+        def serve() -> None:
+            received = receive_command(theirs)
+            assert received is not None
+            writer = received.answer
+            assert writer is not None
+            assert (received.packet == LONG_COMMAND) == (len(str(command)) >= COMMAND_MAX)
+            answer(writer, read_long_command(writer) if received.packet == LONG_COMMAND else {})
+            writer.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            return await link.ask_long(command, seconds=10)
+        finally:
+            thread.join(10)
+            ours.close()
+            assert receive_command(theirs) is None, "the end of the command socket"
+            theirs.close()
+
+    return asyncio.run(main())
+
+
+def test_a_long_command_arrives_whole_and_a_long_answer_goes_back_whole() -> None:
+    sent = {"op": "echo", "text": LONG}
+    assert asked(sent, lambda writer, command: writer.whole(command)) == sent
+    assert asked({"op": "short"}, lambda writer, command: writer.whole({"a": 1})) == {"a": 1}
+
+
+def test_a_refusal_comes_before_the_head_or_in_the_middle_and_its_words_are_cut() -> None:
+    with pytest.raises(ApiError) as refused:
+        asked({"op": "x"}, lambda writer, command: writer.refuse(409, "damaged", LONG, LONG))
+    assert (refused.value.status, refused.value.code) == (409, "damaged")
+    assert len(refused.value.message) == len(refused.value.hint) == REFUSAL_TEXT_MAX
+
+    def break_off(writer: AnswerWriter, command: dict[str, Any]) -> None:
+        writer.head({"long": True})
+        writer.write(b"{")
+        writer.refuse(503, "store", "gone", "try again")
+
+    with pytest.raises(ReadRefusedError) as cut:
+        asked({"op": "x"}, break_off)
+    assert (cut.value.refusal.status, cut.value.refusal.hint) == (503, "try again")
+
+
+def test_an_answer_without_its_end_was_cut_off() -> None:
+    def leave(writer: AnswerWriter, command: dict[str, Any]) -> None:
+        writer.head({"long": True})
+        writer.write(b'{"a": 1}')
+        writer.flush()
+
+    with pytest.raises(ConnectionResetError, match="helper process went away"):
+        asked({"op": "x"}, leave)
+
+
+def test_a_command_that_is_told_has_no_answer_and_one_that_is_not_there_yet_blocks_nobody() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.send(b'{"op": "receipts"}')
+        assert receive_command(theirs) == (b'{"op": "receipts"}', None)
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            receive_command(theirs)
+
+
+def test_a_child_that_cannot_be_started_is_tried_again_and_stop_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[object] = []
+
+    def no_memory(*args: object, **options: object) -> None:
+        tries.append(args)
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(subprocess, "Popen", no_memory)
+    monkeypatch.setattr(link_module, "RESTART_SECONDS", (0.0, 0.01))
+
+    async def main() -> None:
+        link = Child({}, lambda event: None)
+        link.start()
+        while len(tries) < 3:
+            await asyncio.sleep(0.01)
+        assert not link.is_up
+        with pytest.raises(ApiError, match="being restarted"):
+            await link.ask({"op": "end"})
+        await asyncio.wait_for(link.stop(), 5)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(asyncio.wait_for(main(), 10))
+    assert "helper.not_started" in caplog.text
+    assert "Cannot allocate memory" in caplog.text
