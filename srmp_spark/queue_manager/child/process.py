@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -38,6 +39,7 @@ def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoRet
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.Formatter.converter = time.gmtime  # as the main process: all three write to one standard error
     serve(socket.socket(fileno=int(sys.argv[1])), settings)
     logging.shutdown()
     os._exit(0)  # threads that still write to callers, or look up names, must not hold us up

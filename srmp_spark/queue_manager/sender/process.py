@@ -13,7 +13,6 @@ import gc
 import logging
 import os
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,6 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
 
 
 def _serve(control: socket.socket, settings: dict[str, Any]) -> None:
-    logging.Formatter.converter = time.gmtime
     try:
         uvloop.run(run(control, settings))
     except StoreError as error:
