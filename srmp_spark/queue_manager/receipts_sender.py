@@ -28,7 +28,7 @@ from urllib.parse import quote
 from srmp_spark.clock import Clock
 from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
-from srmp_spark.queue_manager.http_client import Answer, PostFailedError, post
+from srmp_spark.queue_manager.http_client import PostFailedError, post
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.lookups import Lookups, Resolve, resolve
 from srmp_spark.queue_manager.metrics import Metrics
@@ -362,7 +362,7 @@ class ReceiptsSender:
             self._tls = ssl.create_default_context()
         tls = self._tls if parts.scheme == "https" else None
         try:
-            answer: Answer = await post(address, parts.port, head, content, tls=tls, server_hostname=parts.host)
+            answer = await post(address, parts.port, head, content, tls=tls, server_hostname=parts.host)
         except PostFailedError as error:
             log.info("receipt.not_delivered url=%s reason=%s", message.destination, error)
             return "failed"

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 import uvloop
 
+from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender import connections as module
 from srmp_spark.queue_manager.sender.connections import Connections, Wire
-from srmp_spark.queue_manager.sender.exchange import Answer
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -35,7 +35,7 @@ class Told:
         self.ends: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.connections = Connections(
             asyncio.get_running_loop(),
-            on_answer=lambda send, answer: self._note("answer", send, cast("Answer", answer).status),
+            on_answer=lambda send, answer: self._note("answer", send, cast("PeerAnswer", answer).status),
             on_failure=lambda send, why, left: self._note("failure", send, left, why),
             on_unsent=lambda send: None,
             on_withdrawn=lambda send: self._note("withdrawn", send),

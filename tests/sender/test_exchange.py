@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timezone
 from typing import Any, cast
 
 import pytest
 
-from srmp_spark.queue_manager.sender.exchange import ANSWER_BODY_MAX, Answer, Exchange, retry_after_of
+from srmp_spark.queue_manager.http_answer import ANSWER_BODY_MAX, PeerAnswer
+from srmp_spark.queue_manager.sender.exchange import Exchange
 from srmp_spark.srmp.outgoing_effects import Send
-
-NOW = datetime(2026, 11, 22, 6, 0, 0, tzinfo=timezone.utc)
 
 
 class Wire(asyncio.Transport):
@@ -35,7 +33,7 @@ class Owner:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def answered(self, send: Send, answer: Answer) -> None:
+    def answered(self, send: Send, answer: PeerAnswer) -> None:
         self.told.append((send, answer.status, answer.reason, answer.retry_after))
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
@@ -66,16 +64,6 @@ def test_trouble_comes_with_the_peers_words_and_its_retry_after() -> None:
     exchange, owner, _ = opened()
     exchange.data_received(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nSrmp-Reason: disk-full\r\nContent-Length: 0\r\n\r\n")
     assert owner.told == [("m0", 503, "disk-full", 7.0)]
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [(b"7", 7.0), (b" 0 ", 0.0), (b"Sun, 22 Nov 2026 06:00:30 GMT", 30.0), (b"Sun, 22 Nov 2026 05:00:00 GMT", 0.0),
-     (b"soon", None), (b"-1", None), (b"", None), (b"9" * 400, 999_999_999.0),
-     (b"Sun, 99999999999999999999 Nov 2026 06:00:30 GMT", None), (b"Sun, 22 Nov 99999999999999 06:00:30 GMT", None)],
-)  # fmt: skip
-def test_retry_after(value: bytes, seconds: float | None) -> None:
-    assert retry_after_of(value, NOW) == seconds
 
 
 def test_a_retry_after_beyond_any_calendar_costs_the_message_nothing() -> None:

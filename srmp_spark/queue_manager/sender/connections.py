@@ -25,8 +25,9 @@ from collections.abc import Callable
 from functools import partial
 
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
-from srmp_spark.queue_manager.sender.exchange import Answer, Exchange
+from srmp_spark.queue_manager.sender.exchange import Exchange
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
@@ -99,7 +100,7 @@ class Wire:
 
     # --- Owner of the exchange ----------------------------------------------------------------------------------------------
 
-    def answered(self, send: Send, answer: Answer) -> None:
+    def answered(self, send: Send, answer: PeerAnswer) -> None:
         """A complete answer."""
         self.troubled = self.retried = False
         connections = self.connections
@@ -165,7 +166,7 @@ class Connections:
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        on_answer: Callable[[Send, Answer], object],
+        on_answer: Callable[[Send, PeerAnswer], object],
         on_failure: Callable[[Send, str, bool], object],
         on_unsent: Callable[[Send], object],
         on_withdrawn: Callable[[Send], object],

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
+from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.connections import Connections
-from srmp_spark.queue_manager.sender.exchange import Answer
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -362,7 +362,7 @@ class Dispatcher:
 
     # --- what the peers say --------------------------------------------------------------------------------------------------
 
-    def _answered(self, send: Send, answer: Answer) -> None:
+    def _answered(self, send: Send, answer: PeerAnswer) -> None:
         status = answer.status
         if status == 200:
             if self.errors:

@@ -1,0 +1,100 @@
+"""What a peer answers to a POST, read byte by byte: for receipts and for messages alike."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from srmp_spark.queue_manager.http_answer import (
+    ANSWER_BODY_MAX,
+    ANSWER_HEAD_MAX,
+    INTERIM_ANSWERS_MAX,
+    REASON_MAX,
+    AnswerParser,
+    MalformedAnswerError,
+    PeerAnswer,
+    retry_after_of,
+)
+
+NOW = datetime(2026, 11, 22, 6, 0, 0, tzinfo=timezone.utc)
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Read:
+    """A connection whose answers are taken as soon as they are complete."""
+
+    def __init__(self) -> None:
+        self.parser = AnswerParser(self._complete)
+        self.answers: list[PeerAnswer] = []
+        self.kept: list[bool] = []
+
+    def _complete(self) -> None:
+        self.kept.append(self.parser.keeps_alive)
+        self.answers.append(self.parser.take())
+
+    def feed(self, *pieces: bytes) -> Read:
+        for piece in pieces:
+            self.parser.feed(piece)
+        return self
+
+
+def test_one_answer_after_the_other_and_nothing_of_the_first_is_in_the_second() -> None:
+    text = (
+        b"HTTP/1.1 503 Busy\r\nSrmp-Reason: disk-full\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nno"
+        + INTERIM
+        + b"HTTP/1.1 500 Worse\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    )
+    for size in (1, 3, 7, len(text)):
+        read = Read().feed(*(text[at : at + size] for at in range(0, len(text), size)))
+        assert read.answers == [PeerAnswer(503, "disk-full", 7.0), PeerAnswer(500, "Worse", None)]
+        assert read.kept == [True, False]
+        assert read.parser.got == 0
+
+
+def test_a_200_needs_no_words_and_others_are_printable_and_short() -> None:
+    assert Read().feed(b"HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n\r\n").answers == [PeerAnswer(200, "", None)]
+    (answer,) = Read().feed(b"HTTP/1.1 400 No\r\nSrmp-Reason: a\xadb" + b"x" * 1000 + b"\r\nContent-Length: 0\r\n\r\n").answers
+    assert answer.reason == "a?b" + "x" * (REASON_MAX - 3)
+
+
+def test_an_answer_without_a_length_ends_with_the_connection() -> None:
+    read = Read().feed(b"HTTP/1.1 200 OK\r\n\r\nfine")
+    assert (read.answers, read.parser.ends_with_connection) == ([], True)
+    assert not Read().feed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfine").parser.ends_with_connection
+    assert not Read().feed(b"HTTP/1.1 200 OK\r\n").parser.ends_with_connection
+
+
+def test_the_limits_count_the_head_the_interim_answers_and_the_body() -> None:
+    head = b"HTTP/1.1 200 OK\r\nX: "
+    assert not Read().feed(head, b"y" * (ANSWER_HEAD_MAX - len(head))).parser.head_has_no_end
+    assert Read().feed(head, b"y" * (ANSWER_HEAD_MAX - len(head) + 1)).parser.head_has_no_end
+    assert not Read().feed(INTERIM * INTERIM_ANSWERS_MAX).parser.head_has_no_end
+    assert Read().feed(*[INTERIM] * (INTERIM_ANSWERS_MAX + 1)).parser.head_has_no_end
+    body = Read().feed(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nread with the head", b"x" * ANSWER_BODY_MAX).parser
+    assert body.body_got == ANSWER_BODY_MAX
+    assert body.got > ANSWER_BODY_MAX
+    assert not body.head_has_no_end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    ],
+)
+def test_what_is_no_answer_is_malformed(text: bytes) -> None:
+    with pytest.raises(MalformedAnswerError, match="malformed"):
+        Read().feed(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(b"7", 7.0), (b" 0 ", 0.0), (b"Sun, 22 Nov 2026 06:00:30 GMT", 30.0), (b"Sun, 22 Nov 2026 05:00:00 GMT", 0.0),
+     (b"soon", None), (b"-1", None), (b"", None), (b"9" * 400, 999_999_999.0),
+     (b"Sun, 99999999999999999999 Nov 2026 06:00:30 GMT", None), (b"Sun, 22 Nov 99999999999999 06:00:30 GMT", None)],
+)  # fmt: skip
+def test_retry_after(value: bytes, seconds: float | None) -> None:
+    assert retry_after_of(value, NOW) == seconds
