@@ -60,7 +60,8 @@ class AnswerParser:
     """The bytes that a peer sends over one connection, as answers."""
 
     def __init__(self, on_complete: Callable[[], object]) -> None:
-        """``on_complete`` is called when an answer is complete, in :meth:`feed`; it may :meth:`take` it."""
+        """``on_complete`` is called when an answer is complete, in :meth:`feed`; it may :meth:`take` it. Not after a flood of
+        interim ones, however few reads bring it."""
         self._on_complete = on_complete
         self._http = httptools.HttpResponseParser(self)
         self._forget()
@@ -140,7 +141,8 @@ class AnswerParser:
 
     def on_message_complete(self) -> None:  # noqa: D102  # httptools'
         if self._http.get_status_code() >= 200:
-            self._on_complete()
+            if not self.head_has_no_end:
+                self._on_complete()
         else:
             interim, got = self._interim + 1, self.got
             self._forget()

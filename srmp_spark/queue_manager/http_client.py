@@ -42,11 +42,10 @@ class _Exchange(asyncio.Protocol):
         except MalformedAnswerError as error:
             self._fail(str(error))
             return
-        if self._parser.in_body:
-            if self._parser.body_got > ANSWER_BODY_MAX:
-                self._done()
-        elif self._parser.head_has_no_end:
+        if self._parser.head_has_no_end:
             self._fail("the head of the answer has no end")
+        elif self._parser.body_got > ANSWER_BODY_MAX:
+            self._done()
 
     def eof_received(self) -> bool:
         if self._parser.ends_with_connection:

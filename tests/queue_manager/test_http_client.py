@@ -81,6 +81,7 @@ def test_the_reason_of_another_queue_manager_is_kept_for_the_log() -> None:
         (b"SSH-2.0-OpenSSH\r\n",),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",),
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 100,),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 100 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",),
         (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000,),
     ],
 )
