@@ -1,15 +1,13 @@
-"""Looks up the hosts that receipts go to, so that slow names of one peer cost nobody else.
+"""Names of peers: how a host is looked up, and how what was found is remembered.
 
-Whoever posts a message chooses a name to be looked up, and a look-up holds one of the few threads that the loop has for
-them (libuv: four) until the name server answers or the resolver gives up, which may be half a minute: waiting no longer
-does not free it. So a slot is held until the look-up has really ended, and the slots are dealt out so that
+Both who call peers use this, and each deals out its look-ups by a rule of its own, for a reason:
 
-- one peer has :data:`PEER_LOOKUPS_MAX` at once: ten thousand slow names of one peer hold one thread;
-- hosts that a pattern of the operator names have slots of their own, which no stranger can fill;
-- strangers wait in turn, each with one look-up: an honest one stands behind the other peers, never behind their names.
+- :mod:`.receipt_lookups` (receipts, in the main process): strangers choose the names, so slots are dealt out per peer. It looks
+  up in the loop's own threads, remembers for a second, and also that nothing was found.
+- :mod:`.sender.addresses` (messages, in the sender process): our own side chose the names, so nobody need be kept from asking;
+  only names that proved slow are kept apart, in threads of their own. What was found is good for half a minute.
 
-What was found is used again for a moment, also that nothing was found. That is no hole for DNS rebinding: the address that
-was judged is the one that is called, however old it is.
+One rule for both would be too strict for thousands of destinations, or too open for strangers.
 """
 
 from __future__ import annotations
@@ -17,147 +15,53 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-
-from srmp_spark.queue_manager.url_policy import address_of
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 LOOKUP_SECONDS = 5.0
 """A host whose name server does not answer in this time has no address for now."""
-PEER_LOOKUPS_MAX = 1
-"""Look-ups at once for messages of one peer: it names one or two hosts, its own."""
-PEER_PENDING_MAX = 1_000
-"""Receipts of one peer that wait for an address; further ones come back later. Those for one host share one look-up."""
-STRANGER_LOOKUPS_MAX = 2
-"""Look-ups at once of hosts that no pattern names: half of libuv's four threads …"""
-ALLOWED_LOOKUPS_MAX = 2
-"""… and the other half for hosts that the operator named."""
-FOUND_SECONDS = 1.0
-"""How long addresses are used again: a host is looked up once a second at most, whatever its rate of receipts."""
-NOT_FOUND_SECONDS = 10.0
-"""How long a host without an address is not asked for again: shorter than any wait between two attempts."""
-REMEMBERED_MAX = 1_000
-"""Hosts whose last result is kept; the oldest goes first."""
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+def resolve_blocking(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, in the resolver's order; empty if it has none. Blocks as long as the name server."""
+    try:
+        return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return ()
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, in the resolver's order; empty if it has none. As slow as the name server."""
+    """The same in one of the loop's threads. As slow as the name server."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return _addresses(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):
         return ()
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-@dataclass(slots=True)
-class _Peer:
-    """What one peer's messages wait for."""
-
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PEER_LOOKUPS_MAX))
-    pending: int = 0
-    looking: int = 0
-    """Look-ups that hold a slot."""
-    running: dict[str, asyncio.Task[Sequence[str]]] = field(default_factory=dict)
-    """By host. Not shared between peers: who joined another's would wait in that one's turn."""
+def _addresses(entries: Iterable[tuple[Any, ...]]) -> Sequence[str]:
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
-class Lookups:
-    """All look-ups of one queue manager."""
+class Remembered:
+    """What look-ups found, for a while each."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._peers: dict[str, _Peer] = {}
-        self._strangers = asyncio.Semaphore(STRANGER_LOOKUPS_MAX)
-        self._allowed = asyncio.Semaphore(ALLOWED_LOOKUPS_MAX)
+    def __init__(self, hosts_max: int, time: Callable[[], float]) -> None:
+        """``hosts_max``: how many are kept; the one that was looked up longest ago goes first. ``time``: monotonic seconds."""
+        self._hosts_max = hosts_max
+        self._time = time
         self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
 
-    def __repr__(self) -> str:
-        return f"<Lookups peers={len(self._peers)} known={len(self._known)}>"
+    def __len__(self) -> int:
+        return len(self._known)
 
-    async def addresses(self, resolve: Resolve, host: str, port: int, *, peer: str, allowed: bool) -> Sequence[str] | None:
-        """The addresses of ``host`` for a message from address ``peer``; empty if there are none, ``None``: ask again later.
-
-        ``allowed``: a pattern of the operator names the host. May wait for the peer's turn, and then for LOOKUP_SECONDS.
-        """
-        if address_of(host) is not None:
-            return (host,)
-        known = self._look(host)
-        if known is not None:
-            return known
-        state = self._peers.get(peer)
-        if state is None:
-            state = self._peers[peer] = _Peer()
-        if state.pending >= PEER_PENDING_MAX:
-            return None
-        state.pending += 1
-        try:
-            task = state.running.get(host)
-            if task is None:
-                slots = self._allowed if allowed else self._strangers
-                task = state.running[host] = asyncio.ensure_future(self._find(resolve, host, port, peer, state, slots))
-            return await asyncio.shield(task)
-        finally:
-            state.pending -= 1
-            self._forget_idle(peer, state)
-
-    async def close(self) -> None:
-        """End what is under way."""
-        tasks = [task for state in self._peers.values() for task in state.running.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _find(
-        self, resolve: Resolve, host: str, port: int, peer: str, state: _Peer, slots: asyncio.Semaphore
-    ) -> Sequence[str]:
-        """Wait for the peer's turn and a slot of its kind, then look up, once for all who wait for it."""
-        try:
-            await state.slots.acquire()
-            try:
-                await slots.acquire()
-            except BaseException:
-                state.slots.release()
-                raise
-            state.looking += 1
-
-            def ended(lookup: asyncio.Future[Sequence[str]]) -> None:
-                slots.release()
-                state.slots.release()
-                state.looking -= 1
-                self._forget_idle(peer, state)
-
-            lookup = asyncio.ensure_future(self._resolve(resolve, host, port))
-            lookup.add_done_callback(ended)
-            try:
-                found = await asyncio.wait_for(asyncio.shield(lookup), LOOKUP_SECONDS)
-            except asyncio.TimeoutError:
-                found = ()  # it goes on, in its slot
-            except asyncio.CancelledError:
-                lookup.cancel()
-                raise
-            self._remember(host, found)
-            return found
-        finally:
-            del state.running[host]
-            self._forget_idle(peer, state)
-
-    async def _resolve(self, resolve: Resolve, host: str, port: int) -> Sequence[str]:
-        known = self._look(host)  # another peer may have found it while this one waited for its turn
-        return known if known is not None else await resolve(host, port)
-
-    def _forget_idle(self, peer: str, state: _Peer) -> None:
-        if not (state.pending or state.looking or state.running) and self._peers.get(peer) is state:
-            del self._peers[peer]
-
-    def _look(self, host: str) -> Sequence[str] | None:
+    def get(self, host: str) -> Sequence[str] | None:
+        """What was found, if its time is not over."""
         known = self._known.get(host)
-        return known[1] if known is not None and known[0] > self._monotonic() else None
+        return known[1] if known is not None and self._time() < known[0] else None
 
-    def _remember(self, host: str, found: Sequence[str]) -> None:
-        until = self._monotonic() + (FOUND_SECONDS if found else NOT_FOUND_SECONDS)
-        self._known[host] = until, found
+    def put(self, host: str, found: Sequence[str], seconds: float) -> None:
+        """Remember it so long."""
+        self._known[host] = self._time() + seconds, found
         self._known.move_to_end(host)
-        if len(self._known) > REMEMBERED_MAX:
+        if len(self._known) > self._hosts_max:
             self._known.popitem(last=False)

@@ -1,8 +1,8 @@
 """Sends the receipts that are due: stream receipts as the engine says, delivery receipts until they are delivered.
 
 Whoever posts a message says where its receipts go, so this is where a stranger can make us connect. The rule of
-:mod:`.url_policy` decides, on the addresses that the host has at that moment (:mod:`.lookups`), and the address that was
-judged is the one that is called. Only what is allowed takes the turn of a host. Nobody becomes a victim of our diligence:
+:mod:`.url_policy` decides, on the addresses that the host has at that moment (:mod:`.receipt_lookups`), and the address that
+was judged is the one that is called. Only what is allowed takes the turn of a host. Nobody becomes a victim of our diligence:
 one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what piles up beyond :data:`OWED_MAX` is dropped and counted.
 
 A delivery receipt is stored with its message, so it survives a restart. It is tried again after the waits of
@@ -30,8 +30,9 @@ from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
 from srmp_spark.queue_manager.http_client import PostFailedError, post
 from srmp_spark.queue_manager.identifiers import Identifiers
-from srmp_spark.queue_manager.lookups import Lookups, Resolve, resolve
+from srmp_spark.queue_manager.lookups import resolve
 from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.receipt_lookups import ReceiptLookups, Resolve
 from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, split_receipt_url
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, delivery_receipt, stream_receipt
@@ -119,7 +120,7 @@ class ReceiptsSender:
         self._public_base = public_base
         self._resend_table = tuple(resend_table)
         self._resolve = resolve_host
-        self._lookups = Lookups(clock.monotonic)
+        self._lookups = ReceiptLookups(clock.monotonic)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: OrderedDict[str, _Host] = OrderedDict()

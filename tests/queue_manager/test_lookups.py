@@ -1,149 +1,50 @@
-"""Slow names of one peer cost no other peer its receipts."""
+"""A name becomes addresses, and they are remembered for a while."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import socket
+from typing import Any
 
 import pytest
 
-from srmp_spark.queue_manager import lookups
-from srmp_spark.queue_manager.lookups import NOT_FOUND_SECONDS, Lookups
+from srmp_spark.queue_manager.lookups import Remembered, resolve, resolve_blocking
+
+ENTRIES = [(socket.AF_INET, kind, 6, "", (host, 80)) for host in ("192.0.2.2", "192.0.2.1", "192.0.2.2") for kind in (1, 2)]
 
 
-class Names:
-    """A name server: what it is asked, and what it answers."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.at_once = 0
-        self.most = 0
-        self.now = 0.0
-        self.slow = asyncio.Event()
-        self.lookups = Lookups(lambda: self.now)
-
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append(host)
-        self.at_once += 1
-        self.most = max(self.most, self.at_once)
-        try:
-            if host.startswith("slow"):
-                await self.slow.wait()
-            return () if host.startswith("none") else ("192.0.2.1",)
-        finally:
-            self.at_once -= 1
-
-    def ask(self, host: str, peer: str = "peer", *, allowed: bool = False) -> asyncio.Future[Sequence[str] | None]:
-        return asyncio.ensure_future(self.lookups.addresses(self.resolve, host, 80, peer=peer, allowed=allowed))
-
-    async def quick(self, host: str, peer: str = "peer", *, allowed: bool = False) -> Sequence[str] | None:
-        return await asyncio.wait_for(self.ask(host, peer, allowed=allowed), 1)
+def both(host: str) -> tuple[Any, Any]:
+    """What either way of waiting finds."""
+    return resolve_blocking(host, 80), asyncio.run(resolve(host, 80))
 
 
-def run(test: Callable[[Names], Awaitable[None]]) -> None:
-    async def main() -> None:
-        names = Names()
-        await asyncio.wait_for(test(names), 10)
-        await names.lookups.close()
-
-    asyncio.run(main())
+def test_each_address_once_in_the_resolvers_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: ENTRIES)
+    assert both("orders.example") == (("192.0.2.2", "192.0.2.1"),) * 2
 
 
-def test_slow_names_of_one_peer_hold_one_slot_and_nobody_else_waits() -> None:
-    async def test(names: Names) -> None:
-        slow = [names.ask(f"slow{n}.example", "attacker") for n in range(100)]
-        await asyncio.sleep(0.01)
-        assert names.asked == ["slow0.example"]
-        assert await names.quick("honest.example", "honest") == ("192.0.2.1",)
-        names.slow.set()
-        assert await asyncio.gather(*slow) == [("192.0.2.1",)] * 100
-        assert names.most == 2
-        assert repr(names.lookups).startswith("<Lookups peers=0 "), "nothing is kept of a peer that waits for nothing"
+@pytest.mark.parametrize("error", [socket.gaierror(-2, "Name or service not known"), OSError(24, "Too many open files")])
+def test_a_host_without_an_address_is_no_error(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise error
 
-    run(test)
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    assert both("none.example") == ((), ())
 
 
-def test_one_that_asks_for_an_honest_name_behind_its_slow_ones_holds_up_nobody() -> None:
-    async def test(names: Names) -> None:
-        for host in ("slow.example", "honest.example"):
-            names.ask(host, "attacker")
-        await asyncio.sleep(0.01)
-        assert await names.quick("honest.example", "honest") == ("192.0.2.1",)
-
-    run(test)
+def test_nor_is_a_name_that_cannot_be_one() -> None:
+    assert both("a" * 64 + ".\u4e00") == ((), ())
 
 
-def test_hosts_that_the_operator_named_have_slots_that_no_stranger_fills() -> None:
-    async def test(names: Names) -> None:
-        for n in range(10):
-            names.ask(f"slow{n}.example", f"attacker{n}")
-        await asyncio.sleep(0.01)
-        assert len(names.asked) == lookups.STRANGER_LOOKUPS_MAX
-        assert await names.quick("orders.example", "honest", allowed=True) == ("192.0.2.1",)
-
-    run(test)
-
-
-def test_a_look_up_that_takes_too_long_is_no_address_but_keeps_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread is still taken: a slot given back at the deadline would let a peer take them all."""
-    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 0.05)
-
-    async def test(names: Names) -> None:
-        assert await names.quick("slow.example") == ()
-        waiting = names.ask("other.example")
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        assert names.asked == ["slow.example"]
-        names.slow.set()
-        assert await waiting == ("192.0.2.1",)
-
-    run(test)
-
-
-def test_a_host_without_an_address_is_not_asked_for_again_for_a_while() -> None:
-    async def test(names: Names) -> None:
-        assert await names.quick("none.example") == ()
-        assert await names.quick("none.example", "another") == ()
-        assert names.asked == ["none.example"]
-        names.now += NOT_FOUND_SECONDS + 0.1
-        assert await names.quick("none.example") == ()
-        assert names.asked == ["none.example"] * 2
-
-    run(test)
-
-
-def test_many_receipts_for_one_host_are_one_look_up_and_the_next_moment_another() -> None:
-    async def test(names: Names) -> None:
-        assert set(await asyncio.gather(*(names.ask("a.example") for _ in range(50)))) == {("192.0.2.1",)}
-        assert names.asked == ["a.example"]
-        names.now += lookups.FOUND_SECONDS + 0.1
-        await names.quick("a.example")
-        assert names.asked == ["a.example"] * 2
-
-    run(test)
-
-
-def test_an_address_is_never_looked_up() -> None:
-    async def test(names: Names) -> None:
-        assert await names.quick("192.0.2.9") == ("192.0.2.9",)
-        assert names.asked == []
-
-    run(test)
-
-
-def test_what_waits_and_what_is_remembered_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "PEER_PENDING_MAX", 3)
-    monkeypatch.setattr(lookups, "REMEMBERED_MAX", 5)
-
-    async def test(names: Names) -> None:
-        waiting = [names.ask(f"slow{n}.example") for n in range(3)]
-        await asyncio.sleep(0.01)
-        assert await names.quick("slow9.example") is None
-        assert await names.quick("a.example", "another") == ("192.0.2.1",)
-        names.slow.set()
-        await asyncio.gather(*waiting)
-        for n in range(10):
-            await names.quick(f"none{n}.example")
-        assert len(names.lookups._known) == 5
-
-    run(test)
+def test_what_was_found_is_remembered_for_its_time_and_the_oldest_is_forgotten_first() -> None:
+    now = 0.0
+    known = Remembered(2, lambda: now)
+    known.put("a", ("192.0.2.1",), 10.0)
+    known.put("none", (), 1.0)
+    assert (known.get("a"), known.get("none"), known.get("other")) == (("192.0.2.1",), (), None)
+    now = 1.0
+    assert (known.get("a"), known.get("none")) == (("192.0.2.1",), None)
+    known.put("a", ("192.0.2.1",), 10.0)
+    known.put("b", ("192.0.2.2",), 10.0)
+    assert len(known) == 2
+    assert known.get("a") == ("192.0.2.1",), "asked for later than none"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-LOOKUP_SECONDS = 5.0
-"""A host whose name server does not answer in this time has no address for now."""
+from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered, resolve_blocking
+
 SLOW_SECONDS = 1.0
 """A look-up that took longer sends its host to the slow ones."""
 PROMPT_THREADS = 4
@@ -27,27 +26,19 @@ REMEMBERED_MAX = 10_000
 """Hosts of which something is known: as many as there are destinations."""
 
 Resolve = Callable[[str, int], Sequence[str]]
-
-
-def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, in the resolver's order; empty if it has none. Blocks as long as the name server."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return ()
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+"""As :func:`srmp_spark.queue_manager.lookups.resolve_blocking`."""
 
 
 class Addresses:
     """All look-ups of one sender process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, resolve_host: Resolve = resolve) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, resolve_host: Resolve = resolve_blocking) -> None:
         self._loop = loop
         self._resolve = resolve_host
         self._prompt = ThreadPoolExecutor(PROMPT_THREADS, "lookup")
         self._slowly = ThreadPoolExecutor(SLOW_THREADS, "slow-lookup")
         self._running: dict[str, asyncio.Task[Sequence[str]]] = {}
-        self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
+        self._known = Remembered(REMEMBERED_MAX, loop.time)
         self._slow: OrderedDict[str, None] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -60,8 +51,8 @@ class Addresses:
         except ValueError:
             pass
         known = self._known.get(host)
-        if known is not None and self._loop.time() < known[0]:
-            return known[1]
+        if known is not None:
+            return known
         task = self._running.get(host)
         if task is None:
             task = self._running[host] = self._loop.create_task(self._find(host, port))
@@ -78,17 +69,13 @@ class Addresses:
             found = await self._loop.run_in_executor(pool, self._resolve, host, port)
         finally:
             del self._running[host]
-        now = self._loop.time()
         self._slow.pop(host, None)
-        if not found or now - began > SLOW_SECONDS:
+        if not found or self._loop.time() - began > SLOW_SECONDS:
             self._slow[host] = None
             if len(self._slow) > REMEMBERED_MAX:
                 self._slow.popitem(last=False)
         if found:
-            self._known[host] = now + FOUND_SECONDS, found
-            self._known.move_to_end(host)
-            if len(self._known) > REMEMBERED_MAX:
-                self._known.popitem(last=False)
+            self._known.put(host, found, FOUND_SECONDS)
         return found
 
     def close(self) -> None:
