@@ -127,6 +127,12 @@ class UrlParts(NamedTuple):
     query: str
 
     @property
+    def authority(self) -> str:
+        """What a ``Host`` header names: an IPv6 address in brackets, the port unless it is the scheme's own (RFC 9110 7.2)."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+
+    @property
     def request_target(self) -> str:
         """Path and query as an HTTP request line carries them: blanks and letters outside ASCII percent-encoded."""
         return quote((self.path or "/") + self.query, safe="/\\?%:@!$&'()*+,;=~-._[]{}|^`\"<>")

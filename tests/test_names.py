@@ -142,6 +142,15 @@ def test_ports_follow_the_scheme() -> None:
     assert split_url("http://[::1]:81/x")[:3] == ("http", "::1", 81)
 
 
+@pytest.mark.parametrize(
+    ("url", "authority"),
+    [("http://Machine2:80/x", "machine2"), ("https://machine2:443/x", "machine2"), ("http://machine2:443/x", "machine2:443"),
+     ("http://[::1]:81/x", "[::1]:81"), ("https://[::1]/x", "[::1]")],
+)  # fmt: skip
+def test_an_authority_names_a_port_only_if_it_is_not_the_schemes_own(url: str, authority: str) -> None:
+    assert split_url(url).authority == authority
+
+
 def test_a_message_identifier_prints_as_msmq_prints_it() -> None:
     guid = parse_guid("AC678228-2DD6-418B-B31F-0539FFEEA853")
     assert message_id(guid, 123) == "{ac678228-2dd6-418b-b31f-0539ffeea853}\\123"

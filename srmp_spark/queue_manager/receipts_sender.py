@@ -356,9 +356,7 @@ class ReceiptsSender:
 
     async def _post(self, parts: UrlParts, address: str, message: Message) -> Outcome:
         content_type, content = encode(message, boundary="")
-        default = parts.port == (443 if parts.scheme == "https" else 80)
-        name = f"[{parts.host}]" if ":" in parts.host else parts.host
-        head = http_head(parts.request_target, name if default else f"{name}:{parts.port}", content_type, len(content))
+        head = http_head(parts.request_target, parts.authority, content_type, len(content))
         if parts.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if parts.scheme == "https" else None

@@ -128,9 +128,7 @@ class UrlPolicy:
                 continue
             if address == source or (tls_name is not None and canonical_host(tls_name) == url.host):
                 return Allowed(text)
-        host = f"[{url.host}]" if ":" in url.host else url.host
-        default = url.port == (443 if url.scheme == "https" else 80)
-        pattern = f"{url.scheme}://{host}{'' if default else f':{url.port}'}"
+        pattern = f"{url.scheme}://{url.authority}"
         if all(needs_pattern(address) for _, address in addresses):
             return Blocked(url.host, "loopback, link-local and group addresses are called only by pattern", pattern)
         return Blocked(url.host, f"the host is not the sender ({peer or 'unknown'})", pattern)

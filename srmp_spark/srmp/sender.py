@@ -86,9 +86,7 @@ def canonical_destination(destination: str) -> str:
         path = _canonical_path(parts.path.replace("\\", "/"))
     except ValueError as error:
         raise ConfigurationError(f"not a destination: {error}") from None
-    host = f"[{parts.host}]" if ":" in parts.host else parts.host
-    port = "" if parts.port == (443 if parts.scheme == "https" else 80) else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}{path}{parts.query}"
+    return f"{parts.scheme}://{parts.authority}{path}{parts.query}"
 
 
 def _check_host(host: str) -> None:

@@ -61,9 +61,7 @@ class Wire:
         url = split_url(key.destination)
         self.host, self.port = url.host, url.port
         self.tls = url.scheme == "https"
-        default = url.port == (443 if self.tls else 80)
-        name = f"[{url.host}]" if ":" in url.host else url.host
-        self.host_header = name if default else f"{name}:{url.port}"
+        self.host_header = url.authority
         self.target = url.request_target
         self.waiting: deque[tuple[Send, bytes]] = deque()
         """With their requests; not sent yet."""
