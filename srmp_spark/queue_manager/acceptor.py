@@ -49,7 +49,7 @@ TARGETS_REMEMBERED = 1_024
 """Request targets whose check is not repeated; a sender uses one for each of its queues."""
 
 
-class Answer(Protocol):
+class Requester(Protocol):
     """Who waits for the outcome of a message: a connection, or a call of the API."""
 
     @property
@@ -71,7 +71,7 @@ class Gate(NamedTuple):
     message: str
 
 
-_Waiting = tuple[Pending, Answer, int, Arrival]
+_Waiting = tuple[Pending, Requester, int, Arrival]
 """A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
 
 
@@ -144,7 +144,9 @@ class Acceptor:
 
     # --- from anywhere ------------------------------------------------------------------------------------------------------
 
-    def take(self, message: Message, arrival: Arrival, post: bytes, head_length: int, answer: Answer) -> Refused | Pending:
+    def take(
+        self, message: Message, arrival: Arrival, post: bytes, head_length: int, requester: Requester
+    ) -> Refused | Pending:
         """Decide about a decoded message and see it to its answer.
 
         ``message`` is what decoding ``post`` gives. Raises :class:`StoreSyncError` when the process is about to end: then
@@ -154,17 +156,17 @@ class Acceptor:
         try:
             outcome = self._receiver.receive(message, arrival, now)
             if not isinstance(outcome, Refused):
-                self._submit(outcome, arrival, post, head_length, answer)
+                self._submit(outcome, arrival, post, head_length, requester)
                 return outcome
         except StoreSyncError:  # the journal has failed before, and said so
             raise
         except Exception as error:
             log.exception("accept.fatal id=%s destination=%r", message.id, message.destination[:200])
             raise self._journal.abandon("taking a message", error) from error
-        answer.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
+        requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
 
-    def _submit(self, outcome: Pending, arrival: Arrival, post: bytes, head_length: int, answer: Answer) -> None:
+    def _submit(self, outcome: Pending, arrival: Arrival, post: bytes, head_length: int, requester: Requester) -> None:
         """Hand what the engine has taken to the journal."""
         journal = self._journal
         collecting = journal.collecting
@@ -173,7 +175,7 @@ class Acceptor:
             self._collecting = collecting
             self._batch = []
             callback = partial(self._committed, self._batch)
-        self._batch.append((outcome, answer, len(post), arrival))
+        self._batch.append((outcome, requester, len(post), arrival))
         if isinstance(outcome, Accepted):
             journal.submit((outcome.queue, outcome.sequence, Record(arrival, post, head_length)), callback, owed=outcome.owed)
         else:
@@ -188,12 +190,12 @@ class Acceptor:
             log.exception("accept.count_failed messages=%d", len(batch))
         now = time.perf_counter()
         observe = self._metrics.accept_seconds.observe
-        for (_, answer, _, _), ok in zip(batch, oks, strict=True):
+        for (_, requester, _, _), ok in zip(batch, oks, strict=True):
             try:
-                answer.acknowledge(ok)
+                requester.acknowledge(ok)
             except Exception:  # one connection's bug must not leave the others without their answer
-                log.exception("accept.answer_failed answer=%r", answer)
-            observe(now - answer.read_at)
+                log.exception("accept.answer_failed answer=%r", requester)
+            observe(now - requester.read_at)
 
     def _count(self, batch: list[_Waiting]) -> None:
         """Tell catalogue, metrics and receipts what was committed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from messages import bare_messages, full_messages, quick
+from message_strategies import bare_messages, full_messages, quick
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.rows.columns import arrow_schema

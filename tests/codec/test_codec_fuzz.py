@@ -10,7 +10,7 @@ import pytest
 from codec_kit import CONTENT_TYPE, DATA, Post, envelope, multipart, with_true_lengths
 from hypothesis import given
 from hypothesis import strategies as st
-from messages import quick
+from message_strategies import quick
 from test_differential import mutated
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError

@@ -14,7 +14,7 @@ import pytest
 from codec_kit import CONTENT_TYPE, MSMQ, WITH_ENVELOPE, envelope, envelope_of, multipart, sample
 from hypothesis import given
 from hypothesis import strategies as st
-from messages import full_messages, messages, quick
+from message_strategies import full_messages, messages, quick
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.srmp import mime

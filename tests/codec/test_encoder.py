@@ -7,7 +7,7 @@ import re
 import pytest
 from codec_kit import GUID
 from hypothesis import given
-from messages import messages, quick
+from message_strategies import messages, quick
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import NEVER, Message, Receipt, StreamId, StreamPosition

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from messages import quick
+from message_strategies import quick
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import NEVER

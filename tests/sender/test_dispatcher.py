@@ -20,8 +20,8 @@ from srmp_spark.queue_manager.sender import commands, dispatcher, link
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.link import Outgoing
-from srmp_spark.queue_manager.sender.messages import Messages
 from srmp_spark.queue_manager.sender.receipts import Found
+from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
@@ -174,7 +174,7 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
         return [{"destination": destination, "label": "no key"}, *keyed]
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
-        messages = Messages(outbox, found._store, found)
+        messages = SendCommands(outbox, found._store, found)
         await messages.send({"messages": items("first")[2:]})
         with pytest.raises(ApiError) as raised:
             await messages.send({"messages": items("other")})

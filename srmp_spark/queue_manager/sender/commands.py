@@ -24,7 +24,7 @@ from srmp_spark.queue_manager.child.commands import read_long_command, receive_c
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
 from srmp_spark.queue_manager.sender import decisions, snapshot
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.queue_manager.sender.messages import Messages
+from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
@@ -51,7 +51,7 @@ class Commands:
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
-        self._messages = Messages(outbox, store, dispatcher)
+        self._send_commands = SendCommands(outbox, store, dispatcher)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, "answer")
         self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, "check")
@@ -63,8 +63,8 @@ class Commands:
             "stage": self._stage,
             "commit": self._commit,
             "delete": self._delete,
-            "send": self._messages.send,
-            "state": self._messages.state,
+            "send": self._send_commands.send,
+            "state": self._send_commands.state,
             "operate": partial(decisions.operate, dispatcher, clock),
             "status": self._status,
         }

@@ -19,7 +19,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.outbox.incarnations import Incarnation, incarnations, last_moved
 from srmp_spark.store.outbox.live import LiveQueue, read_live
-from srmp_spark.store.outbox.messages import unpack_group
+from srmp_spark.store.outbox.packed_group import unpack_group
 from srmp_spark.store.outbox.queue_rows import load_queues
 from srmp_spark.store.outbox.schema import DATABASE_FILE, OFFSET_BITS, OUTBOX
 from srmp_spark.store.outbox.waiting import GroupRow, MovedRow

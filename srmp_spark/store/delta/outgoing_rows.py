@@ -21,7 +21,7 @@ from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
-from srmp_spark.store.outbox.messages import PRIORITY_DEFAULT
+from srmp_spark.store.outbox.packed_group import PRIORITY_DEFAULT
 from srmp_spark.store.outbox.waiting import MovedRow
 
 QUEUED, AWAITING, AWAITING_FINAL, IN_DOUBT = (

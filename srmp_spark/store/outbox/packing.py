@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
-from srmp_spark.store.outbox.messages import STORED, Packed, pack_group
+from srmp_spark.store.outbox.packed_group import STORED, Packed, pack_group
 from srmp_spark.store.outbox.scan import Piece
 
 _TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED}

@@ -19,7 +19,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, Load, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.outbox.columns import body_sizes
 from srmp_spark.store.outbox.live import SentRun, pack_sent
-from srmp_spark.store.outbox.messages import Shared, messages_of, pack_group, unpack_group
+from srmp_spark.store.outbox.packed_group import Shared, messages_of, pack_group, unpack_group
 from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
 
 SERIAL_MAX = 2**62

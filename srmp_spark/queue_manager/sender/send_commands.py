@@ -62,7 +62,7 @@ def _row(item: object) -> dict[str, Any]:
     return {"body": b""} | row
 
 
-class Messages:
+class SendCommands:
     """The commands ``send`` and ``state``."""
 
     def __init__(self, outbox: Outbox, store: StoreThread, dispatcher: Dispatcher) -> None:
