@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from srmp_spark.errors import ApiUnreachableError, StoreDamagedError
@@ -90,9 +90,9 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
 
 
 def batches(
-    stream: IO[bytes], queue_manager: str, queue: str, after: int, to: int, envelope: bool = False
+    found: Iterable[Frame], queue_manager: str, queue: str, after: int, to: int, envelope: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows in (after, to] of a stream, in order, with all columns. Errors as :func:`frames`, and damage in a row."""
+    """The rows in (after, to] of a stream's frames, in order, all columns. Errors as :func:`frames`, and damage in a row."""
     from srmp_spark.rows.decode import rows_of
     from srmp_spark.rows.segment import read_segment, rows_kept
 
@@ -112,7 +112,7 @@ def batches(
         batch = read_segment(frame.data, queue_manager, frame.epoch, queue, posts)
         return rows_kept(batch, _inside(frame.keep, after, to))
 
-    for frame in frames(stream):
+    for frame in found:
         if segment is not None:
             if frame.kind != POSTS:
                 raise StoreDamagedError("a segment came without its posts, which the envelope is read from")

@@ -7,16 +7,18 @@ exact schema, ascending sequences, nothing outside the range, nothing missing bu
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
@@ -27,12 +29,16 @@ from srmp_spark.spark.options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from srmp_spark.rows import dense
+
 BATCH_ROWS_MIN = 2_000
 """Smaller Arrow batches cost Spark more than the rows in them (docs: performance)."""
 BATCH_ROWS_MAX = 5_000
 """Measured with 59 columns: 2,000 to 5,000 rows are fastest; larger ones fall out of the processor's cache."""
 BATCH_BYTES_MAX = 32 << 20
 """A batch of large bodies is cut by size: Spark's JVM holds each batch in direct memory."""
+READ_AHEAD_BYTES = 4 << 20
+"""Read while the JVM takes rows: less than a segment of small messages, so one is in use, one held and one being read."""
 RESUME_SECONDS = 60.0
 """A read that breaks (the queue manager was restarted) goes on behind its last row, for at most this long without progress."""
 RESUME_PAUSE_SECONDS = 0.5
@@ -72,15 +78,18 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
     progress_at = time.monotonic()
     while after < partition.to:
         try:
-            with client.rows(
-                partition.key.queue,
-                epoch=partition.epoch,
-                after=after,
-                to=partition.to,
-                envelope=options.include_envelope,
-                dense=True,
-            ) as stream:
-                for batch in _batches(stream, partition, after, options):
+            with (
+                client.rows(
+                    partition.key.queue,
+                    epoch=partition.epoch,
+                    after=after,
+                    to=partition.to,
+                    envelope=options.include_envelope,
+                    dense=True,
+                ) as stream,
+                contextlib.closing(_batches(stream, partition, after, options)) as batches,  # before the stream it reads
+            ):
+                for batch in batches:
                     if batch.num_rows:
                         _check(batch, after, partition)
                         after = batch.column("sequence")[-1].as_py()
@@ -104,14 +113,18 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
         _account_for(client, partition, missing, options)
 
 
-def _batches(stream: RowsStream, partition: SrmpPartition, after: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _batches(
+    stream: RowsStream, partition: SrmpPartition, after: int, options: SourceOptions
+) -> Generator[pa.RecordBatch, None, None]:
     import pyarrow as pa
 
     if stream.content_type == DENSE_STREAM:
         from srmp_spark.rows import dense
 
         key = partition.key
-        yield from dense.batches(stream.as_file(), key.queue_manager, key.queue, after, partition.to, options.include_envelope)
+        frames = dense.frames(stream.as_file())
+        with ReadAhead(frames, size=_bytes_of, limit=READ_AHEAD_BYTES, interrupt=stream.interrupt) as ahead:
+            yield from dense.batches(ahead, key.queue_manager, key.queue, after, partition.to, options.include_envelope)
         return
     if stream.content_type != ARROW_STREAM:
         raise SrmpSparkError(
@@ -122,6 +135,10 @@ def _batches(stream: RowsStream, partition: SrmpPartition, after: int, options: 
             yield from reader
     except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
+
+
+def _bytes_of(frame: dense.Frame) -> int:
+    return len(frame.data)
 
 
 def _check(batch: pa.RecordBatch, after: int, partition: SrmpPartition) -> None:

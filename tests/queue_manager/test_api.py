@@ -191,7 +191,7 @@ class TestRows:
         assert plain.column("envelope")[0].as_py().startswith("<se:Envelope")
         with client.rows("rows", epoch=epoch, after=2, to=6, envelope=True, dense=True) as stream:
             assert stream.content_type == "application/vnd.srmp-spark.log"
-            batches = list(dense.batches(stream.as_file(), running.guid, "rows", 2, 6, envelope=True))
+            batches = list(dense.batches(dense.frames(stream.as_file()), running.guid, "rows", 2, 6, envelope=True))
         assert pa.Table.from_batches(batches) == plain
 
     def test_no_rows_are_an_empty_stream(self, client: QueueManagerClient) -> None:

@@ -40,7 +40,8 @@ def stream(envelope: bool = False) -> bytes:
 
 def sequences(data: bytes | IO[bytes], after: int = 0, to: int = 60) -> list[int]:
     source = io.BytesIO(data) if isinstance(data, bytes) else data
-    return [n for batch in dense.batches(source, QM, QUEUE, after, to) for n in batch.column("sequence").to_pylist()]
+    batches = dense.batches(dense.frames(source), QM, QUEUE, after, to)
+    return [n for batch in batches for n in batch.column("sequence").to_pylist()]
 
 
 EXPECTED = [n for n in range(1, 61) if n not in (10, 11, 12, 45)]
@@ -48,7 +49,7 @@ EXPECTED = [n for n in range(1, 61) if n not in (10, 11, 12, 45)]
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_the_rows_are_those_of_the_log(envelope: bool) -> None:
-    batches = list(dense.batches(io.BytesIO(stream(envelope)), QM, QUEUE, 0, 60, envelope))
+    batches = list(dense.batches(dense.frames(io.BytesIO(stream(envelope))), QM, QUEUE, 0, 60, envelope))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert rows == rows_of(QM, EPOCH, QUEUE, [PAIRS[n - 1] for n in EXPECTED], envelope).to_pylist()
 
@@ -61,7 +62,7 @@ def test_only_the_rows_asked_for(after: int, to: int) -> None:
 def test_groups_are_joined_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "BATCH_ROWS", 8)
     data = b"".join(group(n, n) for n in range(1, 21)) + dense.end()
-    assert [batch.num_rows for batch in dense.batches(io.BytesIO(data), QM, QUEUE, 0, 60)] == [8, 8, 4]
+    assert [batch.num_rows for batch in dense.batches(dense.frames(io.BytesIO(data)), QM, QUEUE, 0, 60)] == [8, 8, 4]
 
 
 class Dribble(io.RawIOBase):
