@@ -97,6 +97,8 @@ class OutboxModel:
             if batch.nbytes > RECORD_BATCH_BYTES_MAX:
                 raise RefusedError(400, "bad-stage", f"a record batch has {batch.nbytes} bytes")
         for number, size in enumerate(pc.binary_length(table.column("body")).to_pylist()):
+            if size is None:
+                raise RefusedError(400, "bad-stage", f"partition {slot.partition}, row {number}: column body is null")
             if size > BODY_MAX:
                 what = f"body has more than BODY_MAX = {BODY_MAX} bytes: {size}"
                 raise RefusedError(400, "bad-stage", f"partition {slot.partition}, row {number}: {what}")

@@ -25,6 +25,7 @@ def desk(tmp_path: Path) -> Desk:
 OK: dict[str, Any] = {"body": b"x", "destination": A}
 
 BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "no body": ({"body": None}, r"column body is null; a message has a body; .* write coalesce\(body, ''\)"),
     "a body too large": ({"body": bytes(BODY_MAX + 1)}, f"BODY_MAX = {BODY_MAX} bytes, got {BODY_MAX + 1}"),
     "body and extension too large": ({"body": bytes(BODY_MAX), "extension": b"x"}, "body and extension"),
     "a label too long": ({"label": "é" * (LABEL_LENGTH_MAX + 1)}, f"label has at most {LABEL_LENGTH_MAX} characters, got 250"),
@@ -83,6 +84,19 @@ def test_a_type_is_refused_with_what_was_found_and_what_is_wanted(desk: Desk, co
     type_, value, message = BAD_TYPES[column]
     with pytest.raises(BatchError, match=message):
         desk.stage([OK | {column: value}], types={column: type_})
+
+
+@pytest.mark.parametrize("type_", [pa.binary(), pa.string(), pa.null()])
+def test_a_column_without_any_body_is_refused_by_its_first_row(desk: Desk, type_: pa.DataType) -> None:
+    with pytest.raises(BatchError, match="partition 2: row 0: column body is null"):
+        desk.stage([OK | {"body": None}] * 3, partition=2, types={"body": type_})
+    assert desk.stage([OK | {"body": b""}] * 3), "no bytes are a body"
+
+
+def test_our_own_rows_need_a_body_too(desk: Desk) -> None:
+    for row in ({"destination": A}, {"destination": A, "body": None}):
+        with pytest.raises(BatchError, match="partition 0: row 1: column body is null"):
+            desk.outbox.prepare_rows("app", "1", [{"destination": A, "body": b""}, row], NOW)
 
 
 def test_missing_columns(desk: Desk) -> None:

@@ -49,7 +49,7 @@ def test_every_column_comes_back_as_a_message_that_can_be_encoded(desk: Desk) ->
 
 
 def test_the_shortest_row(desk: Desk) -> None:
-    desk.send([{"body": None}])
+    desk.send([{"body": b""}])
     (stored,) = desk.read()
     assert (stored.message.body, stored.message.label, stored.message.priority, stored.message.body_type) == (b"", "", 3, 0)
     assert (stored.message.first_in_transaction, stored.message.last_in_transaction) == (True, True)

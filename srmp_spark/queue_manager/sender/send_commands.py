@@ -59,7 +59,10 @@ def _row(item: object) -> dict[str, Any]:
                 raise ApiError(400, "usage", f"{name} is not base64") from None
     if not row.get("destination"):
         raise ApiError(400, "usage", "a message needs a destination", "a URL, or DIRECT=URL")
-    return {"body": b""} | row
+    if "body" not in row:
+        hint = 'base64 of its bytes; "" is an empty message'
+        raise ApiError(400, "usage", "a message needs a body: body_base64 is missing or null", hint)
+    return row
 
 
 class SendCommands:

@@ -62,6 +62,10 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
     if destination is None or destination.null_count:
         missing = pa.array([True] * rows, pa.bool_()) if destination is None else destination.is_null()
         refuse(missing, "destination is null", "every row needs one, or the option destination")
+    body = columns.get("body")  # absent: null in every row
+    if rows and (body is None or body.null_count):
+        missing = pa.array([True] * rows, pa.bool_()) if body is None else body.is_null()
+        refuse(missing, "column body is null", "a message has a body; if it is meant to be empty, write coalesce(body, '')")
     sizes = pa.array(body_sizes(columns, rows))
     refuse(pc.greater(sizes, BODY_MAX), f"body and extension have at most BODY_MAX = {BODY_MAX} bytes", "MSMQ's limit", sizes)
     for name, limit in _TEXTS:
