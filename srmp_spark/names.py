@@ -40,6 +40,13 @@ _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}
 # A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.
 _URL = re.compile(r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE)
 _QUEUE_SUFFIX = re.compile(r"(.*):(transactional|journal|multicast=.*)", re.IGNORECASE | re.DOTALL)
+_LATER = (
+    ("multicast", re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=.*", re.IGNORECASE | re.DOTALL)),
+    ("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),
+)
+"""Transports of INTERFACE.md that later versions have, and the destinations that need them."""
+SERVED_DESTINATION = "send to DIRECT=http://HOST/msmq/private$/QUEUE"
+"""What to do instead (:func:`not_served_yet`)."""
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
 
@@ -169,6 +176,17 @@ def queue_of_path(path: str) -> str:
     if len(segments) < 3 or segments[0] or segments[1].lower() != VIRTUAL_DIRECTORY or "" in segments[2:]:
         raise ValueError(f"not /msmq/QUEUE or /msmq/private$/QUEUE: {path[:150]!r}")
     return canonical_queue_name("/".join(segments[2:]))
+
+
+def not_served_yet(destination: str) -> str | None:
+    """What is wrong with a destination of a transport that comes with a later version; ``None`` for any other.
+
+    One sentence for the command line, Spark's sink and the queue manager; :data:`SERVED_DESTINATION` ends it.
+    """
+    for transport, form in _LATER:
+        if form.fullmatch(destination.strip()):
+            return f"destination {destination[:200]!r}: there is no {transport} yet"
+    return None
 
 
 def parse_queue_url(url: str) -> QueueAddress:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ConfigurationError, with_hint
 from srmp_spark.interface import ExitCode
-from srmp_spark.names import local_queue_name, parse_queue_url
+from srmp_spark.names import SERVED_DESTINATION, local_queue_name, not_served_yet, parse_queue_url
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
@@ -150,6 +150,8 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
 
     Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
     """
+    if (later := not_served_yet(destination)) is not None:
+        raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
     other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:

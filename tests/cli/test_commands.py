@@ -162,16 +162,17 @@ def test_transactional_messages_continue_one_stream(running: RunningQueueManager
 
 
 @pytest.mark.parametrize(
-    "destination",
+    ("destination", "says"),
     [
-        "DIRECT=OS:machine\\private$\\q",
-        "MULTICAST=234.1.1.1:8001",
+        ("DIRECT=OS:machine\\private$\\q", "give the URL of the queue"),
+        ("MULTICAST=234.1.1.1:8001", "there is no multicast yet"),
+        ("wsrm:http://host/wsrm/q", "there is no WS-ReliableMessaging yet"),
     ],
 )
-def test_destinations_that_no_message_over_http_can_go_to(running: RunningQueueManager, destination: str) -> None:
+def test_destinations_that_no_message_over_http_can_go_to(running: RunningQueueManager, destination: str, says: str) -> None:
     done = command(running, "send", "--destination", destination, "--body", "x")
     assert done.returncode == 2
-    assert "give the URL of the queue" in done.stderr
+    assert says in done.stderr
     assert done.stdout == ""
 
 

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 import requests
-from kit import acknowledged, bodies, commit, outgoing, rows_to, until
+from kit import acknowledged, arrow, bodies, commit, outgoing, rows_to, until
 
+from srmp_spark.client.outbox import OutboxClient
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.interface import ExitCode, exit_code_of
+from srmp_spark.spark.sink_options import parse_sink
 from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
@@ -122,7 +126,6 @@ def test_resend_does_not_wait_for_the_timer(tmp_path: Path) -> None:
         (["streams", "drop"], 2, "needs --queue Q"),
         (["streams", "drop", "--destination", "http://x.example/msmq/q"], 4, "nothing was ever sent to"),
         (["streams", "reset", "--queue", "private$/order_queue$", "--stream", "uid:a\\1"], 4, "no stream uid:a\\1 comes into"),
-        (["send", "--destination", "MULTICAST=234.1.1.1:8001", "--body", "x"], 2, "give the URL of the queue"),
         (["send", "--destination", "private$/q", "--key", "k"], 2, "--key is for the URLs"),
     ],
 )
@@ -131,6 +134,32 @@ def test_what_makes_no_sense_says_what_to_do(
 ) -> None:  # fmt: skip
     done = command(running, *arguments)
     assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("destination", "transport"),
+    [
+        ("MULTICAST=234.1.1.1:8001", "multicast"),
+        ("direct=multicast=234.1.1.1:8001", "multicast"),
+        ("msmq:MULTICAST=234.1.1.1:8001", "multicast"),
+        ("wsrm:http://h.example/queue", "WS-ReliableMessaging"),
+        ("WSRM://h.example/queue", "WS-ReliableMessaging"),
+    ],
+)
+def test_transports_to_come_are_refused_alike_wherever_they_are_named(
+    running: RunningQueueManager, destination: str, transport: str
+) -> None:
+    sentence = f"destination {destination!r}: there is no {transport} yet; send to DIRECT=http://HOST/msmq/private$/QUEUE"
+    done = command(running, "send", "--destination", destination, "--body", "x")
+    assert (done.returncode, done.stderr) == (ExitCode.USAGE, f"srmp-spark: {sentence}\n")
+    with pytest.raises(ConfigurationError) as option:
+        parse_sink({"queueManager": running.api, "destination": destination})
+    assert (str(option.value), exit_code_of(ConfigurationError)) == (sentence, ExitCode.USAGE)
+    with pytest.raises(ApiError) as column:  # the column destination: rows are judged by the queue manager
+        OutboxClient(running.api).stage(
+            "app", "1", partition=4, attempt=0, content=lambda: iter([arrow(rows_to(destination, [b"x"]))])
+        )
+    assert (column.value.status, str(column.value)) == (400, f"partition 4: row 0: {sentence} [bad-stage]")
 
 
 def test_calls_that_name_what_is_not_there_are_refused(running: RunningQueueManager, peer: Destination) -> None:
@@ -142,6 +171,10 @@ def test_calls_that_name_what_is_not_there_are_refused(running: RunningQueueMana
         asked = {"destination": url, "kind": "stream", "serials": [serial]}
         answer = requests.post(f"{running.api}/v1/outgoing/states", json=asked, timeout=30)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown-serial")
+    for without in ({"destination": url}, {"destination": url, "body_base64": None}):
+        answer = requests.post(f"{running.api}/v1/outgoing/messages", json=[without], timeout=30)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "usage")
+        assert "body_base64 is missing or null" in answer.text
     answer = requests.post(f"{running.api}/v1/outbox/a/b/commit", json={"stages": [], "order_by": ["x"]}, timeout=30)
     assert answer.status_code == 400
     assert "order_by" in answer.text

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import SERVED_DESTINATION, not_served_yet
 from srmp_spark.srmp.sender import canonical_destination
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 
@@ -160,15 +161,8 @@ class Addresses:
         """The one spelling of the queue. Raises :class:`BatchError` for what cannot be sent to."""
         known = self._known.get(destination)
         if known is None:
-            bare = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
-            for prefix, what in (
-                ("MULTICAST=", "multicast"),
-                ("MSMQ:MULTICAST=", "multicast"),
-                ("WSRM:", "WS-ReliableMessaging"),
-            ):
-                if bare.upper().startswith(prefix):
-                    hint = "send to DIRECT=http://HOST/msmq/private$/QUEUE"
-                    raise BatchError(400, BAD_STAGE, f"destination {destination[:200]!r}: there is no {what} yet", hint)
+            if (later := not_served_yet(destination)) is not None:
+                raise BatchError(400, BAD_STAGE, later, SERVED_DESTINATION)
             try:
                 known = canonical_destination(destination)
             except ConfigurationError as error:
