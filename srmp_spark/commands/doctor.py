@@ -123,6 +123,10 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             f"{blocked['count']} receipts to {blocked['host']} were not sent: no rule allows the URL that the messages name",
             f"serve --allow-url http://{blocked['host']} (the log has the exact pattern)",
         )
+    for outgoing in status["outgoing"]:
+        if outgoing.get("damaged"):
+            text, _, hint = outgoing["damaged"].rpartition("; ")
+            yield Check("outgoing", False, text, hint)
     for stream in status["incoming_streams"]:
         if stream["gap_at"] is not None:
             yield Check(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import quote
@@ -32,14 +34,25 @@ def test_a_damaged_group_holds_its_queue_and_all_others_go_on(tmp_path: Path) ->
         nobody = "http://127.0.0.1:9/msmq/private$/nobody"
         commit(running.api, "1", rows_to(nobody, bodies(0, 5)))
         until(lambda: outgoing(running, nobody)["state"] == "Inactive", "it has been tried")
+        assert outgoing(running, nobody)["damaged"] is None
         running.stop()
         damage(tmp_path / "qm" / "outbox.db")
         running.restart()
         held = until(lambda: (e := outgoing(running, nobody)) and e["state"] == "OnHold" and e, "its queue is held")
         assert "checksum" in held["last_error"]
+        assert held["damaged"].startswith(f"5 messages to {nobody} (serials 1 to 5) wait and cannot be read: the checksum of ")
+        running.kill9()
+        running.restart()  # what was in memory is gone
+        until(lambda: outgoing(running, nobody).get("damaged") == held["damaged"], "it is told all the same")
+        line = [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api]
+        told = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert told.returncode == 1
+        (found,) = [check for check in map(json.loads, told.stdout.splitlines()) if check["check"] == "outgoing"]
+        assert (found["ok"], f"{found['detail']}; {found['hint']}") == (False, held["damaged"])
+        assert f"streams drop --destination {nobody}" in found["hint"]
         process = sender_of(running)
         commit(running.api, "2", rows_to(peer.url(QUEUE), bodies(0, 5)))
-        acknowledged(running, peer.url(QUEUE))
+        assert acknowledged(running, peer.url(QUEUE))["damaged"] is None
         post(f"{running.api}/v1/outgoing/{quote(nobody, safe='')}/resume")
         until(lambda: outgoing(running, nobody)["state"] == "OnHold", "it is read again, and held again")
         post(f"{running.api}/v1/outgoing/{quote(nobody, safe='')}/drop")

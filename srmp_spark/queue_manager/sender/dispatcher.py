@@ -189,6 +189,10 @@ class Dispatcher:
             self.sender.loaded(load, future.result())
         self.work()
 
+    def damaged(self, key: QueueKey) -> str | None:
+        """What of a queue cannot be read, for people; ``None`` if nothing is known."""
+        return self._outbox.damage.text(key)
+
     # --- writing -------------------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:

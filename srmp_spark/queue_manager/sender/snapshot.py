@@ -30,6 +30,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
             "last_acknowledged": max(queue.acknowledged_to - stream.base, 0) if stream is not None else queue.acknowledged_to,
             "last_acknowledged_at": queue.last_acknowledged_at or None,
             "last_error": dispatcher.errors.get(queue.key),
+            "damaged": dispatcher.damaged(queue.key),
             "next_attempt_at": None if next_at is None else utc + int((next_at - now) * 1_000_000),
         })  # fmt: skip
     return found

@@ -191,7 +191,10 @@ class OutgoingPublisher:
                     tables.append(finish(columns, spec, moved.row.position))
                 elif moved.row.id not in self._told:
                     self._told.add(moved.row.id)
-                    text = f"{moved.row.rows} messages of {name} (number {moved.row.id}) cannot be read any more: they are lost"
+                    text = (
+                        f"{moved.row.rows} messages to {moved.row.destination} of {name} (number {moved.row.id}) cannot be "
+                        "read any more: they are lost"
+                    )
                     _log.error("delta.lost %s", text)
                     damaged.append(text)
             after = found[-1].row.id

@@ -35,6 +35,7 @@ from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueu
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox import retention
 from srmp_spark.store.outbox.copies import begin_anew
+from srmp_spark.store.outbox.damage import Damage
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.incarnations import begin_incarnation
 from srmp_spark.store.outbox.leftovers import delete_leftovers
@@ -45,7 +46,7 @@ from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
 from srmp_spark.store.outbox.schema import OUTBOX
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.stages import Stages
-from srmp_spark.store.outbox.waiting import Waiting
+from srmp_spark.store.outbox.waiting import UnreadableRowsError, Waiting
 from srmp_spark.store.sqlite_file import readable
 
 SORTING_DIRECTORY = "sorting"
@@ -130,6 +131,11 @@ class Outbox:
         self.stages.sweep_files()
 
     # --- for the engine's start -------------------------------------------------------------------------------------------
+
+    @property
+    def damage(self) -> Damage:
+        """What cannot be read, by queue."""
+        return self.waiting.damage
 
     def queue_rows(self) -> list[OutgoingQueueRow]:
         """The outgoing queues as they were saved."""
@@ -229,6 +235,7 @@ class Outbox:
                 self.serials_after = max(self.serials_after, end)
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(self.serials_after),))
                 connection.execute("DELETE FROM queues WHERE id = ?", (number,))
+                self.damage.forget(key)
         if changes.last_stream_ordinal != self.last_stream_ordinal:
             self.last_stream_ordinal = changes.last_stream_ordinal
             connection.execute(
@@ -242,9 +249,23 @@ class Outbox:
     # --- reading ----------------------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> list[StoredMessage]:
-        """The rows that the engine asks for, ready to be sent but for their place in the stream."""
+        """The rows that the engine asks for, ready to be sent but for their place in the stream.
+
+        Raises :class:`StoreDamagedError` if the next of them cannot be read, and notes it in :attr:`damage`.
+        """
         number = self._queue_ids.get(load.key)
-        return [] if number is None else self.waiting.load(load, number)
+        if number is None:
+            return []
+        try:
+            found = self.waiting.load(load, number)
+        except UnreadableRowsError as error:
+            with self.database.transaction():
+                self.damage.note(load.key, "waiting", error.rows, error.serials, error.reason)
+            raise
+        if found and self.damage.waits(load.key):
+            with self.database.transaction():
+                self.damage.readable(load.key)
+        return found
 
     # --- housekeeping -----------------------------------------------------------------------------------------------------
 

@@ -70,12 +70,15 @@ def pack_group(batch: pa.RecordBatch) -> Packed:
 def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
     """The rows of a stored group.
 
-    Raises :class:`StoreDamagedError` when the checksum does not fit.
+    Raises :class:`StoreDamagedError` when the checksum does not fit, or they are not even bytes.
     """
-    if zlib.crc32(data) != crc:
+    if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         raise StoreDamagedError(f"the checksum of {where} does not match: the disk or a copy of it is damaged")
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_next_batch()
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            return reader.read_next_batch()
+    except (pa.ArrowException, StopIteration) as error:  # nothing at all has the checksum 0
+        raise StoreDamagedError(f"{where} is no Arrow stream ({error!r}): the disk or a copy of it is damaged") from error
 
 
 REACH_MAX = (2**31 - 1) * 1_000_000

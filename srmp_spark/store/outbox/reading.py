@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey, StoredMessage
+from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.outbox.queue_rows import load_queues
 from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.outbox.waiting import MovedRow, Waiting, WaitingRow
+from srmp_spark.store.outbox.waiting import Moved, Waiting, WaitingRow
 from srmp_spark.store.sqlite_file import connect_reader
 
 PAGE_ROWS = 4_096
@@ -50,7 +50,7 @@ class OutboxReader:
             row = connection.execute("SELECT id FROM queues WHERE destination = ? AND kind = ?", key).fetchone()
             return [] if row is None else self._waiting.page(key, row[0], after, rows_max)
 
-    def moved(self, after: int, rows_max: int = PAGE_ROWS) -> list[tuple[MovedRow, list[StoredMessage], list[str | None]]]:
+    def moved(self, after: int, rows_max: int = PAGE_ROWS) -> list[Moved]:
         """Dead letters and journal copies with a number above ``after``: numbers are never used again, rows never change."""
         with self._snapshot():
             return list(self._waiting.moved(after, rows_max))

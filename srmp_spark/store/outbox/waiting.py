@@ -18,6 +18,7 @@ import pyarrow as pa
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, Load, QueueKey, SerialRun, StoredMessage
 from srmp_spark.store.outbox.columns import body_sizes
+from srmp_spark.store.outbox.damage import Damage, What
 from srmp_spark.store.outbox.live import SentRun, pack_sent
 from srmp_spark.store.outbox.packed_group import Shared, messages_of, pack_group, unpack_group
 from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
@@ -89,6 +90,7 @@ class Waiting:
 
     def __init__(self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]) -> None:
         """``identity`` is the GUID of our queue manager; ``next_data_id`` is asked by what writes alone."""
+        self.damage = Damage(connection)
         self._connection = connection
         self._identity = identity
         self._next_data_id = next_data_id
@@ -123,19 +125,28 @@ class Waiting:
         known = self._cache.get(group.data_id)
         if known is not None:
             return known
-        row = self._connection.execute("SELECT crc, data FROM data WHERE id = ?", (group.data_id,)).fetchone()
         where = f"group {group.id} of the outbox"
-        if row is None:
-            raise StoreDamagedError(f"{where} has lost its rows: put a backup of the data directory back")
-        batch = unpack_group(row[0], row[1], where)
+        batch = self._content(group.data_id, where)
         if batch.num_rows != group.last - group.first + 1:
             raise StoreDamagedError(f"{where} has {batch.num_rows} rows, {group.last - group.first + 1} are expected")
         return batch
 
+    def _content(self, data_id: int, where: str) -> pa.RecordBatch:
+        begun = self._connection.in_transaction
+        try:
+            row = self._connection.execute("SELECT crc, data FROM data WHERE id = ?", (data_id,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            if self._connection.in_transaction is not begun:  # SQLite has undone it: nothing of it may go on
+                raise
+            raise StoreDamagedError(f"{where} cannot be read: {error}") from error
+        if row is None:
+            raise StoreDamagedError(f"{where} has lost its rows")
+        return unpack_group(row[0], row[1], where)
+
     # --- reading ----------------------------------------------------------------------------------------------------------
 
     def load(self, load: Load, queue_id: int) -> list[StoredMessage]:
-        """What the engine asks for."""
+        """What the engine asks for. What stands before a damaged group first; then :class:`UnreadableRowsError`."""
         found: list[StoredMessage] = []
         room = load.bytes_max
         for part in self.parts(queue_id, load.after + 1, load.last):
@@ -148,7 +159,13 @@ class Waiting:
                 indices = group.live(low, high)
                 if not len(indices):
                     continue
-                batch = self.rows_of(group)
+                try:
+                    batch = self.rows_of(group)
+                except StoreDamagedError as error:
+                    if found:
+                        return found
+                    serials = part.first + group.first + indices
+                    raise UnreadableRowsError(len(indices), (int(serials[0]), int(serials[-1])), str(error)) from error
                 sizes = np.cumsum(body_sizes(_columns(batch), batch.num_rows)[indices])
                 fit = int(np.searchsorted(sizes, room, side="right"))
                 count = min(len(indices), load.rows_max - len(found), max(fit, 0 if found else 1))
@@ -214,7 +231,7 @@ class Waiting:
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
             for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
-                batch = self._readable(group, part, "a journal copy") if part.journal and len(live) else None
+                batch = self._readable(run.key, group, part, live, "journal") if part.journal and len(live) else None
                 if batch is not None:
                     column = batch.schema.get_field_index("journal")
                     if column >= 0:
@@ -224,6 +241,7 @@ class Waiting:
                             self._move(letter, run.key, part, group, live[asked], stream, at, position, sent, batch)
                 self._take_out(group, live)
             self._drop_if_empty(part)
+        self.damage.ended(*run)
 
     def bury(
         self, letter: DeadLetter, queue_id: int, stream: tuple[str, int], at: int, position: int, sent: Sequence[SentRun] = ()
@@ -239,7 +257,10 @@ class Waiting:
                 if not len(live):
                     continue
                 whole = len(live) == group.last - group.first + 1
-                batch = None if whole else self._readable(group, part, "a dead letter")
+                # A group that moves as a whole is not read, unless there is something to say.
+                read = not whole or self.damage.waits(run.key)
+                batch = self._readable(run.key, group, part, live, "dead") if read else None
+                batch = None if whole else batch
                 if whole or batch is not None:
                     self._move(moved, run.key, part, group, live, stream, at, position, sent, batch)
                 if whole:
@@ -248,15 +269,16 @@ class Waiting:
                 else:
                     self._take_out(group, live)
             self._drop_if_empty(part)
+        self.damage.ended(*run)
 
-    def _readable(self, group: GroupRow, part: PartRow, what: str) -> pa.RecordBatch | None:
+    def _readable(self, key: QueueKey, group: GroupRow, part: PartRow, live: np.ndarray, what: What) -> pa.RecordBatch | None:
         """The content of a group, ``None`` if it is damaged: what is stored beside it must not wait for ever."""
         try:
             return self.rows_of(group)
         except StoreDamagedError as error:
-            _log.error(  # the reason says it all
-                'outbox.damaged what="%s" application=%s batch=%s reason="%s"', what, part.application, part.batch, error
-            )
+            serials = part.first + group.first + live
+            reason = f"{error} (application {part.application}, batch {part.batch})"
+            self.damage.note(key, what, len(live), (int(serials[0]), int(serials[-1])), reason)
             return None
 
     def _move(
@@ -297,20 +319,42 @@ class Waiting:
         if self._connection.execute("SELECT 1 FROM groups WHERE id >= ? AND id < ? LIMIT 1", (low, high)).fetchone() is None:
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
-    def moved(self, after: int, rows_max: int) -> Iterator[tuple[MovedRow, list[StoredMessage], list[str | None]]]:
-        """Dead letters and journal copies with a number above ``after``, ascending, about ``rows_max`` of them."""
+    def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
+        """Dead letters and journal copies with a number above ``after``, ascending, about ``rows_max`` of them.
+
+        What is damaged is given without its messages, and said in the log: neither those behind it nor the process suffer.
+        """
         names = ", ".join(MovedRow._fields[:-1]).replace("size", "bytes")
         found = 0
         for row in self._connection.execute(f"SELECT {names}, serials FROM moved WHERE id > ? ORDER BY id", (after,)):  # noqa: S608  # our own names
             serials = np.frombuffer(row[-1], "<i8").tolist()
             moved = MovedRow(*row[:-1], serials)  # type: ignore[call-arg]  # mypy does not count a star
-            packed = self._connection.execute("SELECT crc, data FROM data WHERE id = ?", (moved.data_id,)).fetchone()
-            batch = unpack_group(packed[0], packed[1], f"dead letter {moved.id} of the outbox")
-            shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
-            yield moved, messages_of(batch, range(batch.num_rows), serials, shared), keys_of(batch)
             found += moved.rows
+            try:
+                batch = self._content(moved.data_id, f"dead letter {moved.id} of the outbox")
+                if batch.num_rows != len(serials):
+                    raise StoreDamagedError(f"it has {batch.num_rows} rows")  # noqa: TRY301  # told like the others
+            except StoreDamagedError as error:
+                _log.error(  # the reason says it all
+                    'outbox.damaged destination=%s kind=%s what=%s rows=%d reason="%s"',
+                    moved.destination, moved.kind, moved.fate, moved.rows, error,
+                )  # fmt: skip
+                yield Moved(moved, None, [None] * len(serials))
+            else:
+                shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
+                yield Moved(moved, messages_of(batch, range(batch.num_rows), serials, shared), keys_of(batch))
             if found >= rows_max:
                 return
+
+
+class UnreadableRowsError(StoreDamagedError):
+    """Rows that wait are damaged: nothing of their queue can be sent, which an operator must know."""
+
+    def __init__(self, rows: int, serials: tuple[int, int], reason: str) -> None:
+        super().__init__(f"{rows} messages (serials {serials[0]} to {serials[1]}) cannot be read: {reason}")
+        self.rows = rows
+        self.serials = serials
+        self.reason = reason
 
 
 class _Letter(NamedTuple):
@@ -352,6 +396,15 @@ class MovedRow(NamedTuple):
     sent: str | None
     """How often and when they left: :func:`~.live.unpack_sent`."""
     serials: Sequence[int]
+
+
+class Moved(NamedTuple):
+    """What :meth:`Waiting.moved` finds."""
+
+    row: MovedRow
+    messages: list[StoredMessage] | None
+    """``None``: damaged."""
+    keys: list[str | None]
 
 
 def keys_of(batch: pa.RecordBatch) -> list[str | None]:

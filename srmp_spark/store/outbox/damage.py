@@ -1,0 +1,117 @@
+"""What of the outbox cannot be read, by queue: told in the log, in ``status`` and by ``doctor`` until the queue is forgotten.
+
+A group of rows may lie on a bad sector. It holds its own queue and nothing else; and when its rows come to an end all the
+same, they do so without their content. Neither may stop the process, and neither may go unsaid: a restart of the process
+forgets what is in memory, so it stands in the table ``meta``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from typing import Literal, NamedTuple
+
+from srmp_spark.srmp.outgoing_effects import QueueKey
+
+What = Literal["waiting", "dead", "journal"]
+"""Rows that wait and cannot be read; that are dead letters without their content; that arrived, without their journal copy."""
+
+_PREFIX = "damaged "
+_SAYS: dict[What, str] = {
+    "waiting": "wait and cannot be read",
+    "dead": "became dead letters and their content cannot be read",
+    "journal": "arrived and have no journal copy, as they cannot be read",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Unreadable(NamedTuple):
+    """Rows of one queue."""
+
+    rows: int
+    serials: tuple[int, int]
+    """The first and the last of them."""
+    reason: str
+
+
+class Damage:
+    """Of one outbox."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Reads what an earlier process has noted."""
+        self._connection = connection
+        self._found: dict[QueueKey, dict[What, Unreadable]] = {}
+        rows = connection.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", (_PREFIX, _PREFIX + "\U0010ffff"))
+        for name, value in rows.fetchall():
+            kind, _, destination = name.removeprefix(_PREFIX).partition(" ")
+            noted = json.loads(value)
+            self._found[QueueKey(destination, kind)] = {
+                what: Unreadable(count, (first, last), reason) for what, (count, (first, last), reason) in noted.items()
+            }
+
+    def note(self, key: QueueKey, what: What, rows: int, serials: tuple[int, int], reason: str) -> None:
+        """In the caller's transaction. Rows that are lost add up; of those that wait the newest are told."""
+        noted = dict(self._found.get(key, {}))
+        before = noted.get(what)
+        if before is not None and what != "waiting":
+            rows += before.rows
+            serials = min(before.serials[0], serials[0]), max(before.serials[1], serials[1])
+        if before == (found := Unreadable(rows, serials, reason)):
+            return
+        noted[what] = found
+        self._store(key, noted)
+        _log.error(
+            "outbox.damaged destination=%s kind=%s what=%s rows=%d serials=%d-%d reason=\"%s\"",
+            key.destination, key.kind, what, rows, *serials, reason,
+        )  # fmt: skip
+
+    def ended(self, key: QueueKey, first: int, last: int) -> None:
+        """These serials wait no longer. In the caller's transaction."""
+        found = self._found.get(key, {}).get("waiting")
+        if found is not None and first <= found.serials[0] and found.serials[1] <= last:
+            self.readable(key)
+
+    def readable(self, key: QueueKey) -> None:
+        """What waits in the queue could be read again, or is gone. In the caller's transaction."""
+        if self.waits(key):
+            self._store(key, {what: found for what, found in self._found[key].items() if what != "waiting"})
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue is forgotten. In the caller's transaction."""
+        if key in self._found:
+            self._store(key, {})
+
+    def waits(self, key: QueueKey) -> bool:
+        """Whether rows that wait could not be read."""
+        return "waiting" in self._found.get(key, {})
+
+    def text(self, key: QueueKey) -> str | None:
+        """For people, with what to do; ``None`` if nothing is known to be damaged. From whatever thread."""
+        found = self._found.get(key)
+        if not found:
+            return None
+        told = [
+            f"{rows} messages to {key.destination} (serials {first} to {last}) {_SAYS[what]}: {reason}"
+            for what, (rows, (first, last), reason) in found.items()
+        ]
+        give_up = f"`srmp-spark streams drop --destination {key.destination}`"
+        hint = (
+            f"put a backup of the data directory back, or give up all that waits there: {give_up}"
+            if "waiting" in found
+            else f"send them again from where they came, then forget it: {give_up}"
+        )
+        return f"{'; '.join(told)}; {hint}"
+
+    def _store(self, key: QueueKey, noted: dict[What, Unreadable]) -> None:
+        name = f"{_PREFIX}{key.kind} {key.destination}"
+        if noted:
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(noted)))
+            self._found = {**self._found, key: noted}
+        else:
+            self._connection.execute("DELETE FROM meta WHERE key = ?", (name,))
+            self._found = {each: found for each, found in self._found.items() if each != key}
+
+    def __repr__(self) -> str:
+        return f"<Damage queues={len(self._found)}>"
