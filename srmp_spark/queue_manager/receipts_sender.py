@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from srmp_spark.clock import Clock
+from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
 from srmp_spark.queue_manager.http_client import PostFailedError, post
@@ -350,7 +351,12 @@ class ReceiptsSender:
             host.next_free = max(host.next_free, now) + 1.0 / HOST_RECEIPTS_PER_SECOND
             await asyncio.sleep(host.next_free - now - 1.0 / HOST_RECEIPTS_PER_SECOND)
             async with host.posts, self._posts:
-                return await self._post(parts, verdict.address, await build())
+                try:
+                    message = await build()
+                except ApiError as error:  # no message identifiers are left, for good
+                    log.warning('receipt.not_made url=%s reason="%s"', url[:200], error)
+                    return "failed"
+                return await self._post(parts, verdict.address, message)
         finally:
             host.pending -= 1
 

@@ -13,9 +13,11 @@ from srmp_spark.clock import SystemClock
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.queue_manager import receipts_sender
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.srmp.effects import Ok
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.state import IDENTIFIER_MAX
 from srmp_spark.testing.foreign.http import ReceiptsServer
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -306,6 +308,22 @@ def test_numbers_of_receipts_are_never_used_twice(tmp_path: Path) -> None:
     rig(tmp_path / "d", test)
     assert len(set(seen)) == 6
     assert seen == sorted(seen)
+
+
+def test_a_receipt_for_which_no_number_is_left_stays_owed_and_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(rig: Rig) -> None:
+        async with ReceiptsServer() as server:
+            rig.manager.receipts._identifiers = Identifiers(rig.manager.journal, "message_id", IDENTIFIER_MAX)
+            await rig.take(delivery_receipt_to=server.url("private$/r"))
+            await until(lambda: "receipt.not_made" in caplog.text)
+            await until(lambda: not rig.manager.receipts._tasks)
+            assert [(each.id, each.attempts > 0) for each in rig.manager.receipts._owed] == [(1, True)], "it is tried again"
+            assert owed(rig.manager) == 1
+            assert "begin a new data directory" in caplog.text
+            assert "Traceback" not in caplog.text
+            assert server.receipts == []
+
+    rig(tmp_path / "d", test, "http://127.0.0.1:*")
 
 
 # --- four days, whatever the wall clock says ---------------------------------------------------------------------------------

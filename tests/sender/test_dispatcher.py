@@ -141,7 +141,7 @@ class Busy:
         return True
 
 
-@pytest.mark.parametrize("trouble", [None, StoreError("disk"), RuntimeError("bug")])
+@pytest.mark.parametrize("trouble", [None, StoreError("disk"), RuntimeError("bug"), ApiError(503, "used-up", "no more", "begin anew")])
 def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception | None) -> None:
     monkeypatch.setattr(link, "TELL_AGAIN_SECONDS", 0.01)
 
@@ -156,7 +156,9 @@ def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.Monke
         outgoing._identifiers = cast("Any", SimpleNamespace(reserve=reserve))
         outgoing._again = None
         await outgoing._reserve(1, 2)
-        told = {"first": 5} if trouble is None else {"error": str(trouble)}
+        told: dict[str, Any] = {"first": 5} if trouble is None else {"error": str(trouble)}
+        if isinstance(trouble, ApiError):
+            told = {"error": "no more", "status": 503, "code": "used-up", "hint": "begin anew"}
         assert busy.told == [{"op": "reserved", "number": 1, **told}]
         busy.refused = 0
         outgoing.receipts_came()
@@ -171,7 +173,7 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
 
     def items(second: str) -> list[dict[str, Any]]:
         keyed = [{"destination": destination, "key": "a"}, {"destination": destination, "key": "b", "label": second}]
-        return [{"destination": destination, "label": "no key"}, *keyed]
+        return [{"body_base64": "", **each} for each in ({"destination": destination, "label": "no key"}, *keyed)]
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         messages = SendCommands(outbox, found._store, found)

@@ -114,7 +114,8 @@ class Commands:
             waiting = self._reservations.get(command["number"])
             if waiting is not None and not waiting.done():
                 if "error" in command:
-                    waiting.set_exception(ApiError(503, "store", command["error"]))
+                    status, code = command.get("status", 503), command.get("code", "store")
+                    waiting.set_exception(ApiError(status, code, command["error"], command.get("hint", "")))
                 else:
                     waiting.set_result(command["first"])
 

@@ -309,8 +309,14 @@ class Dispatcher:
         """The first of ``count`` message identifiers that follow each other."""
         if self._ids_end - self._ids_next + 1 < count:
             asked = max(count, IDENTIFIERS_AT_ONCE)
-            self._ids_next = await self._reserve(asked)
-            self._ids_end = self._ids_next + asked - 1
+            try:
+                begin = await self._reserve(asked)
+            except ApiError:
+                if asked == count:
+                    raise
+                asked = count  # the last of all are given out too
+                begin = await self._reserve(asked)
+            self._ids_next, self._ids_end = begin, begin + asked - 1
         first, self._ids_next = self._ids_next, self._ids_next + count
         return first
 

@@ -127,6 +127,8 @@ class Outgoing:
             if not isinstance(error, SrmpSparkError):
                 log.exception("outgoing.reserve_failed")
             answer: dict[str, Any] = {"error": str(error) or type(error).__name__}
+            if isinstance(error, ApiError):
+                answer = {"error": error.message, "status": error.status, "code": error.code, "hint": error.hint}
         else:
             answer = {"first": first}
         for _ in range(TELL_TIMES):
