@@ -29,6 +29,7 @@ SEND_MESSAGES = 1_000
 """Messages of ``--lines`` sent in one call."""
 
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
+_SENT = ("message_id", "destination", "stream_id", "stream_sequence", "state")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
 """A URL without a port means the queue manager of its host; any other port but ours is another one on this host."""
@@ -127,7 +128,13 @@ def _send_away(
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
         _wait(client, answers, deadline)
-    shown = [{key: value for key, value in answer.items() if key not in ("kind", "serial")} for answer in answers]
+    for answer in answers:
+        if answer.get("known"):
+            answer["message_id"] = answer["known_message_id"]
+            which = f"message {answer['message_id']}" if answer["message_id"] else "its identifier is not kept"
+            told = f"--key {args.key}: known, and not sent again ({which}); it is {answer['state']}"
+            print("srmp-spark:", told, file=sys.stderr)
+    shown = [{name: answer[name] for name in _SENT} for answer in answers]
     emit(shown, table=args.table)
     return 0 if deadline is None or all(each["state"] == "acknowledged" for each in shown) else int(ExitCode.REFUSED)
 

@@ -63,13 +63,44 @@ def test_send_waits_until_it_is_acknowledged(running: RunningQueueManager, peer:
 def test_the_same_key_is_sent_once_and_other_content_is_an_error(running: RunningQueueManager, peer: Destination) -> None:
     url = peer.url(QUEUE)
     count = len(peer.queues.get(QUEUE, []))
-    for _ in range(2):
-        (sent,) = lines(running, "send", "--destination", url, "--body", "once", "--key", "k1", "--wait", "20")
+    for repeat in (False, True):
+        done = command(running, "send", "--destination", url, "--body", "once", "--key", "k1", "--wait", "20")
+        assert done.returncode == 0, done.stderr
+        sent = json.loads(done.stdout)
         assert sent["state"] == "acknowledged"
+        assert (sent["message_id"] is None) is repeat, "it is delivered: only its key is kept"
+        told = "--key k1: known, and not sent again (its identifier is not kept); it is acknowledged"
+        assert (told in done.stderr) is repeat
     assert len(peer.queues[QUEUE]) == count + 1
     done = command(running, "send", "--destination", url, "--body", "other", "--key", "k1")
     assert done.returncode == 4
     assert "k1" in done.stderr
+
+
+def test_a_repeat_says_which_message_it_was_and_how_it_stands(running: RunningQueueManager, peer: Destination) -> None:
+    nobody = "http://127.0.0.1:9/msmq/private$/nobody"
+    line = ("send", "--destination", nobody, "--body", "waits", "--key", "k2")
+    (first,) = lines(running, *line)
+    lines(running, "send", "--destination", nobody, "--body", "another")
+    repeated = command(running, *line)
+    again = json.loads(repeated.stdout)
+    assert (again["message_id"], again["destination"]) == (first["message_id"], nobody)
+    assert first["message_id"].startswith(f"{{{running.guid}}}\\")
+    assert again["state"] in ("queued", "sent")
+    assert again.keys() == first.keys()
+    assert f"--key k2: known, and not sent again (message {first['message_id']}); it is {again['state']}" in repeated.stderr
+    lines(running, "streams", "drop", "--destination", nobody)
+    dead = command(running, *line, "--wait", "20")
+    assert (dead.returncode, json.loads(dead.stdout)) == (4, {**again, "state": "dead"})
+    item = {"destination": nobody, "key": "k2", "body_base64": "d2FpdHM="}
+    (answer,) = requests.post(f"{running.api}/v1/outgoing/messages", json=item, timeout=30).json()
+    assert (answer["message_id"], answer["known"], answer["known_message_id"]) == (None, True, first["message_id"])
+    kept = {"destination": peer.url(QUEUE), "key": "k3", "body_base64": "", "journal": True}
+    sent, other = requests.post(f"{running.api}/v1/outgoing/messages", json=[kept, {**kept, "key": "k4"}], timeout=30).json()
+    acknowledged(running, peer.url(QUEUE))
+    (journal,) = requests.post(f"{running.api}/v1/outgoing/messages", json=[kept], timeout=30).json()
+    assert (journal["known_message_id"], journal["state"]) == (sent["message_id"], "acknowledged"), "the journal has it"
+    assert other["message_id"] != sent["message_id"]
 
 
 def test_what_the_peer_refuses_is_dead(running: RunningQueueManager, peer: Destination) -> None:

@@ -21,10 +21,10 @@ from srmp_spark.queue_manager.sender.decisions import keys_of
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
-from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import canonical_destination
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.known import find_known
 from srmp_spark.store.outbox.outbox import Outbox
 
 APPLICATION = "srmp-spark send"
@@ -80,6 +80,7 @@ class SendCommands:
             raise ApiError(400, "usage", f"1 to {MESSAGES_MAX} messages")
         rows = [_row(item) for item in items]
         answers: list[dict[str, Any] | None] = [None] * len(rows)
+        repeats: list[int] = []
         unkeyed = [index for index, row in enumerate(rows) if "key" not in row]
         done = 0
         for indices in [[index] for index, row in enumerate(rows) if "key" in row] + ([unkeyed] if unkeyed else []):
@@ -94,14 +95,18 @@ class SendCommands:
                 hint = f"{error.hint}; {done} of {len(rows)} messages will be sent: send all again, keys make them known"
                 raise ApiError(error.status, error.code, error.message, hint.removeprefix("; ")) from error
             done += len(indices)
+            if not committed.enqueued:
+                repeats += indices
+                continue
             for index, answer in zip(indices, self._answers([rows[i] for i in indices], committed), strict=True):
+                answers[index] = answer
+        if repeats:
+            for index, answer in zip(repeats, await self._known([rows[index] for index in repeats]), strict=True):
                 answers[index] = answer
         return {"messages": answers}
 
     def _answers(self, rows: list[dict[str, Any]], committed: CommittedBatch) -> list[dict[str, Any]]:
-        """One for each row of a batch in which all rows are new, or which has one row."""
-        if not committed.enqueued:
-            return [self._known(row) for row in rows]
+        """One for each row of a batch in which all rows are new."""
         places: dict[QueueKey, list[tuple[int, int, Enqueued]]] = {}
         identifier = committed.ids_first
         for given in committed.enqueued:
@@ -130,15 +135,30 @@ class SendCommands:
         kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
         return QueueKey(canonical_destination(row["destination"]), kind)  # type: ignore[arg-type]  # a Kind
 
-    def _known(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A repeat of a key: which message it was is not kept, only whether its queue still has something to do."""
-        key = self._key(row)
-        queue = self._dispatcher.sender.get(*key)
-        over = queue is None or (queue.idle and _unread(queue) == 0)
-        return {
-            "message_id": None, "destination": key.destination, "stream_id": None, "stream_sequence": None,
-            "state": "acknowledged" if over else "queued", "kind": key.kind, "serial": None if queue is None else queue.end,
-        }  # fmt: skip
+    async def _known(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Repeats of keys: what became of the messages that had them first. A delivered one is known by its key alone."""
+        wanted = [(self._key(row), str(row["key"])) for row in rows]
+        find = partial(find_known, self._outbox.database.connection, APPLICATION, wanted)
+        answers = []
+        for (key, _), known in zip(wanted, await self._store.run(find, later=True), strict=True):
+            waiting = known is not None and known.fate == "waiting"
+            state = "acknowledged"
+            if known is not None and waiting:
+                state = self._state(key, known.serial)
+            elif known is not None and known.fate == "dead":
+                state = "dead"
+            answers.append({
+                "message_id": None,  # INTERFACE.md section 7: nothing new was sent
+                "known": True,
+                "known_message_id": None if known is None else message_id(self._outbox.queue_manager, known.number),
+                "destination": key.destination,
+                "stream_id": None,
+                "stream_sequence": None,
+                "state": state,
+                "kind": key.kind,
+                "serial": known.serial if known is not None and waiting else None,
+            })  # fmt: skip
+        return answers
 
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
         """The state of the messages with some ``serials`` of a queue, after ``wait`` seconds or as soon as all have ended."""
@@ -175,10 +195,6 @@ class SendCommands:
         if serial <= queue.stored.acknowledged_to and not (isinstance(queue, OutgoingStream) and serial in queue.finals):
             return "acknowledged"
         return "sent" if serial <= queue.left_to else "queued"
-
-
-def _unread(queue: OutgoingQueue) -> int:
-    return queue.unread if isinstance(queue, OutgoingStream) else 0
 
 
 def _dead(outbox: Outbox, key: QueueKey, serials: list[int]) -> set[int]:

@@ -1,0 +1,64 @@
+"""Which message a key stands for: what a repeat of it is answered, as long as the message is still here.
+
+An identity names the batch that made it. A message with a key that ``srmp-spark send`` gave is a batch of its own, so its part,
+or what was moved of it, is that message. Of what was delivered and left no journal copy only the identity is kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.store.outbox.hashing import key_hashes
+
+
+class Known(NamedTuple):
+    """A message that has a key and was committed alone."""
+
+    fate: Literal["waiting", "dead", "journal"]
+    serial: int
+    number: int
+    """Of its message identifier."""
+
+
+def find_known(connection: sqlite3.Connection, application: str, wanted: Sequence[tuple[QueueKey, str]]) -> list[Known | None]:
+    """For each (queue, key) of an application whose batches have one row; ``None``: it was delivered, or the key is unknown.
+
+    Reads the parts that wait in these queues, and what was moved of the application, once for all that is wanted.
+    """
+    batches = [_batch_of(connection, application, queue.destination, key) for queue, key in wanted]
+    found: dict[int, Known] = {}
+    for number, queue in {(batch[0], queue) for (queue, _), batch in zip(wanted, batches, strict=True) if batch is not None}:
+        row = connection.execute(
+            "SELECT first, ids_first FROM parts WHERE queue_id = (SELECT id FROM queues WHERE destination = ? AND kind = ?) "
+            "AND batch_no = ?",
+            (*queue, number),
+        ).fetchone()
+        if row is not None:
+            found[number] = Known("waiting", *row)
+    names = {batch[1]: batch[0] for batch in batches if batch is not None and batch[0] not in found}
+    if names:
+        for fate, name, serials, base in connection.execute(
+            "SELECT fate, batch, serials, ids_base FROM moved WHERE application = ?", (application,)
+        ):
+            if name in names:
+                serial = int(np.frombuffer(serials, "<i8")[0])
+                found[names[name]] = Known(fate, serial, base + serial)
+    return [None if batch is None else found.get(batch[0]) for batch in batches]
+
+
+def _batch_of(connection: sqlite3.Connection, application: str, destination: str, key: str) -> tuple[int, str] | None:
+    """Number and name of the batch that made a key known."""
+    hashed = key_hashes(pa.array([key.encode()], pa.binary())).astype(">u8").tobytes()
+    row: tuple[int, str] | None = connection.execute(
+        "SELECT batches.no, batches.batch FROM scopes JOIN identities ON scope_id = scopes.id AND hash = ? "
+        "JOIN batches ON batches.no = identities.batch_no "
+        "WHERE scopes.application = ? AND scopes.destination = ? AND scopes.batch = ''",
+        (hashed, application, destination),
+    ).fetchone()
+    return row
