@@ -14,7 +14,7 @@ from srmp_spark.srmp.outgoing_regular import OutgoingRegular
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.testing.sim_net import Answer
-from srmp_spark.testing.sim_outbox import OutboxTransaction, SimSender
+from srmp_spark.testing.sim_outbox import SimSender
 
 
 class ReceiptAnsweredBeforeStored(SimSender):
@@ -31,8 +31,21 @@ class EndsNotStored(SimSender):
         super()._begin()
         transaction = self.disk.under_way
         assert transaction is not None
-        bare = transaction.changes._replace(dead_letters=[])
-        self.disk.under_way = OutboxTransaction(transaction.messages, bare, transaction.uniquifier, transaction.finals)
+        self.disk.under_way = transaction._replace(changes=transaction.changes._replace(dead_letters=[]))
+
+
+class BatchSkippedById(SimSender):
+    """A batch that was committed is skipped by its number: what a replanned batch holds besides is gone, and nobody hears."""
+
+    def new_of(self, batch: str, rows: list[str]) -> list[str]:
+        return [] if batch in self.batches else super().new_of(batch, rows)
+
+
+class RepeatIsNew(SimSender):
+    """Rows have no identities: a batch whose answer was lost is sent twice."""
+
+    def new_of(self, batch: str, rows: list[str]) -> list[str]:
+        return rows
 
 
 def _with_stream(stream: type[OutgoingStream]) -> type[SimSender]:
@@ -171,7 +184,7 @@ def _with_sender(sender: type[Sender]) -> type[SimSender]:
 
 
 PLANTED_SENDING: dict[str, type[SimSender]] = {
-    bug.__name__: bug for bug in (ReceiptAnsweredBeforeStored, EndsNotStored)
+    bug.__name__: bug for bug in (ReceiptAnsweredBeforeStored, EndsNotStored, BatchSkippedById, RepeatIsNew)
 } | {
     stream.__name__: _with_stream(stream)
     for stream in (

@@ -4,7 +4,9 @@ As in :mod:`.simulation`: everything is drawn from the seed, first with faults, 
 oracle's four words are asked of the destination's queue, and beyond them:
 
 - what is sent again has the identifier and the place that it had, and is stored (:meth:`.sim_outbox.SimSender.watch`);
-- every message that was committed arrives or is a dead letter, and both only if the dead letter says that it is in doubt;
+- every message that was committed arrives or is a dead letter, and both only if the dead letter says that it is in doubt; so
+  does every row of a batch that was answered 200. A batch whose answer was lost is committed again, with more rows by then, as
+  Spark plans a micro-batch anew;
 - the dead letters are those that the peer refused, that were too late, whose final receipt was negative, or that an operator
   gave up.
 """
@@ -35,6 +37,9 @@ STEPS_MAX = 20_000
 CRASH_PROBABILITY_MAX = 0.02
 DOWN_S_MAX = 60.0
 CLOCK_JUMP_US_MAX = 3_600_000_000
+ANSWER_LOST_SHARE = 0.1
+"""Of the answers to commits, while there are faults."""
+COMMIT_AGAIN_S_MAX = 10.0
 ON_THE_WIRE_SHARE = 1 / 16
 BOUNDARY = "MSMQ - SOAP boundary, 4711"
 QUEUES = {"private$/orders": False, "private$/ledger": True}
@@ -72,6 +77,11 @@ class SendingSimulation:
         self.sender = sender_class(self.clock, self.outbox, random, self.oracle, self._post_message, settings)
         self.final_receipts = self.foreign is not None and settings.stream_length_max > 4 and random.random() < 0.3
         self.submitted = 0
+        self._batches = 0
+        self._open = 0
+        """Batches without an answer."""
+        self._answered: list[str] = []
+        """Rows of those that were answered 200."""
         self.steps = 0
         self._log = log
         self._schedule()
@@ -96,12 +106,35 @@ class SendingSimulation:
         return queue_url("private$/ledger" if kind == "stream" else "private$/orders")
 
     def _submit(self, kind: Kind, count: int, time_to_reach_queue: float | None, poisonous: bool) -> None:
-        keys = []
+        self._batches += 1
+        self._open += 1
+        self._commit(f"batch {self._batches}", kind, self._rows(kind, count, poisonous), time_to_reach_queue)
+
+    def _rows(self, kind: Kind, count: int, poisonous: bool) -> list[str]:
+        rows = []
         for _ in range(count):
             self.submitted += 1
             poison = poisonous and self.foreign is not None and self.random.random() < 0.5
-            keys.append(f"{kind}-{self.submitted}{'-poison' if poison else ''}")
-        self.sender.submit(self._url(kind), kind, keys, time_to_reach_queue, self.final_receipts and kind == "stream")
+            rows.append(f"{kind}-{self.submitted}{'-poison' if poison else ''}")
+        return rows
+
+    def _commit(self, batch: str, kind: Kind, rows: list[str], time_to_reach_queue: float | None) -> None:
+        """Until it is answered."""
+        random = self.random
+
+        def answered(status: int | None) -> None:
+            if status == 200 and (self.net.faults is None or random.random() >= ANSWER_LOST_SHARE):
+                self._open -= 1
+                self._answered.extend(rows)
+                return
+            again = rows
+            if random.random() < 0.5:
+                self.sender.marks["out-replanned"] += 1
+                again = rows + self._rows(kind, random.randint(1, 3), poisonous=False)
+            self.clock.after(random.uniform(0.1, COMMIT_AGAIN_S_MAX), self._commit, batch, kind, again, time_to_reach_queue)
+
+        finals = self.final_receipts and kind == "stream"
+        self.sender.submit(self._url(kind), kind, batch, rows, time_to_reach_queue, finals, answered)
 
     # --- faults -------------------------------------------------------------------------------------------------------------
 
@@ -181,7 +214,7 @@ class SendingSimulation:
             self.foreign.bad_days = None
         self._note("the faults end")
         deadline = clock.now + LIVENESS_S_MAX
-        while not (self.sender.up and self.sender.idle) and clock.now <= deadline and self.steps < STEPS_MAX and clock.step():
+        while not (self.sender.up and self.sender.idle and not self._open) and clock.now <= deadline and self.steps < STEPS_MAX and clock.step():
             self.steps += 1
         problems = [] if self.sender.idle else [f"still to send: {self.sender.sender!r} {list(self.sender.sender)}"]
         while self.steps < STEPS_MAX and clock.step():
@@ -216,6 +249,9 @@ class SendingSimulation:
         landed = self.oracle.landed_keys
         problems = []
         refused, not_received = (self.foreign.refused, self.foreign.not_received) if self.foreign else (set(), set())
+        problems += [
+            f"{key} was committed and is nowhere" for key in self._answered if key not in landed and key not in self.outbox.dead
+        ]
         for key in self.oracle.sent_keys:
             letter = self.outbox.dead.get(key)
             if letter is None and key not in landed:

@@ -7,7 +7,7 @@ says, report. It also watches what leaves: what is sent again must be what was s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -50,6 +50,8 @@ class OutboxTransaction(NamedTuple):
     changes: OutgoingChanges
     uniquifier: int
     finals: list[tuple[QueueKey, int, int]]
+    batches: Sequence[str] = ()
+    """Those whose rows are among the messages, or were known."""
 
 
 class SimOutbox(Synced[OutboxTransaction]):
@@ -63,15 +65,21 @@ class SimOutbox(Synced[OutboxTransaction]):
         self.finals: dict[QueueKey, set[int]] = {}
         self.last_stream_ordinal = 0
         self.uniquifier = 0
+        self.known: set[str] = set()
+        """Identities: the keys of all rows that were ever committed."""
+        self.batches: set[str] = set()
+        """Committed ones."""
         self._oracle = oracle
 
     def apply(self, transaction: OutboxTransaction) -> None:
         """Messages, the state of queues, and the ends of messages."""
         for key, serial, message in transaction.messages:
             self.messages.setdefault(key, {})[serial] = message
+            self.known.add(message.body.decode())
             self._oracle.sent(message.body.decode(), stream=key.destination if key.kind == "stream" else None)
         for key, first, last in transaction.finals:
             self.finals.setdefault(key, set()).update(range(first, last + 1))
+        self.batches.update(transaction.batches)
         changes = transaction.changes
         self.uniquifier = transaction.uniquifier
         self.last_stream_ordinal = changes.last_stream_ordinal
@@ -124,6 +132,11 @@ class SimSender:
         self._timer: float | None = None
         self._new: list[tuple[QueueKey, int, Message]] = []
         self._new_finals: list[tuple[QueueKey, int, int]] = []
+        self._new_batches: list[str] = []
+        self.known: set[str] = set()
+        """Keys of rows that are messages, stored or about to be."""
+        self.batches: set[str] = set()
+        """Batches whose rows they are."""
         self._waiting: list[Answer] = []
         self._syncing: tuple[OutgoingChanges, list[Answer]] | None = None
         self._keys_of: dict[tuple[QueueKey, int], str] = {}
@@ -141,6 +154,7 @@ class SimSender:
             last_stream_ordinal=self.disk.last_stream_ordinal,
         )  # fmt: skip
         self._uniquifier = self.disk.uniquifier
+        self.known, self.batches = set(self.disk.known), set(self.disk.batches)
         self.life += 1
         self.up = True
         self._timer = None
@@ -153,16 +167,36 @@ class SimSender:
         self.marks["out-crash"] += 1
         self.disk.crash(survives)
         hanging = self._waiting + (self._syncing[1] if self._syncing else [])
-        self._new, self._new_finals, self._waiting, self._syncing = [], [], [], None
+        self._new, self._new_finals, self._new_batches, self._waiting, self._syncing = [], [], [], [], None
         for answer in hanging:
             answer(None)
 
     # --- what goes in -------------------------------------------------------------------------------------------------------
 
-    def submit(self, destination: str, kind: Kind, keys: list[str], time_to_reach_queue: float | None, finals: bool) -> None:
-        """An application sends."""
+    def submit(
+        self, destination: str, kind: Kind, batch: str, rows: list[str], time_to_reach_queue: float | None, finals: bool,
+        answer: Answer,
+    ) -> None:  # fmt: skip
+        """A driver commits a batch, perhaps not for the first time: 200 once all its rows are stored as messages."""
         if not self.up:
+            answer(None)
             return
+        keys = self.new_of(batch, rows)
+        if len(keys) < len(rows):
+            self.marks["out-known"] += 1
+        self._new_batches.append(batch)
+        self.batches.add(batch)
+        self.known.update(keys)
+        self._waiting.append(answer)
+        if keys:
+            self._enqueue(destination, kind, keys, time_to_reach_queue, finals)
+        self.work()
+
+    def new_of(self, batch: str, rows: list[str]) -> list[str]:
+        """Those of a batch that are not known: a batch that is planned again may hold other rows than before."""
+        return [row for row in rows if row not in self.known]
+
+    def _enqueue(self, destination: str, kind: Kind, keys: list[str], time_to_reach_queue: float | None, finals: bool) -> None:
         at = self.clock.utc()
         enqueued = self.sender.enqueue(destination, kind, len(keys), at, receipts_url=RECEIPTS_URL, final_receipts=finals)
         until = None if time_to_reach_queue is None else at + int(time_to_reach_queue * 1_000_000)
@@ -176,7 +210,6 @@ class SimSender:
             self._keys_of[enqueued.key, serial] = key
         if finals:
             self._new_finals.append((enqueued.key, enqueued.first, enqueued.last))
-        self.work()
 
     def receive(self, message: Message, answer: Answer) -> None:
         """A message came to our order queue."""
@@ -210,11 +243,11 @@ class SimSender:
 
     def _begin(self) -> None:
         changes = self.sender.changes()
-        messages, finals = self._new, self._new_finals
-        self._new, self._new_finals = [], []
+        messages, finals, batches = self._new, self._new_finals, self._new_batches
+        self._new, self._new_finals, self._new_batches = [], [], []
         self._syncing = (changes, self._waiting)
         self._waiting = []
-        self.disk.begin(OutboxTransaction(messages, changes, self._uniquifier, finals))
+        self.disk.begin(OutboxTransaction(messages, changes, self._uniquifier, finals, batches))
         self.clock.after(self.random.random() * SYNC_S_MAX, self._synced, self.life)
 
     def _synced(self, life: int) -> None:

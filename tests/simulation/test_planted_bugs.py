@@ -49,6 +49,8 @@ def test_each_is_caught(name: str) -> None:
 SENDING_FOUND_BY = {
     "ReceiptAnsweredBeforeStored": "still to send",
     "EndsNotStored": "neither arrived nor is it a dead letter",
+    "BatchSkippedById": "was committed and is nowhere",
+    "RepeatIsNew": "doubled",
     "SequenceAtSendTime": ", before as ",
     "PreviousAsPrinted": "still to send",
     "BridgeBeforeStored": "not stored as dead",
