@@ -214,7 +214,7 @@ class SendingSimulation:
             self.foreign.bad_days = None
         self._note("the faults end")
         deadline = clock.now + LIVENESS_S_MAX
-        while not (self.sender.up and self.sender.idle and not self._open) and clock.now <= deadline and self.steps < STEPS_MAX and clock.step():
+        while self._is_busy and clock.now <= deadline and self.steps < STEPS_MAX and clock.step():
             self.steps += 1
         problems = [] if self.sender.idle else [f"still to send: {self.sender.sender!r} {list(self.sender.sender)}"]
         while self.steps < STEPS_MAX and clock.step():
@@ -222,6 +222,10 @@ class SendingSimulation:
         if self.steps >= STEPS_MAX:
             problems.append(f"no end after {STEPS_MAX} steps: {list(self.sender.sender)}")
         return problems + self.sender.problems + self._judge()
+
+    @property
+    def _is_busy(self) -> bool:
+        return not (self.sender.up and self.sender.idle) or self._open > 0
 
     def _crash(self) -> None:
         random = self.random

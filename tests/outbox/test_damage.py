@@ -67,7 +67,7 @@ def test_what_waits_and_is_damaged_is_told_until_it_can_be_read(desk: Desk, how:
     damage(desk, 2, how)
     assert bodies(desk.outbox.load(Load(STREAM, 0, 99, 99, 10**6, 1))) == [b"first"], "what stands before it goes out"
     assert desk.outbox.damage.text(STREAM) is None
-    with pytest.raises(UnreadableRowsError, match="5 messages .serials 2 to 6. cannot be read"):
+    with pytest.raises(UnreadableRowsError, match=r"5 messages \(serials 2 to 6\) cannot be read"):
         desk.outbox.load(Load(STREAM, 1, 99, 99, 10**6, 1))
     assert issubclass(UnreadableRowsError, StoreDamagedError), "nobody dies of it"
     desk.close()

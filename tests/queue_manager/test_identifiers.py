@@ -48,13 +48,16 @@ def identifiers(left: int, journal: Journal | None = None) -> Identifiers:
 
 async def all_that_are_left(found: Identifiers) -> list[int]:
     numbers: list[int] = []
-    while True:
-        try:
+
+    async def take() -> None:
+        while True:
             numbers.append(await found.take())
-        except ApiError as error:
-            assert (error.status, error.code) == (503, "identifiers-used-up")
-            assert "begin a new data directory" in error.hint
-            return numbers
+
+    with pytest.raises(ApiError) as refused:
+        await take()
+    assert (refused.value.status, refused.value.code) == (503, "identifiers-used-up")
+    assert "begin a new data directory" in refused.value.hint
+    return numbers
 
 
 @pytest.mark.parametrize("left", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 500])

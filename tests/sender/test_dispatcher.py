@@ -141,7 +141,10 @@ class Busy:
         return True
 
 
-@pytest.mark.parametrize("trouble", [None, StoreError("disk"), RuntimeError("bug"), ApiError(503, "used-up", "no more", "begin anew")])
+TROUBLES = [None, StoreError("disk"), RuntimeError("bug"), ApiError(503, "used-up", "no more", "begin anew")]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception | None) -> None:
     monkeypatch.setattr(link, "TELL_AGAIN_SECONDS", 0.01)
 
