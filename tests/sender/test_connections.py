@@ -154,6 +154,84 @@ def test_a_second_lost_reply_is_trouble() -> None:
     with_peer(serve, body)
 
 
+@pytest.mark.parametrize(("soft", "allowed"), [(20_000, 1_000), (1_024, 960), (256, 192), (32, 16)])
+def test_connections_leave_descriptors_for_everything_else(monkeypatch: pytest.MonkeyPatch, soft: int, allowed: int) -> None:
+    monkeypatch.setattr(module.resource, "getrlimit", lambda which: (soft, soft))
+
+    async def run() -> None:
+        connections = Told().connections
+        assert connections._most == allowed
+        await connections.stop()
+
+    uvloop.run(run())
+
+
+class Endless(Told):
+    """Posts the next message of a queue as soon as one was answered, two at a time as the engine does; counts the answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[QueueKey, list[int]] = {}
+        self.failed: list[str] = []
+        self.connections.on_answer = self._answered
+        self.connections.on_failure = lambda send, why, left: self.failed.append(why)
+        self.most = 0
+
+    def begin(self, key: QueueKey) -> None:
+        self.answers[key] = []
+        for serial in (1, 2):
+            self.connections.post(cast("Send", SimpleNamespace(key=key, serial=serial)))
+
+    def _answered(self, send: Send, answer: Answer) -> None:
+        self.answers[send.key].append(send.serial)
+        self.most = max(self.most, len(self.connections))
+        self.connections.post(cast("Send", SimpleNamespace(key=send.key, serial=send.serial + 2)))
+
+
+@pytest.mark.parametrize("troubled", [False, True])
+def test_queues_that_never_end_take_turns(monkeypatch: pytest.MonkeyPatch, troubled: bool) -> None:
+    monkeypatch.setattr(module, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(module, "TROUBLED_MAX", 1)
+    monkeypatch.setattr(module, "TURN_SECONDS", 0.05)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readexactly(len(REQUEST)):
+                await asyncio.sleep(0.001)
+                writer.write(OK)
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        told = Endless()
+        keys = [QueueKey(f"http://127.0.0.1:{port}/msmq/private$/{n}", "stream") for n in range(12)]
+        try:
+            for key in keys[:4]:
+                told.begin(key)
+            await asyncio.sleep(0.1)  # they have all connections, and always something under way
+            for key in keys[4:]:
+                if troubled:
+                    wire = Wire(told.connections, key)
+                    wire.troubled = True
+                    told.connections._wires[key] = wire
+                told.begin(key)
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if all(len(told.answers[key]) > 3 for key in keys):
+                    break
+            assert {str(key): len(found) > 3 for key, found in told.answers.items()} == {str(key): True for key in keys}
+            for found in told.answers.values():
+                assert found == [*range(1, len(found) + 1)], "in order, none twice, none left out"
+            assert told.failed == [], "to take turns is no trouble"
+            assert told.most <= 4
+        finally:
+            await told.connections.stop()
+            server.close()
+
+    uvloop.run(run())
+
+
 def test_what_is_closed_while_it_connects_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECT_SECONDS", 5.0)
 

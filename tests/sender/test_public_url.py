@@ -64,7 +64,8 @@ def went_again(peer: Destination, before: list[dict[str, Any]], numbers: range) 
     found: list[dict[str, Any]] = until(again, f"{numbers} go again")
     first = {each["current"]: each for each in reversed(before)}
     same = ("key", "stream", "current", "digest", "sent_at", "start")
-    assert [[each[name] for name in same] for each in found] == [[first[each["current"]][name] for name in same] for each in found]
+    for each in found:
+        assert {name: each[name] for name in same} == {name: first[each["current"]][name] for name in same}
     return found
 
 

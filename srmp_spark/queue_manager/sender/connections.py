@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import ssl
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 CONNECTIONS_MAX = 1_000
 """Open or being opened: below the usual limit of descriptors, and 100 MB with the buffers of the kernel."""
+DESCRIPTORS_RESERVED = 64
+"""Of this process for everything else: the outbox, stages, receipts, look-ups, the link."""
 TROUBLED_MAX = 250
 """Of them, to queues whose last attempt failed: each may hang until CONNECT_SECONDS or ANSWER_SECONDS are over."""
 ADDRESSES_MAX = 4
@@ -50,6 +53,12 @@ SWEEP_SECONDS = 1.0
 
 BOUNDARY = "MSMQ - SOAP boundary, 1"
 """Windows writes a random number; it need not be absent from the body, as parts are read by their lengths."""
+
+
+def connections_allowed() -> int:
+    """As many as the limit of open files leaves, which the main process has raised as far as it could."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(CONNECTIONS_MAX, max(16, soft - DESCRIPTORS_RESERVED))
 
 
 class Wire:
@@ -91,6 +100,15 @@ class Wire:
             self.used_at = self.connections.time()
             exchange.post(*self.waiting.popleft())
 
+    def _step_aside(self) -> None:
+        """Its turn is over, and there is always more to send: others first, then the rest over a new connection."""
+        assert self.exchange is not None, "it has just answered"
+        assert not self.exchange.unanswered, "one request follows the answer to the one before it"
+        self.exchange.leave()
+        self.exchange = None
+        self.connections.release(self)
+        self.connections.want(self)
+
     @property
     def busy(self) -> bool:
         """Whether something is under way."""
@@ -104,7 +122,10 @@ class Wire:
         connections = self.connections
         self.used_at = now = connections.time()
         if answer.status == 200:
-            self.flush()
+            if connections.is_wanted and self.waiting and now - self.opened_at > TURN_SECONDS:
+                self._step_aside()
+            else:
+                self.flush()
             connections.on_answer(send, answer)
         else:
             withdrawn = [each for each, _ in self.waiting]
@@ -185,6 +206,7 @@ class Connections:
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
         """Those that have or open a connection."""
+        self._most = connections_allowed()
         self._troubled = 0
         self._wanting: deque[Wire] = deque()
         self._wanting_troubled: deque[Wire] = deque()
@@ -247,7 +269,7 @@ class Connections:
     @property
     def is_wanted(self) -> bool:
         """Whether a queue waits for a connection of somebody else's."""
-        return bool(self._wanting)
+        return bool(self._wanting) or (bool(self._wanting_troubled) and self._troubled < TROUBLED_MAX)
 
     def want(self, wire: Wire) -> None:
         """Connect as soon as there is room."""
@@ -260,12 +282,13 @@ class Connections:
                 line.remove(wire)
 
     def _grant(self) -> None:
-        while self._wanting_troubled and self._troubled < TROUBLED_MAX and len(self._holding) < CONNECTIONS_MAX:
+        while self._wanting_troubled and self._troubled < TROUBLED_MAX and self._has_room():
             self._connect(self._wanting_troubled.popleft())
-        while self._wanting:
-            if len(self._holding) >= CONNECTIONS_MAX and not self._make_room():
-                break
+        while self._wanting and self._has_room():
             self._connect(self._wanting.popleft())
+
+    def _has_room(self) -> bool:
+        return len(self._holding) < self._most or self._make_room()
 
     def _make_room(self) -> bool:
         """Close the connection that was idle longest; whether there was one."""
