@@ -35,6 +35,9 @@ PAST_THE_END = "past-the-end"
 TRIMMED = "trimmed"
 """Code of a 410: retention has deleted rows that were asked for."""
 
+IDENTIFIERS_USED_UP = "identifiers-used-up"
+"""Code of a 503: the 32 bits of message identifiers are at their end, for good."""
+
 DEFAULT_CONSUMER = "default"
 """The consumer that decides a message's fate (INTERFACE.md section 1)."""
 

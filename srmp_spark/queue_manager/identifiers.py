@@ -11,6 +11,7 @@ import logging
 from functools import partial
 
 from srmp_spark.errors import ApiError
+from srmp_spark.interface import IDENTIFIERS_USED_UP
 from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.transaction import Transaction
@@ -55,7 +56,7 @@ class Identifiers:
         first = self._promised + 1
         if first + count - 1 > state.IDENTIFIER_MAX:
             hint = "begin a new data directory: its queue manager has a GUID, and identifiers, of its own"
-            raise ApiError(503, "identifiers-used-up", f"message identifiers end at {state.IDENTIFIER_MAX}", hint)
+            raise ApiError(503, IDENTIFIERS_USED_UP, f"message identifiers end at {state.IDENTIFIER_MAX}", hint)
         self._promised += count
         if self.left < FEW and not self._told:
             self._told = True

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
+from srmp_spark.interface import IDENTIFIERS_USED_UP
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
@@ -311,8 +312,8 @@ class Dispatcher:
             asked = max(count, IDENTIFIERS_AT_ONCE)
             try:
                 begin = await self._reserve(asked)
-            except ApiError:
-                if asked == count:
+            except ApiError as error:
+                if asked == count or error.code != IDENTIFIERS_USED_UP:
                     raise
                 asked = count  # the last of all are given out too
                 begin = await self._reserve(asked)

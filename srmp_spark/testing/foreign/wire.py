@@ -20,7 +20,8 @@ CONTENT_MAX = 8_388_608
 """A message is at most 4 MB ([MC-MQSRM] 1.6); twice that leaves room for an extension."""
 IDLE_MAX = 300.0
 """Seconds a connection may say nothing (Session Cleanup Timer, appendix A <19>)."""
-BACKLOG = 64
+BACKLOG = 1_024
+"""A sender with a thousand destinations knocks for all of them at once; who finds no place here waits for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
