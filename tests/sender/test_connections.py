@@ -182,7 +182,7 @@ class Endless(Told):
         for serial in (1, 2):
             self.connections.post(cast("Send", SimpleNamespace(key=key, serial=serial)))
 
-    def _answered(self, send: Send, answer: Answer) -> None:
+    def _answered(self, send: Send, answer: PeerAnswer) -> None:
         self.answers[send.key].append(send.serial)
         self.most = max(self.most, len(self.connections))
         self.connections.post(cast("Send", SimpleNamespace(key=send.key, serial=send.serial + 2)))
