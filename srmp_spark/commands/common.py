@@ -18,7 +18,7 @@ from srmp_spark.queue_manager.config import DEFAULT_API, check_token
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
-    from srmp_spark.client.outgoing import OutgoingClient
+    from srmp_spark.client.outgoing_messages import OutgoingClient
 
 Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse gives the type no public name
 
@@ -50,7 +50,7 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
 
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
     """The same, for what goes out."""
-    from srmp_spark.client.outgoing import OutgoingClient
+    from srmp_spark.client.outgoing_messages import OutgoingClient
 
     return OutgoingClient(*_address(args), retry_seconds=RETRY_SECONDS)
 

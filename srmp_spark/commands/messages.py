@@ -19,7 +19,7 @@ from srmp_spark.names import SERVED_DESTINATION, local_queue_name, not_served_ye
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
-    from srmp_spark.client.outgoing import OutgoingClient
+    from srmp_spark.client.outgoing_messages import OutgoingClient
 
 RANGE_ROWS = 10_000
 """Rows asked for at once: peek shows the first ones while the rest is still being read."""

@@ -2,7 +2,7 @@
 
 To a queue it is what ``replay`` does, for a whole table or for saved files. Into a Delta table it appends what is not there
 yet: rows are known by (queue_manager, epoch, queue, sequence), as in the tables of ``jobs/ingest.py``. That rests on the same
-claim as ingest's (:mod:`srmp_spark.spark.exactly_once`): of jobs whose queues may meet one writes, so a running ingest of these
+claim as ingest's (:mod:`srmp_spark.jobs.exactly_once`): of jobs whose queues may meet one writes, so a running ingest of these
 queues is ended by a backfill, and started again it leaves out what the table holds.
 """
 
@@ -213,7 +213,7 @@ def append(
     more: dict[str, Any],
 ) -> Outcome:
     """Batch by batch, each row once by its position."""
-    from srmp_spark.spark.exactly_once import ExactlyOnce
+    from srmp_spark.jobs.exactly_once import ExactlyOnce
 
     outcome, throttle, bar = Outcome(more={**more, "known": 0}), Throttle(args.rate), Bar(total, sys.stderr)
     if not total:

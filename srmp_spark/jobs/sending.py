@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srmp_spark.client.outbox import CommitAnswer, OutboxClient
+from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.jobs.done import Done, default_path, scope_of
 from srmp_spark.jobs.selection import POSITION
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from srmp_spark.client.outbox import OutboxClient
+from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import RowError, SrmpSparkError
 from srmp_spark.rows.body_formats import as_bodies
 from srmp_spark.spark.sink_columns import Staged, StagePlan

@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from srmp_spark.client.outbox import OutboxClient
+from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.spark.sink_columns import plan
 from srmp_spark.spark.sink_options import SinkOptions, Target, check_stream_sink, target_of

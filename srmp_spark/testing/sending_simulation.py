@@ -21,10 +21,10 @@ from srmp_spark.message import Message
 from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
 from srmp_spark.srmp.outgoing_states import RESEND_TABLE_S, SenderSettings
-from srmp_spark.testing import foreign_destination, sim_queue_manager
-from srmp_spark.testing.foreign_destination import ForeignDestination
+from srmp_spark.testing import sim_destination, sim_queue_manager
 from srmp_spark.testing.oracle import Oracle
 from srmp_spark.testing.sim_clock import SimClock
+from srmp_spark.testing.sim_destination import SimDestination
 from srmp_spark.testing.sim_disk import SimDisk
 from srmp_spark.testing.sim_net import Answer, NetFaults, SimNet
 from srmp_spark.testing.sim_outbox import SimOutbox, SimSender
@@ -59,13 +59,13 @@ class SendingSimulation:
         self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
         self.crash_probability = random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
         self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
-        self.foreign: ForeignDestination | None = None
+        self.foreign: SimDestination | None = None
         self.queue_manager: SimQueueManager | None = None
         self.disk = SimDisk()
         if random.random() < 0.6:
             copies = faults.duplicate > 0 or faults.late_copy > 0
-            self.foreign = ForeignDestination(self.clock, random, self.oracle, self._post_receipt, copies)
-            self._destination = foreign_destination.HOST
+            self.foreign = SimDestination(self.clock, random, self.oracle, self._post_receipt, copies)
+            self._destination = sim_destination.HOST
         else:
             self.queue_manager = SimQueueManager(self.clock, self.disk, random, self._post_receipt, queues=QUEUES)
             self._destination = sim_queue_manager.HOST

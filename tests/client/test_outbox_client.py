@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from srmp_spark.client import outbox
-from srmp_spark.client.outbox import CommitAnswer, OutboxClient
+from srmp_spark.client import outbox_batches
+from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ApiError, ApiUnreachableError
 from srmp_spark.testing.outbox_server import OutboxServer
 
@@ -17,7 +17,7 @@ QUEUE = "DIRECT=http://host/msmq/private$/orders"
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "PAUSES_SECONDS", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(outbox_batches, "PAUSES_SECONDS", (0.01, 0.01, 0.01))
 
 
 @pytest.fixture

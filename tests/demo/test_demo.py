@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from srmp_spark.testing.demo_out import Direction, OutResult
+from srmp_spark.testing.demo.results import Direction, InResult, OutResult, closing_table
+from srmp_spark.testing.demo.run import MARKER, fresh
+from srmp_spark.testing.demo.two_ends import judge as judge_out
+from srmp_spark.testing.demo.way_in import PLAN
 from srmp_spark.testing.foreign.ledger import Entry, Landed, Ledger
 from srmp_spark.testing.foreign.verdict import judge
 from srmp_spark.testing.oracle import Verdict
-from srmp_spark.testing.way_out import judge as judge_out
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 
 
-@pytest.fixture(scope="module")
-def job() -> ModuleType:
-    path = Path(__file__).parents[2] / "jobs" / "demo.py"
-    spec = importlib.util.spec_from_file_location("demo_job", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["demo_job"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def a_run(job: ModuleType, tmp_path: Path, messages: int = 3) -> tuple[object, list[Landed]]:
-    """A demo in which everything went well, and its rows."""
-    demo = job.Demo(tmp_path, messages, seed=1)
-    demo.ledger = Ledger()
-    demo.kills = ["queue manager", "Spark query", "queue manager"]
+def a_run(messages: int = 3) -> tuple[InResult, list[Landed]]:
+    """The way in of a demo in which everything went well, and its rows."""
+    ledger = Ledger()
     rows = []
     for number in range(1, messages + 1):
         entry = Entry(
             key=(QM, number), queue="private$/orders", kind="durable", body="b", first_sent_at=1.0, acknowledged_at=2.0
         )
-        demo.ledger.entries[entry.key] = entry
+        ledger.entries[entry.key] = entry
         rows.append(Landed("private$/orders", "e", number, QM, number, "b", None, None))
-    return demo, rows
+    kills = [victim for _, victim in PLAN]
+    return InResult(messages, ledger, kills, len(PLAN), judge(ledger, rows)), rows
 
 
 def out_well() -> OutResult:
@@ -52,18 +40,18 @@ def out_well() -> OutResult:
     )  # fmt: skip
 
 
-def test_all_well_is_told_so(job: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    demo, rows = a_run(job, tmp_path)
-    assert job.closing_table(demo, judge(demo.ledger, rows), out_well())
+def test_all_well_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    way_in, _ = a_run()
+    assert closing_table(way_in, out_well())
     printed = capsys.readouterr().out
     assert "WRONG" not in printed
     for name in ("sent", "acknowledged", "landed", "lost", "doubled", "out of order", "receipts"):
         assert f"  {name} " in printed
 
 
-def test_every_wrong_figure_fails_it(job: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_wrong_figure_fails_it(capsys: pytest.CaptureFixture[str]) -> None:
     def table(change: str) -> str:
-        demo, rows = a_run(job, tmp_path / change.replace(" ", "-"))
+        way_in, rows = a_run()
         if change == "lost":
             rows.pop()
         elif change == "doubled":
@@ -71,16 +59,17 @@ def test_every_wrong_figure_fails_it(job: ModuleType, tmp_path: Path, capsys: py
         elif change == "never sent, or altered":
             rows[0] = rows[0]._replace(body="another")
         elif change == "receipts":
-            demo.ledger.entries[QM, 1].wants_receipt = True
+            way_in.ledger.entries[QM, 1].wants_receipt = True
         elif change == "acknowledged":
-            demo.ledger.entries[QM, 1].acknowledged_at = None
+            way_in.ledger.entries[QM, 1].acknowledged_at = None
         elif change == "refused":
-            demo.ledger.entries[QM, 1].refused = 400
+            way_in.ledger.entries[QM, 1].refused = 400
         elif change == "out of order":
-            demo.ledger.entries[QM, 1].first_sent_at = 3.0  # sent when the others were answered, and landed before them
+            way_in.ledger.entries[QM, 1].first_sent_at = 3.0  # sent when the others were answered, and landed before them
         elif change == "killed with -9":
-            demo.kills.pop()
-        assert not job.closing_table(demo, judge(demo.ledger, rows), out_well())
+            way_in.kills.pop()
+        way_in.verdict = judge(way_in.ledger, rows)
+        assert not closing_table(way_in, out_well())
         return capsys.readouterr().out
 
     for change in (
@@ -111,10 +100,10 @@ def test_every_wrong_figure_fails_it(job: ModuleType, tmp_path: Path, capsys: py
     ],
 )
 def test_every_wrong_figure_of_the_way_out_fails_it(
-    job: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, change: dict[str, object]
+    capsys: pytest.CaptureFixture[str], line: str, change: dict[str, object]
 ) -> None:
-    demo, rows = a_run(job, tmp_path)
-    assert not job.closing_table(demo, judge(demo.ledger, rows), dataclasses.replace(out_well(), **change))
+    way_in, _ = a_run()
+    assert not closing_table(way_in, dataclasses.replace(out_well(), **change))
     wrong = [text for text in capsys.readouterr().out.splitlines() if "WRONG" in text]
     assert any(text.startswith(f"  {line} ") for text in wrong), wrong
 
@@ -127,13 +116,13 @@ def test_the_way_out_is_judged_by_bodies_and_their_copies() -> None:
     assert len(judge_out(sent, [b"a", b"b", b"a", b"c", b"A"]).unexpected) == 1
 
 
-def test_only_a_folder_of_an_earlier_demo_is_emptied(job: ModuleType, tmp_path: Path) -> None:
+def test_only_a_folder_of_an_earlier_demo_is_emptied(tmp_path: Path) -> None:
     mine = tmp_path / "demo-data"
-    (job.fresh(mine) / "old").touch()
-    assert [path.name for path in job.fresh(mine).iterdir()] == [job.MARKER]
+    (fresh(mine) / "old").touch()
+    assert [path.name for path in fresh(mine).iterdir()] == [MARKER]
     foreign = tmp_path / "precious"
     foreign.mkdir()
     (foreign / "file").touch()
     with pytest.raises(SystemExit, match="not from a demo"):
-        job.fresh(foreign)
+        fresh(foreign)
     assert (foreign / "file").exists()

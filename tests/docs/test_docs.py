@@ -44,7 +44,8 @@ def commands() -> dict[str, set[str]]:
 
 
 def known_flags() -> set[str]:
-    scripts = [*(ROOT / "jobs").glob("*.py"), ROOT / "benchmarks" / "bench.py"]
+    package = ROOT / "srmp_spark"
+    scripts = [*(package / "jobs").glob("*.py"), package / "testing" / "demo" / "run.py", ROOT / "benchmarks" / "bench.py"]
     found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}
     return found.union(*commands().values())
 

@@ -18,7 +18,7 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.spark.exactly_once import EXPIRY, ExactlyOnce, TakenOverError, may_meet, transactions
+from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, TakenOverError, may_meet, transactions
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def test_a_new_checkpoint_plans_no_received_row_again_and_says_nothing_of_known_
     def append(batch: DataFrame, number: int) -> None:
         planned.append((batch.count(), sink.append(batch, number).left_out))
 
-    caplog.set_level("INFO", "srmp_spark.spark.exactly_once")
+    caplog.set_level("INFO", "srmp_spark.jobs.exactly_once")
     writer = pipeline.frame().writeStream.foreachBatch(append).trigger(availableNow=True)
     assert writer.option("checkpointLocation", str(pipeline.checkpoint)).start().awaitTermination(120)
     assert planned == [(0, 0)], "one empty batch: a new query always has a batch 0"
@@ -189,7 +189,7 @@ def test_without_the_last_three_batches_while_more_has_arrived(pipeline: Pipelin
 
 def test_without_offsets_but_with_its_commit_nothing_is_doubled_and_the_file_is_named(pipeline: Pipeline) -> None:
     """Spark 4.2 runs a batch again and stops with CONCURRENT_STREAM_LOG_UPDATE."""
-    import ingest
+    from srmp_spark.jobs import ingest
 
     pipeline.send(25)
     pipeline.ingest()
@@ -278,7 +278,7 @@ def test_which_jobs_may_not_share_a_table(ours: list[str], theirs: list[str], me
 def test_a_clock_that_was_set_back_does_not_lock_the_job_out(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.send(10)
     pipeline.ingest()
-    monkeypatch.setattr("srmp_spark.spark.exactly_once.time.time_ns", lambda: 1_000_000)
+    monkeypatch.setattr("srmp_spark.jobs.exactly_once.time.time_ns", lambda: 1_000_000)
     pipeline.send(10)
     assert pipeline.ingest() == 10
     pipeline.check()
@@ -305,7 +305,7 @@ def test_a_clock_that_was_set_back_over_a_cleaned_log(pipeline: Pipeline, monkey
     pipeline.send(10)
     pipeline.ingest()
     pipeline.age_the_log()
-    monkeypatch.setattr("srmp_spark.spark.exactly_once.time.time_ns", lambda: 1_000_000)
+    monkeypatch.setattr("srmp_spark.jobs.exactly_once.time.time_ns", lambda: 1_000_000)
     pipeline.send(10)
     assert pipeline.ingest() == 10
     pipeline.check()

@@ -1,4 +1,4 @@
-"""The second half of ``make demo``: rows of the table go out again, to a second queue manager, over a bad network.
+"""The second half of the demo: rows of the table go out again, to a second queue manager, over a bad network.
 
 Rows are written with ``df.write.format("srmp")``; on their way replies and requests are lost, and the queue manager that sends
 is killed with -9 while the rest is still to go. Then ``replay`` sends an hour of the table twice under one ``--id``, the
@@ -15,7 +15,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,10 +27,10 @@ from srmp_spark.jobs import replay, running
 from srmp_spark.jobs.selection import Selection
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.spark import session
-from srmp_spark.testing.lossy_proxy import LossyProxy
-from srmp_spark.testing.oracle import Verdict
+from srmp_spark.testing.demo.lossy_proxy import LossyProxy
+from srmp_spark.testing.demo.results import Direction, OutResult
+from srmp_spark.testing.demo.two_ends import bodies_in, judge
 from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.testing.way_out import bodies_in, judge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,65 +57,6 @@ class Row(NamedTuple):
     queue: str
     sequence: int
     body: bytes
-
-
-@dataclass(slots=True)
-class Direction:
-    """One of the two transfers: what was handed over, and what came of it."""
-
-    handed_over: int = 0
-    arrived: int = 0
-    acknowledged: int = 0
-    verdict: Verdict = field(default_factory=Verdict)
-
-
-@dataclass(slots=True)
-class OutResult:
-    """What the closing table tells of this half."""
-
-    wanted: int
-    back: Direction = field(default_factory=Direction)
-    replayed: Direction = field(default_factory=Direction)
-    replay_new: tuple[int, int] = (0, 0)
-    """Rows that the first and the second start of the replay made messages."""
-    replay_known: tuple[int, int] = (0, 0)
-    receipts: int = 0
-    """Stream receipts that lie in the sender's order queue."""
-    arrived_at_kill: int | None = None
-    """How many had arrived when the sender was killed; ``None``: it never was."""
-    faults: dict[str, int] = field(default_factory=dict)
-
-    def lines(self) -> list[tuple[str, str, bool]]:
-        """(name, value, is it right) of each line of the table."""
-        both = (self.back, self.replayed)
-        first, second = self.replay_new
-        killed_at = self.arrived_at_kill or 0
-        return [
-            ("sent back", str(self.back.handed_over), self.back.handed_over == self.wanted > 0),
-            ("replayed, an hour", f"{first}, once more: {second}", first == self.replayed.handed_over > 0 == second),
-            ("known at the second", f"{self.replay_known[1]}", self.replay_known == (0, first)),
-            ("acknowledged", self._each("acknowledged"), all(each.acknowledged == each.handed_over for each in both)),
-            ("arrived", self._each("arrived"), all(each.arrived == each.handed_over for each in both)),
-            *(
-                (name, str(len(found)), not found)
-                for name, found in (
-                    ("lost", self.back.verdict.lost + self.replayed.verdict.lost),
-                    ("doubled", self.back.verdict.doubled + self.replayed.verdict.doubled),
-                    ("out of order", self.back.verdict.disordered + self.replayed.verdict.disordered),
-                    ("never sent, or altered", self.back.verdict.unexpected + self.replayed.verdict.unexpected),
-                )
-            ),
-            ("stream receipts", f"{self.receipts} for {sum(each.handed_over for each in both)} messages", self.receipts > 0),
-            ("killed with -9", f"queue manager, {killed_at} had arrived", 0 < killed_at < self.back.handed_over),
-            ("faults injected", _told(self.faults), bool(self.faults)),
-        ]
-
-    def _each(self, name: str) -> str:
-        return f"{getattr(self.back, name)} and {getattr(self.replayed, name)}"
-
-
-def _told(faults: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(faults.items())) or "none"
 
 
 class WayOut:
@@ -269,8 +209,3 @@ def output_of_children_in(log: Path) -> Iterator[None]:
         for number, old in enumerate(kept, 1):
             os.dup2(old, number)
             os.close(old)
-
-
-def short_jvm(flags: str) -> None:
-    """The flags of a JVM that lives for a minute, for the one that this process is going to start."""
-    os.environ["JAVA_TOOL_OPTIONS"] = f"{flags} {os.environ.get('JAVA_TOOL_OPTIONS', '')}"

@@ -1,4 +1,8 @@
-"""What goes out, from outside: messages for other queue managers, their states, and an operator's decisions."""
+"""Messages that go out, ``/v1/outgoing/…``: send some, ask for their states, decide on them as an operator.
+
+For the commands ``send`` and ``streams``. Spark hands its rows over another way, in batches that are staged and committed:
+:mod:`srmp_spark.client.outbox_batches`.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""A foreign destination written from the document alone ([MC-MQSRM] 3.1.5.1.6.3, 3.1.6.3): it keeps the rules and nothing else.
+"""The simulator's peer: a foreign destination as a model, from the document alone ([MC-MQSRM] 3.1.5.1.6.3, 3.1.6.3).
 
-It shares no line with the receiving half of the package. Its bad days are drawn from the seed: it drops a request before or
-after it took it, answers 500, 502 and 503, sends receipts late, twice, for another stream, for more than it was sent; it goes
-down and comes back with what it had. Messages whose key says ``poison`` it refuses for ever with 400. As printed, it ignores
-the repeat of a message wholly: whoever lets a receipt of this peer get lost waits for the next message, or for ever.
+It lives on the simulated clock and net; the one with sockets is :mod:`srmp_spark.testing.foreign.destination`. It keeps the
+rules and nothing else, and shares no line with the receiving half of the package. Its bad days are drawn from the seed: it
+drops a request before or after it took it, answers 500, 502 and 503, sends receipts late, twice, for another stream, for more
+than it was sent; it goes down and comes back with what it had. Messages whose key says ``poison`` it refuses for ever with
+400. As printed, it ignores the repeat of a message wholly: whoever lets a receipt of this peer get lost waits for the next
+message, or for ever.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class _Stream:
     timer: int = 0
 
 
-class ForeignDestination:
-    """One peer with one transactional queue and one that is not."""
+class SimDestination:
+    """One foreign peer with one transactional queue and one that is not."""
 
     def __init__(
         self, clock: SimClock, random: Random, oracle: Oracle, post: Callable[[Message, Answer], None], copies: bool

@@ -1,4 +1,7 @@
-"""Rows on their way out: stage, commit, delete (INTERFACE.md section 3).
+"""The sink's two steps, ``/v1/outbox/…``: rows of a batch are staged, then committed, or deleted (INTERFACE.md section 3).
+
+Before the commit they are rows and nothing leaves. What they are afterwards, messages with a state, and single messages that
+an operator sends, is :mod:`srmp_spark.client.outgoing_messages`.
 
 A stage is a long body that cannot be made a second time by itself, and a commit a long answer, so both are repeated here by
 other rules than the short calls of :mod:`srmp_spark.client.api`: the caller gives a stage's bytes again from the start, and

@@ -1,0 +1,181 @@
+"""``ingest``: MSMQ messages into a Delta table, each exactly once and in order.
+
+    python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' --table /data/messages \\
+        --checkpoint /data/checkpoints/messages --available-now
+
+Runs with python and with spark-submit. Progress goes to stderr; the last line of stdout is one JSON object with job, rows,
+batches and status (done, stopped or failed). The table is unique in (queue_manager, epoch, queue, sequence); see
+docs/GUARANTEES.md. Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
+from srmp_spark.names import local_queue_name
+from srmp_spark.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DESCRIPTION = "MSMQ messages into a Delta table, each exactly once and in order."
+POLL_SECONDS = 0.5
+"""How soon a signal is noticed."""
+STOP_SECONDS = 60.0
+"""How long a batch under way may go on after a signal; one that is cut off is left out or finished by the next start."""
+
+log = logging.getLogger("ingest")
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The flags (INTERFACE.md section 5); ends the process with exit code 2 on wrong ones."""
+    parser = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--queue-manager", required=True, metavar="URL[,URL]", help="API of one or more queue managers")
+    parser.add_argument("--queue", required=True, metavar="NAME[,NAME|GLOB]", help="queues to read")
+    parser.add_argument("--table", required=True, metavar="PATH", help="the Delta table; created if it does not exist")
+    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="Spark's checkpoint of this job")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--available-now", action="store_true", help="take what is there and end")
+    when.add_argument(
+        "--trigger", metavar='"5 seconds"', help="one batch each such time (default: as soon as there is something)"
+    )
+    parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N", help="most rows of a batch")
+    parser.add_argument("--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
+    found = parser.parse_args(argv)
+    for option in found.option:
+        if "=" not in option:
+            parser.error(f"--option {option}: expected KEY=VALUE")
+    return found
+
+
+class StoppingError(Exception):
+    """No new batch is begun after a signal."""
+
+
+class Ingest:
+    """One run of the job."""
+
+    def __init__(self, args: argparse.Namespace, spark: SparkSession) -> None:
+        from srmp_spark.jobs.exactly_once import ExactlyOnce
+
+        self.args = args
+        self.spark = spark
+        queues = {local_queue_name(name) for name in args.queue.split(",")}
+        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues)
+        self.rows = 0
+        self.batches = 0
+        self.told_to_stop = False
+        self.between_batches = threading.Event()
+        self.between_batches.set()
+
+    def source(self) -> DataFrame:
+        """The queues as a stream. Raises what Spark makes of a wrong option."""
+        options: dict[str, Any] = {
+            "queueManager": self.args.queue_manager,
+            "queue": self.args.queue,
+            "consumer": self.args.consumer,
+            **dict(option.split("=", 1) for option in self.args.option),
+        }
+        if self.args.max_offsets_per_trigger is not None:
+            options["maxOffsetsPerTrigger"] = self.args.max_offsets_per_trigger
+        return self.spark.readStream.format("srmp").options(**options).load()
+
+    def batch(self, rows: DataFrame, batch_id: int) -> None:
+        """What Spark calls for each batch. Raises :class:`StoppingError` after a signal, and what the table raises."""
+        if self.told_to_stop:
+            raise StoppingError
+        started = time.monotonic()
+        self.between_batches.clear()
+        try:
+            done = self.sink.append(rows, batch_id)
+            self.rows += done.rows
+            self.batches += 1
+        finally:
+            self.between_batches.set()
+        note = f" ({done.left_out} more were left out: the table holds them already)" if done.left_out else ""
+        log.info("batch %s: %s rows in %.2f s, %s in all%s", batch_id, done.rows, time.monotonic() - started, self.rows, note)
+
+    def run(self) -> str:
+        """Until the end, a signal or a failure; answers the status."""
+        rows = self.source()  # first: a wrong option must not create a table
+        self.sink.claim()
+        writer = rows.writeStream.foreachBatch(self.batch).option("checkpointLocation", self.args.checkpoint)
+        if self.args.available_now:
+            writer = writer.trigger(availableNow=True)
+        elif self.args.trigger:
+            writer = writer.trigger(processingTime=self.args.trigger)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop_soon)
+        return self.wait(writer.start())
+
+    def stop_soon(self, *_: object) -> None:
+        """A signal came."""
+        self.told_to_stop = True
+
+    def wait(self, query: StreamingQuery) -> str:
+        """Until the query ends or is told to; answers the status. Raises what ended it."""
+        try:
+            while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # seconds, a fraction is allowed
+                if self.told_to_stop:
+                    self.between_batches.wait(STOP_SECONDS)
+                    query.stop()
+                    return "stopped"
+        except Exception:
+            if self.told_to_stop:  # the batch that we did not begin
+                return "stopped"
+            raise
+        return "done"
+
+
+def advice(error: BaseException, checkpoint: str) -> str:
+    """What to do next, where Spark's own text does not say it."""
+    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error):
+        return ""
+    orphans = _numbers(f"{checkpoint}/commits") - _numbers(f"{checkpoint}/offsets")
+    files = (
+        ", ".join(f"{checkpoint}/commits/{number} and commits/.{number}.crc" for number in sorted(orphans))
+        or f"{checkpoint}/commits/N"
+    )
+    return f"; the checkpoint has a commit without its offsets: remove {files} and start again, no row will be doubled or lost"
+
+
+def _numbers(folder: str) -> set[int]:
+    path = Path(folder)
+    return {int(file.name) for file in path.iterdir() if re.fullmatch(r"\d+", file.name)} if path.is_dir() else set()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the job; answers its exit code."""
+    args = arguments(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
+    try:
+        spark = session.delta_session("srmp ingest", args.master)
+    except SrmpSparkError as error:
+        print(f"ingest: {error}", file=sys.stderr)
+        session.last_line("ingest", rows=0, batches=0, status="failed")
+        return ExitCode.USAGE
+    ingest = Ingest(args, spark)
+    try:
+        status, code = ingest.run(), ExitCode.DONE
+    except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
+        status = "failed"
+        code, text = session.explain(error)
+        print(f"ingest: {text}{advice(error, args.checkpoint)}", file=sys.stderr)
+    finally:
+        spark.stop()
+    session.last_line("ingest", rows=ingest.rows, batches=ingest.batches, status=status)
+    return code
