@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -286,20 +285,3 @@ def test_the_json_of_progress_shows_how_far_behind_the_query_is(spark: SparkSess
         Offsets.from_dict(latest if isinstance(latest, dict) else json.loads(latest)).as_dict()["qm"][qm.guid][qm.epoch][ORDERS]
         == 100
     )
-
-
-def test_in_a_spark_connect_session(fake: Fake, tmp_path: Path) -> None:
-    """In a process of its own: classic and Connect sessions do not share one."""
-    import sys
-
-    qm = fake(orders=300)
-    script = Path(__file__).with_name("connect_session.py")
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
-    environment |= {"PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, str(script), qm.url, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"batch": 300, "stream": 300, "batches": 3}
-    assert qm.consumer(ORDERS).received == 300

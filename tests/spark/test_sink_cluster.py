@@ -1,4 +1,4 @@
-"""Sinks in sessions of their own: what only a cluster does to tasks, and Spark Connect."""
+"""The sink in a session of its own: what only a cluster does to tasks."""
 
 from __future__ import annotations
 
@@ -123,20 +123,3 @@ def test_what_happens_to_tasks(master: str, tmp_path: Path) -> None:
         assert [path for path, _, _ in qm.named("commit") if "/refused/" in path] == []
         assert [path for path, _, _ in qm.named("DELETE") if "/refused/" in path] != []
         assert qm.model.outgoing.keys() == {"DIRECT=http://h/msmq/killed", "DIRECT=http://h/msmq/copied"}
-
-
-def test_in_a_spark_connect_session(tmp_path: Path) -> None:
-    with OutboxServer() as qm:
-        answer = run("sink_connect_session.py", qm.url, str(tmp_path))
-        assert qm.model.bodies("DIRECT=http://h/msmq/batch") == [str(n).encode() for n in range(100)]
-        streamed = [str(n).encode() for n in range(30)]
-        assert qm.model.bodies("DIRECT=http://h/msmq/stream") == streamed
-        assert qm.model.bodies("DIRECT=http://h/msmq/each") == streamed, "replayed after its commits/N were lost"
-        assert "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…)" in answer["made"]
-        assert "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…)" in answer["called"]
-        assert "boom" in answer["failed"]
-        assert "did you mean 'destination'?" in answer["option"]
-        assert "write .withColumn('label', col('label').cast('string'))" in answer["column"]
-        assert "was sent with other content" in answer["conflict"]
-        assert qm.model.stages == {}
-        assert qm.model.outgoing.keys() == {f"DIRECT=http://h/msmq/{name}" for name in ("batch", "stream", "each", "keys")}
