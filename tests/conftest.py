@@ -18,13 +18,16 @@ TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test
 LONGEST = (
     "spark tables",
     "spark queues",
-    "spark/test_sink_cluster.py",
     "spark/test_ingest_job.py",
-    "demo/test_demo.py",
-    "spark/test_replay_command.py",
-    "acceptance/test_kill.py",
     "notebooks/test_notebooks.py",
+    "spark/test_replay_command.py",
+    "spark/test_connect.py",
+    "compat/test_compat.py",
+    "spark/test_sink_cluster.py",
+    "acceptance/test_kill.py",
     "conf/test_compose.py",
+    "sender/test_kill_out.py",
+    "acceptance/test_foreign_peer.py",
     "delta/test_publisher_kill.py",
 )
 """Groups of more than twenty seconds, the longest first."""

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""For queries of a few rows that run once: compiling them takes a third of a test's CPU. Nothing of ours is compiled code, and
+the jobs, notebooks and the demo, which are tested as processes of their own, run with Spark's defaults."""
 
 
 @pytest.fixture(scope="package")
@@ -26,6 +34,8 @@ def spark() -> Iterator[SparkSession]:
     from srmp_spark.spark.session import delta_session
 
     session = delta_session("tests", "local[2]")
+    for setting, value in SMALL.items():
+        session.conf.set(setting, value)
     yield session
     session.stop()
 

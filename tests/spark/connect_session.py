@@ -92,7 +92,7 @@ def fail_late(batches):
 
     for batch in batches:
         if TaskContext.get().partitionId() == 3:
-            time.sleep(5)
+            time.sleep(2)
             raise ValueError("boom")
         yield batch
 

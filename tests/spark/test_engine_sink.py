@@ -273,7 +273,7 @@ def test_a_task_that_fails_leaves_nothing_committed_and_nothing_staged(spark: Sp
 
         for batch in batches:
             if TaskContext.get().partitionId() == 3:  # type: ignore[union-attr]  # in a task there is one
-                time.sleep(5)
+                time.sleep(2)
                 raise ValueError("boom")
             yield batch
 

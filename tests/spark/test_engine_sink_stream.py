@@ -162,7 +162,7 @@ def failing(rows: DataFrame, sequence: int) -> DataFrame:
     def fail_late(batches: Any) -> Any:
         for batch in batches:
             if sequence in batch.column("sequence").to_pylist():
-                time.sleep(5)
+                time.sleep(2)
                 raise ValueError("boom")
             yield batch
 
