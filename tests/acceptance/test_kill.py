@@ -25,7 +25,7 @@ from srmp_spark.testing.foreign.stream_sender import StreamSender
 from srmp_spark.testing.foreign.verdict import judge
 from srmp_spark.testing.service import RunningQueueManager
 
-SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "25"))
+SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "30"))
 SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
 QUEUES = ("private$/orders", "private$/payments", "private$/shipments")
 FAULTS = Faults(lost_reply=0.03, duplicate=0.05, reorder=0.02, ghost=0.05, expire=0.02)

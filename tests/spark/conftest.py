@@ -22,7 +22,7 @@ SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-"""For queries of a few rows that run once: compiling them takes a third of a test's CPU. Nothing of ours is compiled code, and
+"""For queries of a few rows that run once: compiling them takes a fifth of the CPU. Nothing of ours is compiled code, and
 the jobs, notebooks and the demo, which are tested as processes of their own, run with Spark's defaults."""
 
 
