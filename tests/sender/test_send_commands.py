@@ -13,7 +13,7 @@ import pytest
 import requests
 from kit import acknowledged, arrow, bodies, commit, outgoing, rows_to, until
 
-from srmp_spark.client.outbox import OutboxClient
+from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.interface import ExitCode, exit_code_of
 from srmp_spark.spark.sink_options import parse_sink
