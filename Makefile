@@ -26,10 +26,10 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check bench sim kill kill-out clean
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## build .venv with everything in it, Delta's jars included (once; about two minutes)
 
@@ -56,6 +56,9 @@ check: setup ## ruff, mypy, the import rules, the links of the documentation
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
+
+docs-musts: setup ## docs/MUSTS.md: each MUST of [MC-MQSRM] and the tests that fail when it is broken
+	@$(PYTHON) -m srmp_spark.testing.musts
 
 bench: setup java ## measure against the targets; the last line is one JSON object
 	@$(PYTHON) -m benchmarks

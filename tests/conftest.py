@@ -4,6 +4,8 @@ A module stays together: its fixtures are queue managers and sessions that take 
 own process are two groups, so two JVMs start and no more; they are halves by time, not by number. Nothing is shared between
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
+
+A run of all of them also fails when a test that docs/MUSTS.md relies on did not pass: :mod:`musts_gate`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from musts_gate import MustsGate
+
+from srmp_spark.testing import musts
 
 ROOT = Path(__file__).resolve().parent
 TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py", "spark/test_backfill.py")
@@ -39,6 +44,11 @@ def group_of(path: Path) -> str:
     if name in TABLES:
         return "spark tables"
     return "spark queues" if name.startswith("spark/test_engine") or name == "spark/test_functions.py" else name
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the controller sees every report
+        config.pluginmanager.register(MustsGate(musts.load(), ROOT.parent, ROOT), "musts-gate")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

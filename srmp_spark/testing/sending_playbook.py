@@ -61,9 +61,10 @@ def stream_receipt(last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, 
     return Input(f"receipt {last_ordinal}", lambda playbook: playbook.receipt(last_ordinal, stream, guid, to, None))
 
 
-def final_receipt(ordinal: int, *, positive: bool = True) -> Input:
-    """A final stream receipt comes."""
-    return Input(f"final {ordinal} {positive}", lambda playbook: playbook.receipt(ordinal, 0, IDENTITY, RECEIPTS_URL, positive))
+def final_receipt(ordinal: int, *, positive: bool = True, stream: int = 0, guid: str = IDENTITY) -> Input:
+    """A final stream receipt comes; ``stream`` as in :func:`stream_receipt`."""
+    text = f"final {ordinal} {positive}"
+    return Input(text, lambda playbook: playbook.receipt(ordinal, stream, guid, RECEIPTS_URL, positive))
 
 
 def tick(seconds: float) -> Input:

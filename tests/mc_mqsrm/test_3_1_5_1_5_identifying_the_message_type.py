@@ -17,10 +17,11 @@ from srmp_spark.message import (
     CLASS_ORDER_ACK,
     CLASS_REPORT,
     Receipt,
+    StreamId,
 )
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION, TYPES, MessageType, message_type
-from srmp_spark.testing.playbook import Playbook, post, repeated, row, user_message
+from srmp_spark.testing.playbook import SENDER, Playbook, post, repeated, row, user_message
 
 NEGATIVE = (CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT)
 
@@ -68,10 +69,18 @@ def test_a_class_that_we_do_not_know_still_becomes_a_row(message_class: int) -> 
     assert Playbook() >> post(user_message(message_class=message_class)) << row("private$/orders", 1)
 
 
-def test_receipts_are_rows_after_duplicate_detection() -> None:
-    """3.1.5.1.7, .8, .10: "Duplicate detection. Inserting the message into its destination queue."."""
-    receipt = user_message(
-        5, queue=ORDER_QUEUE, message_class=CLASS_ORDER_ACK, action=ORDERING_ACK_ACTION,
-        receipt=Receipt("stream", last_ordinal=3),
-    )  # fmt: skip
-    assert Playbook() >> post(receipt) << row(ORDER_QUEUE, 1) >> post(receipt) << repeated("identifier")
+@pytest.mark.parametrize(
+    ("message_class", "receipt"),
+    [
+        (CLASS_ACK_REACH_QUEUE, Receipt("delivery", SENDER, 3, 0)),
+        (CLASS_ORDER_ACK, Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)),
+        (CLASS_ACK_RECEIVE, Receipt("final_stream", SENDER, 3, 0, "positive", StreamId(SENDER, 5), 3)),
+        (CLASS_ACK_RECEIVE, Receipt("commitment", SENDER, 3, 0, "positive")),
+        (CLASS_NACK_Q_PURGED, Receipt("commitment", SENDER, 3, 0, "negative")),
+    ],
+)
+def test_receipts_are_rows_after_duplicate_detection(message_class: int, receipt: Receipt) -> None:
+    """3.1.5.1.7, .8, .9, .10: "Duplicate detection. Inserting the message into its destination queue."."""
+    for queue in (ORDER_QUEUE, "private$/orders"):
+        message = user_message(5, queue=queue, message_class=message_class, action=ORDERING_ACK_ACTION, receipt=receipt)
+        assert Playbook() >> post(message) << row(queue, 1) >> post(message) << repeated("identifier")

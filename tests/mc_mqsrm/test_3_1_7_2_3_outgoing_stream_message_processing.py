@@ -269,3 +269,13 @@ def test_no_more_than_the_limit_waits_for_receipts() -> None:
         << delivered(1)
     )
     assert stream_of(playbook).unacknowledged == 2
+
+
+def test_two_queues_of_one_host_have_a_stream_each() -> None:
+    """As printed a host has one stream: a queue that is full or gone would hold up all others of its machine."""
+    sender = SendingPlaybook().sender
+    for queue in ("a", "b", "a"):
+        sender.enqueue(f"http://machine2/msmq/private$/{queue}", "stream", 1, 0, receipts_url=RECEIPTS_URL)
+    streams = [stream for stream in sender if isinstance(stream, OutgoingStream)]
+    assert [(stream.key.destination[-1], stream.end) for stream in streams] == [("a", 2), ("b", 1)]
+    assert streams[0].ordinal != streams[1].ordinal

@@ -308,6 +308,7 @@ def test_numbers_of_receipts_are_never_used_twice(tmp_path: Path) -> None:
     rig(tmp_path / "d", test)
     assert len(set(seen)) == 6
     assert seen == sorted(seen)
+    assert seen[0] == 1, "a new directory has given out none (3.1.3.1)"
 
 
 def test_a_receipt_for_which_no_number_is_left_stays_owed_and_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -250,3 +250,32 @@ def test_what_is_closed_while_it_connects_is_told_once(monkeypatch: pytest.Monke
             assert told.ends.empty()
 
     with_peer(serve, body)
+
+
+def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[MC-MQSRM] 3.1.2.4, 3.1.6.4: the Session Cleanup Timer begins anew with each answer."""
+    monkeypatch.setattr(module, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.5)
+    opened, ended = [], asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(reader)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readexactly(len(REQUEST)):
+                writer.write(OK)
+        ended.set()
+        writer.close()
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        for serial in (1, 2, 3):  # each 0.3 s after the one before: in use for longer than it may be idle
+            told.connections.post(send(serial))
+            assert await told.next() == ("answer", serial, 200)
+            await asyncio.sleep(0.3)
+        assert (len(opened), ended.is_set()) == (1, False)
+        await asyncio.wait_for(ended.wait(), 5)
+        assert len(told.connections) == 0
+        told.connections.post(send(4))
+        assert await told.next() == ("answer", 4, 200)
+        assert len(opened) == 2
+
+    with_peer(serve, body)

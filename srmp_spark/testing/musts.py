@@ -1,0 +1,290 @@
+"""Each MUST, SHOULD and MAY of [MC-MQSRM] chapters 2 and 3, and the tests that fail when that sentence is broken.
+
+The table is ``docs/musts/*.toml``, one file per chapter, one TOML table per sentence::
+
+    ["3.1.5.1.6.3-4"]
+    level = "MUST"
+    quote = "MUST set Stream.IncomingSequenceNumber to the <current> value"
+    status = "implemented"
+    tests = ["tests/mc_mqsrm/test_3_1_5_1_6_3_processing_stream_messages.py::test_second_criterion_current_is_the_next_number"]
+
+An id is the section and the number of the sentence within it; the quotation is a few words to find it by in Microsoft's text,
+which stays where it is: https://learn.microsoft.com/openspecs/windows_protocols/mc-mqsrm. ``make docs-musts`` writes
+``docs/MUSTS.md`` from it. That each named test exists is asked by ``tests/docs/test_musts.py``, that it *passed* by
+``tests/musts_gate.py`` at the end of a run of the whole suite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from srmp_spark.errors import ConfigurationError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "docs" / "musts"
+PAGE = ROOT / "docs" / "MUSTS.md"
+QUOTE_MAX = 120
+"""Characters of a quotation: enough to find the sentence, and no copy of the document."""
+LEVELS = ("MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY")
+KEYS = frozenset({"level", "quote", "status", "tests", "reason", "may_skip"})
+
+
+class Status(Enum):
+    """What became of a sentence."""
+
+    IMPLEMENTED = "implemented"
+    PARTLY = "partly"
+    """Some of it; ``reason`` says what is missing."""
+    DEVIATION = "deviation"
+    """We do something else on purpose; ``reason`` says what and why, the tests hold us to it."""
+    NOT_IMPLEMENTED = "not-implemented"
+    """``reason`` begins with "not yet" or "never" and says what stands in its place."""
+    DEFINITION = "definition"
+    """Nothing that could be observed: a name, a heading of steps, an argument of an abstract event; ``reason`` says which."""
+
+
+TESTED = frozenset({Status.IMPLEMENTED, Status.PARTLY, Status.DEVIATION})
+"""These need at least one test."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """One sentence of the specification."""
+
+    id: str
+    """``section-number``: ``3.1.5.1.6.3-4``."""
+    level: str
+    quote: str
+    status: Status
+    tests: tuple[str, ...]
+    """pytest's node ids without parameters: all cases of the test must pass."""
+    reason: str
+    may_skip: str
+    """Part of the reason for which its tests may be skipped (a machine without IPv6, say); empty: never."""
+
+    @property
+    def section(self) -> str:
+        """Where it stands."""
+        return self.id.partition("-")[0]
+
+    def faults(self) -> list[str]:
+        """What is wrong with this entry by itself, in words that say what to do."""
+        found = []
+        if self.level not in LEVELS:
+            found.append(f"{self.id}: level {self.level!r} is none of {', '.join(LEVELS)}")
+        if not self.quote or len(self.quote) > QUOTE_MAX:
+            found.append(f"{self.id}: quote 1 to {QUOTE_MAX} characters of the sentence, these are {len(self.quote)}")
+        if self.status in TESTED and not self.tests:
+            found.append(f"{self.id} is {self.status.value} and names no test: name one that fails when it is broken")
+        if self.status not in TESTED and self.tests:
+            found.append(f"{self.id} is {self.status.value} and names tests: is it not 'partly' at least?")
+        if self.status is not Status.IMPLEMENTED and not self.reason:
+            found.append(f"{self.id} is {self.status.value} and gives no reason")
+        if self.status is Status.NOT_IMPLEMENTED and not self.reason.startswith(("not yet", "never")):
+            found.append(f'{self.id}: the reason begins with "not yet" or "never", and says what stands in its place')
+        if len(set(self.tests)) < len(self.tests):
+            found.append(f"{self.id} names a test twice")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The whole of it."""
+
+    titles: Mapping[str, str]
+    """Section to title."""
+    sentences: tuple[Sentence, ...]
+    """In the order of the document."""
+
+    def tests(self) -> dict[str, list[Sentence]]:
+        """Each named test and the sentences that rely on it."""
+        named: dict[str, list[Sentence]] = {}
+        for sentence in self.sentences:
+            for test in sentence.tests:
+                named.setdefault(test, []).append(sentence)
+        return named
+
+
+def order_of(sentence_id: str) -> tuple[tuple[int, ...], int]:
+    """To sort by: ``2.10-3`` comes after ``2.9-1``. Raises :class:`ConfigurationError` for what is no id."""
+    section, dash, number = sentence_id.partition("-")
+    try:
+        return tuple(map(int, section.split("."))), int(number if dash else "")
+    except ValueError:
+        raise ConfigurationError(f"{sentence_id!r} is no id of a sentence: section-number, as in 3.1.5.1.6.3-4") from None
+
+
+def load(folder: Path = TABLE) -> Table:
+    """Read the table.
+
+    Raises :class:`ConfigurationError` for a file that is no TOML (an id that stands twice in a file is none), for unknown
+    keys, for an id that stands in two files, and for a section without a title.
+    """
+    titles: dict[str, str] = {}
+    sentences: dict[str, Sentence] = {}
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError(f"{path.name}: {error}") from None
+        titles |= content.pop("titles", {})
+        for sentence_id, entry in content.items():
+            if sentence_id in sentences:
+                raise ConfigurationError(f"{path.name}: {sentence_id} stands in another file, too")
+            sentences[sentence_id] = _sentence(sentence_id, entry)
+    untitled = {sentence.section for sentence in sentences.values()} - titles.keys()
+    if untitled:
+        raise ConfigurationError(f"no title for {', '.join(sorted(untitled))}: add it to [titles]")
+    return Table(titles, tuple(sorted(sentences.values(), key=lambda sentence: order_of(sentence.id))))
+
+
+def _sentence(sentence_id: str, entry: Mapping[str, Any]) -> Sentence:
+    order_of(sentence_id)
+    unknown = entry.keys() - KEYS
+    if unknown:
+        raise ConfigurationError(f"{sentence_id}: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(KEYS))}")
+    try:
+        status = Status(entry.get("status"))
+    except ValueError:
+        known = ", ".join(status.value for status in Status)
+        raise ConfigurationError(f"{sentence_id}: status {entry.get('status')!r} is none of {known}") from None
+    return Sentence(
+        id=sentence_id, level=entry.get("level", ""), quote=entry.get("quote", ""), status=status,
+        tests=tuple(entry.get("tests", ())), reason=entry.get("reason", ""), may_skip=entry.get("may_skip", ""),
+    )  # fmt: skip
+
+
+# --- do the tests exist? ------------------------------------------------------------------------------------------------
+
+
+@cache
+def _tests_in(path: Path) -> frozenset[str]:
+    """``test_x`` and ``TestY::test_x`` of a module, read and not run."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}::{name}" for name in _functions(node.body)}
+    return frozenset(names | set(_functions(ast.parse(path.read_text(encoding="utf-8")).body)))
+
+
+def _functions(body: Sequence[ast.stmt]) -> Iterable[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.name
+
+
+def unknown_tests(tests: Iterable[str], root: Path = ROOT) -> list[str]:
+    """Those that are in no module below ``root``, each with what is wrong."""
+    found = []
+    for test in tests:
+        module, separator, name = test.partition("::")
+        path = root / module
+        if not separator or "[" in name:
+            found.append(f"{test}: a test is FILE::NAME, without parameters")
+        elif not path.is_file():
+            found.append(f"{test}: there is no such file")
+        elif name not in _tests_in(path):
+            found.append(f"{test}: the file has no such test")
+    return found
+
+
+# --- the page -----------------------------------------------------------------------------------------------------------
+
+_HEAD = """# Every MUST of [MC-MQSRM], and the tests that hold us to it
+
+Generated by `make docs-musts` from [docs/musts](musts): change the table, not this page. Sentences are those of chapters 2 and 3 of
+Microsoft's [MC-MQSRM], numbered within their section; the few words quoted are there to find them by. A test fails when its
+sentence is broken. In a run of the whole suite (`make test`) each named test must have been collected and have passed, else the
+run fails. A *deviation* is on purpose: where the text contradicts itself, where what Windows sends is not what the text says, or
+where keeping to the letter would lose or double a message; its tests hold us to what we do instead.
+"""
+
+
+def page(table: Table) -> str:
+    """``docs/MUSTS.md``."""
+    lines = [_HEAD, *_counts(table), ""]
+    section = ""
+    before: Sentence | None = None
+    for sentence in table.sentences:
+        if sentence.section != section:
+            section, before = sentence.section, None
+            lines += ["", f"## {section} {_escape(table.titles[section])}", "", "| id | sentence | status | tests |"]
+            lines.append("| --- | --- | --- | --- |")
+        lines.append(f"| {sentence.id} | {_escape(sentence.quote)} | {_status(sentence)} | {_tests(sentence, before)} |")
+        before = sentence
+    return "\n".join(lines) + "\n"
+
+
+def _counts(table: Table) -> list[str]:
+    """How many of each level came to which end."""
+    counts = Counter((sentence.level, sentence.status) for sentence in table.sentences)
+    tested = sum(sentence.status is Status.IMPLEMENTED for sentence in table.sentences)
+    lines = [
+        f"**{len(table.sentences)} sentences, {tested} implemented and tested, by {len(table.tests())} tests.**",
+        "",
+        f"| | {' | '.join(status.value for status in Status)} | all |",
+        f"| --- |{' --- |' * (len(Status) + 1)}",
+    ]
+    for level in LEVELS:
+        row = [counts[level, status] for status in Status]
+        if sum(row):
+            lines.append(f"| {level} | {' | '.join(map(str, row))} | {sum(row)} |")
+    totals = [sum(counts[level, status] for level in LEVELS) for status in Status]
+    return [*lines, f"| all | {' | '.join(map(str, totals))} | {sum(totals)} |"]
+
+
+def _status(sentence: Sentence) -> str:
+    return sentence.status.value + (f": {_escape(sentence.reason)}" if sentence.reason else "")
+
+
+def _tests(sentence: Sentence, before: Sentence | None) -> str:
+    """Those of the sentence; where they are those of the row above, ditto marks."""
+    if sentence.tests and before is not None and before.tests == sentence.tests:
+        return "″"
+    return ", ".join(f"`{test.removeprefix('tests/')}`" for test in sentence.tests)
+
+
+def _escape(text: str) -> str:
+    """No markup and no link in Markdown."""
+    for character in "\\`*_[]|":
+        text = text.replace(character, f"\\{character}")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, or with ``--check`` say whether it is up to date: 0 or 1."""
+    parser = argparse.ArgumentParser(description="write docs/MUSTS.md from docs/musts")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the page is not up to date")
+    check = parser.parse_args(arguments).check
+    table = load()
+    faults = [fault for sentence in table.sentences for fault in sentence.faults()] + unknown_tests(table.tests())
+    if faults:
+        sys.stderr.write("\n".join(faults) + "\n")
+        return 1
+    text = page(table)
+    if check:
+        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        sys.stderr.write("docs/MUSTS.md is not up to date: run make docs-musts and commit it\n")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"docs/MUSTS.md: {len(table.sentences)} sentences, {len(table.tests())} tests\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
