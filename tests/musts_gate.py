@@ -14,7 +14,7 @@ import pytest
 
 from srmp_spark.testing.musts import Table
 
-NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "collectonly", "pyargs", "setuponly", "setupplan")
+NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "collectonly", "setuponly", "setupplan")
 """Options of pytest, each by its name in ``config.option``, after which it is not the whole suite that runs."""
 
 
@@ -39,8 +39,9 @@ class MustsGate:
             return
         if report.failed:
             self._failed.add(test)
-        elif report.skipped:  # an expected failure, too: it proves nothing
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        elif report.skipped:
+            place = report.longrepr  # (file, line, reason)
+            reason = place[2] if isinstance(place, tuple) else "an expected failure"
             self._skipped.setdefault(test, set()).add(reason)
         elif report.when == "call":
             self._passed.add(test)

@@ -151,3 +151,9 @@ def test_a_guid_is_a_guid(element: str, wrong: str) -> None:
 def test_a_receipt_is_read_with_what_it_says() -> None:
     receipt = f"<deliveryReceipt><receivedAt>20070719T032454</receivedAt><id>uuid:3@{OTHER}</id></deliveryReceipt>"
     assert read(("<Msmq ", f"{receipt}<Msmq ")).receipt == Receipt("delivery", OTHER, 3, parse_date("20070719T032454"))
+
+
+def test_a_message_without_the_mark_must_understand_is_taken() -> None:
+    """2.2.4, 2.2.5: each "MUST be marked with the SOAP attribute"; that is the sender's duty."""
+    assert ENVELOPE.count(' se:mustUnderstand="1"') == 4
+    assert read((' se:mustUnderstand="1"', "")) == read()

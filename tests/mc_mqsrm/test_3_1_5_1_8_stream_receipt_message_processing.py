@@ -130,3 +130,15 @@ def test_what_is_no_receipt_about_a_stream_is_not_ours_to_judge() -> None:
     assert playbook.sender.receipt(Message("http://machine1/msmq/q"), 0.0, 0) is None
     assert playbook.sender.receipt(delivery, 0.0, 0) is None
     assert playbook.sender.get(DESTINATION, "stream") is not None
+
+
+def test_the_time_of_the_last_receipt_is_kept() -> None:
+    """3.1.5.1.8.2, EodLastAckTime: of one that acknowledges something."""
+    playbook = two_sent()
+    (stream,) = playbook.sender
+    assert stream.last_acknowledged_at == 0
+    assert playbook >> tick(3) >> stream_receipt(2) << delivered(1, 2)
+    at = playbook.clock.utc()
+    assert stream.last_acknowledged_at == at
+    assert playbook >> tick(3) >> stream_receipt(2) << verdict("old")
+    assert stream.last_acknowledged_at == at

@@ -279,3 +279,31 @@ def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch
         assert len(opened) == 2
 
     with_peer(serve, body)
+
+
+def test_trouble_costs_the_connection_only_if_no_whole_answer_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.1.7.2.5 closes it on 5xx, too. A 5xx with its length is a whole answer: the next attempt may use the same one."""
+    monkeypatch.setattr(module, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    served: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(0)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readexactly(len(REQUEST)):
+                served[-1] += 1
+                if served != [2]:  # to the second request on the first connection it says nothing
+                    writer.write(OK.replace(b"200 OK", b"503 Busy"))
+        writer.close()
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        told.connections.post(send(1))
+        assert await told.next() == ("answer", 1, 503)
+        told.connections.post(send(2))
+        assert (await told.next())[:3] == ("failure", 2, True)
+        assert (served, len(told.connections)) == ([2], 0)
+        told.connections.post(send(3))
+        assert await told.next() == ("answer", 3, 503)
+        assert served == [2, 1]
+
+    with_peer(serve, body)

@@ -135,6 +135,10 @@ class Web(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
+    def finish(self) -> None:
+        super().finish()
+        self.server.ended.set()  # type: ignore[attr-defined]
+
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  # its name
         """Be quiet."""
 
@@ -143,6 +147,7 @@ class Web(BaseHTTPRequestHandler):
 def web(tls: ssl.SSLContext | None = None) -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
     server.paths = []  # type: ignore[attr-defined]
+    server.ended = threading.Event()  # type: ignore[attr-defined]
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
@@ -153,6 +158,17 @@ def web(tls: ssl.SSLContext | None = None) -> Iterator[ThreadingHTTPServer]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_a_pause_closes_the_connection(tmp_path: Path) -> None:
+    """[MC-MQSRM] 3.1.7.4. Idle it would be kept for a minute."""
+    with web() as server, RunningQueueManager(tmp_path / "qm", **QUICK) as running:
+        url = f"http://127.0.0.1:{server.server_port}/msmq/q"
+        commit(running.api, "1", rows_to(url, [b"x"], delivery="recoverable"))
+        until(lambda: outgoing(running, url, "plain").get("last_acknowledged") == 1, "it was answered")
+        assert not server.ended.is_set()  # type: ignore[attr-defined]
+        post(f"{running.api}/v1/outgoing/{requests.utils.quote(url, safe='')}/pause")
+        assert server.ended.wait(5)  # type: ignore[attr-defined]
 
 
 def test_redirects_are_not_followed(tmp_path: Path) -> None:
