@@ -236,7 +236,8 @@ def _counts(table: Table) -> list[str]:
     never = sum(sentence.reason.startswith("never") for sentence in missing)
     summary = (
         f"**{len(table.sentences)} sentences, {tested} implemented and tested. With what is done in part or otherwise, "
-        f"{len(table.tests())} tests are named. Of those not implemented {len(missing) - never} are not yet, {never} never will be.**"
+        f"{len(table.tests())} tests are named. Of those not implemented {len(missing) - never} are not yet, "
+        f"{never} never will be.**"
     )
     lines = [
         summary,

@@ -6,6 +6,8 @@ flags, and ``<Correlation>``, ``<App>`` and ``<HashAlgorithm>`` also when there 
 
 from __future__ import annotations
 
+import pytest
+
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.srmp.encoder import encode_envelope
 from srmp_spark.srmp.values import parse_date
@@ -105,11 +107,13 @@ def test_every_element_is_written_in_its_place() -> None:
     assert encode_envelope(EVERYTHING).decode() == "".join(ENVELOPE)
 
 
+BARE = Message(EVERYTHING.destination, "MSMQ:", GUID, 1, True, body_type=8, expires_at=EVERYTHING.expires_at,
+               time_to_reach_queue=EVERYTHING.time_to_reach_queue)  # fmt: skip
+
+
 def test_what_a_message_has_not_is_not_written() -> None:
     """ "If the … attribute has a non-NULL value", "… is set to True", "… has a nonzero value"."""
-    bare = Message(EVERYTHING.destination, "MSMQ:", GUID, 1, True, body_type=8, expires_at=EVERYTHING.expires_at,
-                   time_to_reach_queue=EVERYTHING.time_to_reach_queue)  # fmt: skip
-    assert encode_envelope(bare).decode() == (
+    assert encode_envelope(BARE).decode() == (
         "".join(ENVELOPE[:3]) + "<action>MSMQ:</action>" + ENVELOPE[4] + f"<id>uuid:1@{GUID}</id></path>"
         '<properties se:mustUnderstand="1"><expiresAt>20070609T023719</expiresAt></properties>'
         '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>3</Priority>'
@@ -117,6 +121,31 @@ def test_what_a_message_has_not_is_not_written() -> None:
         f"<HashAlgorithm>32772</HashAlgorithm><SourceQmGuid>{GUID}</SourceQmGuid><TTrq>20070612T023719</TTrq></Msmq>"
         "</se:Header><se:Body></se:Body></se:Envelope>"
     )
+
+
+@pytest.mark.parametrize(
+    ("attribute", "written", "before"),
+    [
+        ("response_queue", ENVELOPE[5], "<id>"),
+        ("sent_at", "<sentAt>20070608T023719</sentAt>", "</properties>"),
+        ("journal", "<Journal/>", "<Correlation>"),
+        ("dead_letter", "<DeadLetter/>", "<Correlation>"),
+        ("trace", "<Trace/>", "<App>"),
+        ("connector_type", f"<ConnectorType>{CONNECTOR}</ConnectorType>", "<App>"),
+        ("first_in_transaction", "<Eod><First/></Eod>", "<SourceQmGuid>"),
+        ("last_in_transaction", "<Eod><Last/></Eod>", "<SourceQmGuid>"),
+        ("connector_qm", f"<Eod><ConnectorId>{CONNECTOR}</ConnectorId></Eod>", "<SourceQmGuid>"),
+        ("provider_type", "<Provider><Type>1234</Type></Provider>", "<SourceQmGuid>"),
+        ("provider_name", "<Provider><Name>ProviderName</Name></Provider>", "<SourceQmGuid>"),
+        ("destination_list", ENVELOPE[-8], "<TTrq>"),
+        ("admin_list", ENVELOPE[-7], "<TTrq>"),
+        ("response_list", ENVELOPE[-6], "<TTrq>"),
+    ],
+)
+def test_each_attribute_is_written_by_itself(attribute: str, written: str, before: str) -> None:
+    """Its own condition decides, and no other element comes or goes with it."""
+    alone = BARE._replace(**{attribute: getattr(EVERYTHING, attribute)})
+    assert encode_envelope(alone).decode() == encode_envelope(BARE).decode().replace(before, written + before)
 
 
 def test_each_request_for_a_receipt_opens_services_by_itself() -> None:
