@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from musts_gate import MustsGate
 
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.testing import musts
 
 ROOT = Path(__file__).resolve().parent
@@ -46,9 +47,17 @@ def group_of(path: Path) -> str:
     return "spark queues" if name.startswith("spark/test_engine") or name == "spark/test_functions.py" else name
 
 
+def musts_table() -> musts.Table:
+    """The sentences of [MC-MQSRM] and their tests."""
+    try:
+        return musts.load()
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"docs/musts: {error}") from None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the controller sees every report
-        config.pluginmanager.register(MustsGate(musts.load(), ROOT.parent, ROOT), "musts-gate")
+        config.pluginmanager.register(MustsGate(musts_table(), ROOT), "musts-gate")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

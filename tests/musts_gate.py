@@ -21,10 +21,9 @@ NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "
 class MustsGate:
     """The plugin; :mod:`conftest` registers it."""
 
-    def __init__(self, table: Table, root: Path, suite: Path) -> None:
-        """Paths in the table are relative to ``root``; ``suite`` is the folder of all tests."""
+    def __init__(self, table: Table, suite: Path) -> None:
+        """``suite`` is the folder of all tests."""
         self._wanted = table.tests()
-        self._root = root
         self._suite = suite
         self._passed: set[str] = set()
         self._failed: set[str] = set()

@@ -190,6 +190,7 @@ def test_7_twice(xml):
         GOOD.replace(b"<se:Body></se:Body>", b""),
         GOOD.replace(b"<se:Body></se:Body>", b"").replace(b"<se:Header>", b"<se:Body></se:Body><se:Header>"),
         GOOD.replace(b"<se:Body></se:Body>", b"<x/><se:Body></se:Body>"),
+        GOOD.replace(b"<se:Body></se:Body>", b'<x:Body xmlns:x="urn:x"></x:Body>'),
         GOOD.replace(b"<se:Body></se:Body>", b"<se:Body></se:Body><se:Header></se:Header>"),
         GOOD.replace(b"<se:Body></se:Body>", b"<se:Body></se:Body><se:Body></se:Body>"),
     ],

@@ -130,7 +130,7 @@ from srmp_spark.testing import musts
 ROOT = Path(__file__).resolve().parent
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(MustsGate(musts.load(ROOT.parent), ROOT.parent, ROOT))
+        config.pluginmanager.register(MustsGate(musts.load(ROOT.parent), ROOT))
 def pytest_collection_modifyitems(items):
     for item in items:
         item.add_marker(pytest.mark.xdist_group("one"))
@@ -221,6 +221,6 @@ def test_what_the_whole_suite_is(arguments: list[str], options: dict[str, object
     where = SimpleNamespace(dir=Path("/p"))
     config = SimpleNamespace(args=arguments, option=SimpleNamespace(**options), invocation_params=where)
     session = SimpleNamespace(config=config, shouldstop=False, shouldfail=False)
-    assert MustsGate(TABLE, Path("/p"), Path("/p/tests")).is_whole(session) is whole  # type: ignore[arg-type]  # all it reads
+    assert MustsGate(TABLE, Path("/p/tests")).is_whole(session) is whole  # type: ignore[arg-type]  # all it reads
     session.shouldfail = "stopping after 1 failures"
-    assert not MustsGate(TABLE, Path("/p"), Path("/p/tests")).is_whole(session)  # type: ignore[arg-type]  # all it reads
+    assert not MustsGate(TABLE, Path("/p/tests")).is_whole(session)  # type: ignore[arg-type]  # all it reads

@@ -58,7 +58,7 @@ def test_everything_that_awaits_a_receipt_goes_again_in_order() -> None:
 def test_progress_begins_the_wait_and_the_table_anew() -> None:
     """3.1.5.1.8.2 as printed counts up with each receipt: the better the peer answers, the longer we would wait."""
     assert (
-        SendingPlaybook()
+        SendingPlaybook(SenderSettings(resend_table=(30.0, 100.0)))
         >> enqueue(2)
         << sends(1, start=True)
         >> answer(200)
@@ -69,14 +69,15 @@ def test_progress_begins_the_wait_and_the_table_anew() -> None:
         >> answer(200)
         << sends(2, again=True)
         >> answer(200)
-        >> tick(29)
+        >> tick(99)
         >> stream_receipt(1)
         << delivered(1)
         >> tick(29)
         >> tick(1)
         << sends(2, previous=1, again=True)
         >> answer(200)
-        >> tick(30)
+        >> tick(99)
+        >> tick(1)
         << sends(2, previous=1, again=True)
     )
 

@@ -89,6 +89,16 @@ def test_5xx_is_sent_again(status: int) -> None:
     assert playbook >> tick(20) << sends(1, start=True, again=again)
 
 
+def test_trouble_makes_a_connected_queue_inactive_too() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2)
+    (queue,) = playbook.sender
+    assert queue.state is QueueState.CONNECTED
+    assert playbook >> answer(500) >> tick(19.9)
+    assert queue.state is QueueState.INACTIVE
+    assert playbook >> tick(0.1) << sends(2, again=True)
+
+
 @pytest.mark.parametrize("status", [201, 202, 204, 301, 302, 307, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429])
 def test_only_200_is_success_and_only_400_is_final(status: int) -> None:
     """A redirect is never followed; a 404 or 413 is a configuration that somebody will repair. The message is kept."""
@@ -109,6 +119,8 @@ def test_one_is_under_way_at_a_time() -> None:
     """ "The protocol MUST wait for the HTTP response or time-out"."""
     playbook = SendingPlaybook()
     assert playbook >> enqueue(100) << sends(1, start=True) >> tick(10)
+    assert len(playbook.under_way) == 1
+    assert playbook >> answer(200) << sends(2) >> tick(10)
     assert len(playbook.under_way) == 1
 
 
