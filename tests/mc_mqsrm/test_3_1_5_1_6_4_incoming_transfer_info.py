@@ -41,5 +41,7 @@ def test_rejected_messages_are_counted_until_one_is_accepted() -> None:
     (stream,) = playbook.receiver.streams
     assert playbook >> post(stream_message(3)) << repeated("gap") >> post(stream_message(1)) << repeated("position")
     assert stream.reject_count == 2
+    assert playbook >> post(stream_message(1, stream=STREAM - 1, uniquifier=9)) << repeated("stale")
+    assert stream.reject_count == 2, "a late copy of an earlier stream was not rejected by this one"
     assert playbook >> post(stream_message(2)) << row(LEDGER, 2)
     assert stream.reject_count == 0
