@@ -14,6 +14,8 @@ from srmp_spark import names
 Delivery = Literal["express", "recoverable", "transactional"]
 Transport = Literal["http", "https", "pgm", "wsrm", "mqrr", "api"]
 ReceiptKind = Literal["delivery", "commitment", "stream", "final_stream"]
+SignatureStatus = Literal["none", "valid", "invalid", "unverified"]
+"""What is known of a message's XML signature. ``valid`` is about body and extension, and no header."""
 
 # Message classes, [MS-MQMQ] 2.2.18.1.6. An unknown class is kept as its number.
 CLASS_NORMAL = 0x0000
@@ -111,7 +113,8 @@ class Message(NamedTuple):
     destination_list: tuple[str, ...] = ()
     admin_list: tuple[str, ...] = ()
     response_list: tuple[str, ...] = ()
-    signed: bool = False
+    signature: SignatureStatus = "none"
+    """A codec tells ``none`` and ``unverified``; the others are found when it is accepted (``srmp/signature.py``)."""
     soap_action: str | None = None
     soap_body: str | None = None
     """What stands in ``<se:Body>``; Windows leaves it empty."""

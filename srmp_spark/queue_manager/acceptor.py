@@ -29,8 +29,9 @@ from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.rows.group import Record
-from srmp_spark.srmp.decoder import decode
+from srmp_spark.queue_manager.signatures import Signatures
+from srmp_spark.rows.group import Form, Record
+from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.effects import Accepted, Committed, Ok, Pending, Refused
 from srmp_spark.srmp.http_head import check_target
 from srmp_spark.store.journal import Journal
@@ -89,6 +90,7 @@ class Acceptor:
         journal: Journal,
         metrics: Metrics,
         clock: Clock,
+        signatures: Signatures,
         *,
         arm_receipts: Callable[[], object],
         stored: Callable[[str, int, int, int, int], object],
@@ -98,6 +100,7 @@ class Acceptor:
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
+        self._signatures = signatures
         self._utc = clock.utc
         self._monotonic = clock.monotonic
         self._arm_receipts = arm_receipts
@@ -123,8 +126,11 @@ class Acceptor:
             connection.refuse(503, self.gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
             return
         headers = head.headers
+        content = post[head_length:]
         try:
-            message = decode(headers.get(b"content-type", b""), post[head_length:])
+            message, parts = decode_parts(headers.get(b"content-type", b""), content)
+            if message.signature != "none":
+                message = self._signatures.checked(message, content, parts)
         except RemoteProtocolError as error:
             connection.refuse(error.status_hint, "malformed", error.section)
             return
@@ -149,14 +155,14 @@ class Acceptor:
     ) -> Refused | Pending:
         """Decide about a decoded message and see it to its answer.
 
-        ``message`` is what decoding ``post`` gives. Raises :class:`StoreSyncError` when the process is about to end: then
-        nothing may be answered.
+        ``message`` is what decoding ``post`` gives, its signature checked. Raises :class:`StoreSyncError` when the process is
+        about to end: then nothing may be answered.
         """
         now = self._monotonic()
         try:
             outcome = self._receiver.receive(message, arrival, now)
             if not isinstance(outcome, Refused):
-                self._submit(outcome, arrival, post, head_length, requester)
+                self._submit(outcome, Record(arrival, post, head_length, Form.of(message.signature)), requester)
                 return outcome
         except StoreSyncError:  # the journal has failed before, and said so
             raise
@@ -166,7 +172,7 @@ class Acceptor:
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
 
-    def _submit(self, outcome: Pending, arrival: Arrival, post: bytes, head_length: int, requester: Requester) -> None:
+    def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
         """Hand what the engine has taken to the journal."""
         journal = self._journal
         collecting = journal.collecting
@@ -175,9 +181,9 @@ class Acceptor:
             self._collecting = collecting
             self._batch = []
             callback = partial(self._committed, self._batch)
-        self._batch.append((outcome, requester, len(post), arrival))
+        self._batch.append((outcome, requester, len(record.post), record.arrival))
         if isinstance(outcome, Accepted):
-            journal.submit((outcome.queue, outcome.sequence, Record(arrival, post, head_length)), callback, owed=outcome.owed)
+            journal.submit((outcome.queue, outcome.sequence, record), callback, owed=outcome.owed)
         else:
             journal.submit(None, callback, must_commit=outcome.needs_commit)
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
 from srmp_spark.queue_manager.own_names import own_names
+from srmp_spark.queue_manager.signers import Signer, parse_signers
 from srmp_spark.queue_manager.url_policy import UrlPattern
 
 if sys.version_info >= (3, 11):
@@ -123,6 +124,8 @@ class ServeConfig:
     public_url: str | None = None
     allow_url: tuple[UrlPattern, ...] = ()
     unknown_queue: Literal["reject", "retry"] = "reject"
+    invalid_signature: Literal["keep", "refuse"] = "keep"
+    signer: tuple[Signer, ...] = ()
     state: str | None = None
     state_interval: float = STATE_INTERVAL_SECONDS
     retention_hours: float = RETENTION_HOURS
@@ -240,6 +243,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "unknown_queue", _choice("reject", "retry"), "reject|retry", "answer 400 (the sender drops it) or 503 (it tries again)"
     ),
+    Option(
+        "invalid_signature", _choice("keep", "refuse"), "keep|refuse", "an XML signature that is wrong: mark the row, or 400"
+    ),
     Option("state", str, "URI|PATH", "where the Delta state tables go"),
     Option("state_interval", _positive, "SECONDS", f"how far the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"),
     Option("retention_hours", _positive, "N", f"how long rows are kept (default {RETENTION_HOURS:g})"),
@@ -251,6 +257,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("api_key", Path, "FILE", "its private key, PEM"),
     Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
 )
+
+TABLES: Mapping[str, Callable[[str, Any], Any]] = {"signer": parse_signers}
+"""Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
 _BY_KEY = {option.key: option for option in OPTIONS}
 _FIELD_OF = {"token_file": "token"}
@@ -281,7 +290,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfi
     )
     values: dict[str, Any] = {}
     for key, (where, value) in texts.items():
-        values[_FIELD_OF.get(key, key)] = _convert(_BY_KEY[key], where, value)
+        values[_FIELD_OF.get(key, key)] = TABLES[key](where, value) if key in TABLES else _convert(_BY_KEY[key], where, value)
     if "token" not in values and (token := environment.get(ENVIRONMENT_PREFIX + "TOKEN")):
         try:
             values["token"] = check_token(token)
@@ -315,8 +324,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"--config {path}: {error}") from None
     for key in values:
-        if key not in _BY_KEY:
-            raise ConfigurationError(f"unknown key {key!r} in {path}; {_nearest(key, list(_BY_KEY))}")
+        if key not in _BY_KEY and key not in TABLES:
+            raise ConfigurationError(f"unknown key {key!r} in {path}; {_nearest(key, [*_BY_KEY, *TABLES])}")
     return values
 
 
@@ -356,4 +365,4 @@ def _checked(config: ServeConfig) -> ServeConfig:
     return config
 
 
-assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} == {f.name for f in fields(ServeConfig)}
+assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} | TABLES.keys() == {f.name for f in fields(ServeConfig)}

@@ -71,6 +71,8 @@ class Metrics(Collector):
         """(status, reason) → requests."""
         self.duplicates: dict[tuple[str, str], int] = defaultdict(int)
         """(queue, kind) → messages answered 200 without a new row."""
+        self.signatures: dict[tuple[str, str], int] = defaultdict(int)
+        """(status, how it was come to) → signed messages that were checked."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
         self.receipts_blocked = 0
         self.receipts_dropped = 0
@@ -94,6 +96,7 @@ class Metrics(Collector):
         for name, text, labels, counts in (
             ("srmp_messages_accepted", "messages answered 200 as new rows", ("queue", "transport"), self.accepted),
             ("srmp_messages_refused", "requests not answered 200", ("status", "reason"), self.refused),
+            ("srmp_signatures", "signed messages that were checked", ("status", "how"), self.signatures),
             ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
         ):
             counter = CounterMetricFamily(name, text, labels=labels)

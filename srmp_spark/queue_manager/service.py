@@ -24,6 +24,8 @@ from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.sender.link import Outgoing
+from srmp_spark.queue_manager.signatures import Signatures
+from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
@@ -94,6 +96,7 @@ class QueueManager:
             IncomingStreams.load(stored.streams),
             ReceiverSettings(
                 unknown_queue=config.unknown_queue,
+                invalid_signature=config.invalid_signature,
                 queue_quota_bytes=config.queue_quota_bytes,
                 retransmission_timeout=config.retransmission_timeout,
             ),
@@ -119,8 +122,9 @@ class QueueManager:
             public_base=public_base,
             resend_table=config.resend_table,
         )
+        signatures = Signatures(trusted_keys(config.signer), self.metrics)
         self.acceptor = Acceptor(
-            self.receiver, self.journal, self.metrics, clock, arm_receipts=self.receipts.arm, stored=self._stored
+            self.receiver, self.journal, self.metrics, clock, signatures, arm_receipts=self.receipts.arm, stored=self._stored
         )
         self.receipts_came: Callable[[], object] = lambda: None
         """Called when our order queue has new rows; the process has it tell the sender."""

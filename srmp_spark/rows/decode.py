@@ -23,7 +23,7 @@ from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message, Receipt, StreamPosition
 from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
 from srmp_spark.rows.columns import LOG_COLUMNS, arrow_schema
-from srmp_spark.rows.group import Record
+from srmp_spark.rows.group import Form, Record
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.http_head import content_type_of, soap_action_of
 from srmp_spark.srmp.mime import Parts
@@ -165,8 +165,7 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
     columns["receipts_requested"] = _receipts_requested(
         field("delivery_receipt_to"), field("commitment_positive"), field("commitment_negative")
     )
-    signature = _each(field("signed"), lambda signed: "unverified" if signed else "none")
-    columns["signature_status"] = _array("signature_status", signature)
+    columns["signature_status"] = _array("signature_status", _signature_status(field("signature"), decoded.records))
     _stream_columns(columns, field("stream"))
     _receipt_columns(columns, field("receipt"))
     return columns
@@ -225,6 +224,16 @@ def _expired(
             for limit, expires, arrived in zip(times_to_reach, expire_at, arrived_at, strict=True)
         ]
     )
+
+
+_VERDICTS = {Form.SRMP_VALID: "valid", Form.SRMP_INVALID: "invalid"}
+
+
+def _signature_status(signatures: Sequence[str], records: Sequence[Record]) -> Sequence[str]:
+    """The verdict that the record keeps; the bytes say only whether there is a signature."""
+    if signatures.count("none") == len(signatures):
+        return signatures
+    return tuple([_VERDICTS.get(record.form, said) for said, record in zip(signatures, records, strict=True)])
 
 
 def _body_text(body_types: Sequence[int], bodies: Sequence[bytes], column: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.message import Arrival
+from srmp_spark.message import Arrival, SignatureStatus
 
 MAGIC = b"SG01"
 _HEADER = struct.Struct("<4sIQI")
@@ -26,10 +26,23 @@ _RECORD = struct.Struct("<BQBHHII")
 
 
 class Form(IntEnum):
-    """How the bytes of a record are to be read."""
+    """How the bytes of a record are to be read, and what was known of them that does not stand in them."""
 
     SRMP = 0
-    """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2)."""
+    """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2). If it is signed, its signature was not verified."""
+    SRMP_VALID = 16
+    """The same, signed, and the signature of its attachments was found valid when it was accepted."""
+    SRMP_INVALID = 32
+    """The same, signed, and the signature was found invalid when it was accepted."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Form:
+        raise StoreDamagedError(f"a stored record has form {value}: written by a newer version, start that one")
+
+    @classmethod
+    def of(cls, signature: SignatureStatus) -> Form:
+        """What is to be kept of a verdict: trusted keys may change, and what a row says must not."""
+        return cls.SRMP_VALID if signature == "valid" else cls.SRMP_INVALID if signature == "invalid" else cls.SRMP
 
 
 class Record(NamedTuple):

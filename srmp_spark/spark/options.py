@@ -57,6 +57,7 @@ SERVE_OPTIONS: dict[str, str] = {
     "publicUrl": "public-url",
     "allowUrl": "allow-url",
     "unknownQueue": "unknown-queue",
+    "invalidSignature": "invalid-signature",
     "state": "state",
     "stateInterval": "state-interval",
     "retentionHours": "retention-hours",

@@ -126,7 +126,7 @@ def _check(message: Message) -> None:
         raise LocalProtocolError("lineage and source_qm differ; a receiver would trust source_qm ([MC-MQSRM] appendix A <7>)")
     if message.soap_body is not None:
         raise LocalProtocolError("<se:Body> MUST be empty ([MC-MQSRM] 2.2.2); put the content into body")
-    if message.signed:
+    if message.signature != "none":
         raise LocalProtocolError("we do not sign envelopes; HTTPS protects a message ([MC-MQSRM] 5.1)")
     if (message.commitment_positive or message.commitment_negative) and message.commitment_receipt_to is None:
         raise LocalProtocolError("a commitment receipt needs commitment_receipt_to ([MC-MQSRM] 2.2.5.2.3)")

@@ -84,7 +84,7 @@ def message_of(fields: Fields, body: bytes, extension: bytes | None, content_ids
         uniquifier, _ = parse_message_id(identifier)
         lineage = _read_msmq(fields, values)
     if "Signature" in fields:
-        values["signed"] = True
+        values["signature"] = "unverified"
         _check_references(fields["Signature"], content_ids)
     return Message(
         destination=destination,
@@ -239,7 +239,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _check_references(uris: str, content_ids: tuple[bytes, bytes]) -> None:
     """A reference of a signature that means a part of this message must name it (bad input 15).
 
-    Nothing else of the signature is read here: it covers the attachments alone, and not one header.
+    Nothing else of it is read here but by :mod:`signature`, when the message is accepted: what was accepted stays readable.
     """
     for uri in uris.split("\n"):
         match = _CONTENT_ID.fullmatch(uri)

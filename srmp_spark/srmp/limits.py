@@ -74,3 +74,24 @@ PRIORITY_MAX = 7
 
 SEQUENCE_NUMBER_MAX = 2**32 - 1
 """A position in a stream is a 32-bit number ([MC-MQSRM] 3.1.1.2)."""
+
+REFERENCES_MAX = 2
+"""References of a signature: one of the body and one of the extension ([MC-MQSRM] 2.2.7.1.2)."""
+
+SIGNATURE_ELEMENTS_MAX = 64
+"""Elements in a ``<Signature>``. The document's has eleven; a ``<KeyInfo>`` that nobody reads may be there as well."""
+
+SIGNATURE_VALUE_MAX = 1_400
+"""Characters of a ``<SignatureValue>``: what the largest key that is taken writes, 1,024 bytes, in base64."""
+
+SIGNER_KEYS_MAX = 4
+"""Keys of one signer: the old, the new, and each of both kinds. All are tried for a message that none of them signed."""
+
+SIGNER_RSA_BITS_MAX = 8_192
+"""A larger RSA key would cost each message of its sender more than a millisecond."""
+
+SIGNER_DSA_BITS_MAX = 2_048
+"""A larger DSA key would cost each message of its sender milliseconds; one of the year of the document has 1,024."""
+
+SIGNER_KEY_BITS_MIN = 512
+"""The signatures that the document prints are of this size; an operator is warned below 1,024."""

@@ -44,6 +44,8 @@ class ReceiverSettings:
     """A queue or host that is not ours: 400, on which the sender deletes the message, or 503."""
     expired: Literal["keep", "refuse"] = "keep"
     """2.2.5.1.1 discards a message that is too late, 3.1.5.1.4 does not check: keep it and mark the row, or answer 400."""
+    invalid_signature: Literal["keep", "refuse"] = "keep"
+    """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or answer 400."""
     queue_quota_bytes: int | None = None
     """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
@@ -179,6 +181,8 @@ class Receiver:
             expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
             if expires_at is not None and expires_at < arrival.at:
                 return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
+        if message.signature == "invalid" and settings.invalid_signature == "refuse":
+            return Refused(400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1")
         if settings.queue_quota_bytes is not None and queue.bytes_waiting >= settings.queue_quota_bytes:
             # 3.1.5.1.12 disregards the message, which loses it; the sender keeps what is answered 5xx.
             hint = "receive from it or raise --queue-quota-bytes"

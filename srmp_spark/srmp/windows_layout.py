@@ -201,7 +201,7 @@ def read_windows_envelope(
                 (),
                 (),
                 (),
-                False,
+                "none",
                 None,
                 None,
             ),

@@ -139,7 +139,7 @@ def test_multipart_only_with_something_to_carry():
         {"destination_list": ("a b",)},
         {"admin_list": ("",)},
         {"response_list": ("a",) * 101},
-        {"signed": True},
+        {"signature": "unverified"},
         {"soap_body": "<a/>"},
         {"has_msmq": False},
     ],

@@ -127,8 +127,8 @@ def _text(value: str) -> str:
     return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def envelope(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES) -> str:
-    """The SOAP envelope, in the order of 3.1.7.2.4."""
+def envelope(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = "") -> str:
+    """The SOAP envelope, in the order of 3.1.7.2.4; ``signature`` is the element that :mod:`signature` writes."""
     m = message
     correlation = "" if m.correlation is None else base64.b64encode(m.correlation).decode()
     s = ['<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/">']
@@ -164,7 +164,7 @@ def envelope(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES) -> st
             if members:
                 s += [f"<{name}Mqf>", "".join(_text(member) + "\n" for member in members), f"</{name}Mqf>"]
         s += ["<TTrq>", date(m.expires_at if m.time_to_reach_queue is None else m.time_to_reach_queue), "</TTrq>", "</Msmq>"]
-    s += ["</se:Header>", "<se:Body></se:Body>", "</se:Envelope>"]
+    s += [signature] * bool(signature) + ["</se:Header>", "<se:Body></se:Body>", "</se:Envelope>"]
     return "".join(s) if dialect is not Dialect.PRINTED else _indented(s)
 
 
@@ -243,12 +243,12 @@ def http_post(target: str, host: str, content_type: str, content: bytes) -> Post
     return Post(target, content_type, content, head.encode("latin-1") + content)
 
 
-def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES) -> Post:
+def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = "") -> Post:
     """The whole request: envelope, body and extension as a multipart (2.2.2)."""
     boundary = f"MSMQ - SOAP boundary, {message.uniquifier % 100_000}"
     delimiter = b"--" + boundary.encode()
     gap = b"\r\n" if dialect is Dialect.PRINTED else b""  # RFC 2046: the line end before a delimiter belongs to it
-    soap = envelope(message, dialect).encode("utf-8")
+    soap = envelope(message, dialect, signature).encode("utf-8")
     content = delimiter + f"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(soap)}\r\n\r\n".encode() + soap
     for name, part in (("body", message.body), ("extension", message.extension)):
         if part is None:
