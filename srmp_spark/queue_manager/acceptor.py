@@ -30,7 +30,7 @@ from srmp_spark.message import Arrival, Message
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.signatures import Signatures
-from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.group import FORM_OF, Record
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.effects import Accepted, Committed, Ok, Pending, Refused
 from srmp_spark.srmp.http_head import check_target
@@ -162,7 +162,7 @@ class Acceptor:
         try:
             outcome = self._receiver.receive(message, arrival, now)
             if not isinstance(outcome, Refused):
-                self._submit(outcome, Record(arrival, post, head_length, Form.of(message.signature)), requester)
+                self._submit(outcome, Record(arrival, post, head_length, FORM_OF[message.signature]), requester)
                 return outcome
         except StoreSyncError:  # the journal has failed before, and said so
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -39,10 +39,14 @@ class Form(IntEnum):
     def _missing_(cls, value: object) -> Form:
         raise StoreDamagedError(f"a stored record has form {value}: written by a newer version, start that one")
 
-    @classmethod
-    def of(cls, signature: SignatureStatus) -> Form:
-        """What is to be kept of a verdict: trusted keys may change, and what a row says must not."""
-        return cls.SRMP_VALID if signature == "valid" else cls.SRMP_INVALID if signature == "invalid" else cls.SRMP
+
+FORM_OF: Mapping[SignatureStatus, Form] = {
+    "none": Form.SRMP,
+    "unverified": Form.SRMP,
+    "valid": Form.SRMP_VALID,
+    "invalid": Form.SRMP_INVALID,
+}
+"""What is to be kept of a verdict: trusted keys may change, and what a row says must not."""
 
 
 class Record(NamedTuple):

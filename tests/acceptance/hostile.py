@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srmp_spark.testing.foreign.messages import ForeignMessage, Post, date, envelope, post
+from srmp_spark.testing.foreign.signature import signed_post
 
 CLOSE = 0
 SOURCE = "0a0b0c0d-1111-2222-3333-444455556666"
@@ -287,6 +288,8 @@ def accepted_cases() -> list[Case]:
     return [
         _case("a body that holds the delimiter", post(good(body=b"\r\n--MSMQ - SOAP boundary, 1--\r\n" * 3)).raw, 200),
         _case("an empty body", post(good(body=b"")).raw, 200),
+        _case("a signature by nobody", _signed(str), 200),
+        _case("a signature with another digest", _signed(lambda text: text.replace("<DigestValue>", "<DigestValue>AAAA")), 200),
         _case("expired long ago", post(good(expires_at=1_000_000_000)).raw, 200),
         _case("an unknown class", post(good(message_class=0x7777)).raw, 200),
         _case("a huge body type", post(good(body_type=4_294_967_295)).raw, 200),
@@ -297,6 +300,30 @@ def accepted_cases() -> list[Case]:
     ]
 
 
+def _signed(change: Callable[[str], str]) -> bytes:
+    """A signed message, its ``<Signature>`` changed."""
+    return signed_post(good(extension=b"x"), lambda _: b"a" * 64, after=change).raw
+
+
+def signature_cases() -> list[Case]:
+    """Bad input 30. A signature that nobody can check, or that is wrong, is no fault of the message's structure."""
+
+    def again(text: str) -> str:
+        reference = text[text.index("<Reference") : text.index("</Reference>") + 12]
+        return text.replace(reference, reference * 2)
+
+    wrongs: list[tuple[str, Callable[[str], str]]] = [
+        ("three references", again),
+        ("a reference to nothing", _swap("cid:body@", "cid:other@")),
+        ("a body that is not covered", _swap("cid:body@", "cid:extension@")),
+        ("no signature value", _swap("SignatureValue", "Value")),
+        ("a signature value of 60 KB", _swap("<SignatureValue>", "<SignatureValue>" + "A" * 60_000)),
+        ("a signature value of 1 MB", _swap("<SignatureValue>", "<SignatureValue>" + "A" * 1_000_000)),
+        ("digests of another kind", _swap("#sha1", "#sha512")),
+    ]
+    return [_case(name, _signed(change), 400) for name, change in wrongs]
+
+
 def all_cases() -> list[Case]:
     """Every case, in the order of the layers they attack."""
-    return [*framing_cases(), *head_cases(), *mime_cases(), *envelope_cases(), *accepted_cases()]
+    return [*framing_cases(), *head_cases(), *mime_cases(), *envelope_cases(), *signature_cases(), *accepted_cases()]

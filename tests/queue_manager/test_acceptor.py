@@ -131,7 +131,7 @@ def test_what_fails_before_the_engine_is_asked_is_503_and_nothing_is_lost(
 ) -> None:
     async def test(world: World) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr("srmp_spark.queue_manager.acceptor.decode", broken)
+            patched.setattr("srmp_spark.queue_manager.acceptor.decode_parts", broken)
             assert (await world.send(1)).startswith(b"HTTP/1.1 503 ")
         assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
         assert (world.rows(), world.fatal) == (1, [])

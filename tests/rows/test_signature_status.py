@@ -11,7 +11,7 @@ from rows_kit import ARRIVAL, varied
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import SignatureStatus
 from srmp_spark.rows.decode import decode, rows_of
-from srmp_spark.rows.group import Form, Record, pack_group, unpack_group
+from srmp_spark.rows.group import FORM_OF, Form, Record, pack_group, unpack_group
 from srmp_spark.rows.segment import encode_segment, read_segment, records_of
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.foreign.signature import rsa_signer, signed_post
@@ -23,7 +23,7 @@ UNSIGNED = post(SENT).raw
 
 
 def record(raw: bytes, signature: SignatureStatus) -> Record:
-    return Record(ARRIVAL, raw, raw.index(b"\r\n\r\n") + 4, Form.of(signature))
+    return Record(ARRIVAL, raw, raw.index(b"\r\n\r\n") + 4, FORM_OF[signature])
 
 
 RECORDS = [
@@ -63,7 +63,7 @@ def test_unsigned_messages_are_stored_as_before() -> None:
     """Bytes that 0.1 reads, too."""
     blob = pack_group(1, [found for _, found in varied(20)])
     assert all(found.form == 0 for _, found in unpack_group(blob))
-    assert Form.of("none") is Form.of("unverified") is Form.SRMP == 0
+    assert FORM_OF["none"] is FORM_OF["unverified"] is Form.SRMP == 0
 
 
 def test_a_record_of_a_newer_version_is_an_error_in_words() -> None:

@@ -14,5 +14,5 @@ The document can be read in more than one way: its text says ``<stream>``, its e
 line end before a MIME delimiter, the lengths of its examples leave no room for one. :class:`~.messages.Dialect` names
 the readings, and a receiver has to understand all of them.
 
-What it does not do: sign, multicast, HTTPS, forward for others, dead-letter.
+``signature`` signs messages, with keys for tests. What it does not do: multicast, HTTPS, forward for others, dead-letter.
 """
