@@ -7,7 +7,7 @@ import datetime
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import dsa, ed25519, padding, rsa
 
 from srmp_spark.srmp import limits
 from srmp_spark.srmp.signature_verify import load_keys
@@ -103,6 +103,13 @@ def public_rsa(bits: int) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def public_dsa(bits: int) -> bytes:
+    """As above."""
+    parameters = dsa.DSAParameterNumbers((1 << bits) - 1, (1 << 256) - 1, 2)
+    key = dsa.DSAPublicNumbers(4, parameters).public_key()
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
 @pytest.mark.parametrize(
     ("pem", "said"),
     [
@@ -114,6 +121,7 @@ def public_rsa(bits: int) -> bytes:
         (private(), "holds a private key"),
         (elliptic(), "neither RSA nor DSA"),
         (public_rsa(limits.SIGNER_RSA_BITS_MAX + 8), "expected 512 to 8192"),
+        (public_dsa(3072), "a key of 3072 bits; expected 512 to 2048"),
         (rsa_signer().public_pem * (limits.SIGNER_KEYS_MAX + 1), "SIGNER_KEYS_MAX is 4"),
     ],
 )

@@ -206,6 +206,14 @@ def test_a_long_signature_value_passes_a_named_limit() -> None:
         verdict(after=lambda text: re.sub("Value>[^<]*</Sig", f"Value>{'A' * 1500}</Sig", text))
 
 
+def test_many_elements_pass_a_named_limit() -> None:
+    """What nobody reads may be there, but not without end: each costs time."""
+    more = "<KeyInfo>" + "<x/>" * 50 + "</KeyInfo></Signature>"
+    assert verdict(after=replaced("</Signature>", more)) == VALID
+    with pytest.raises(LimitExceededError, match="SIGNATURE_ELEMENTS_MAX is 64, got 65"):
+        verdict(after=replaced("</Signature>", more.replace("<x/>", "<x/><y/>")))
+
+
 def test_elements_count_only_in_their_place_and_namespace() -> None:
     other = 'xmlns="http://www.w3.org/2000/09/xmldsig#"'
     for name in ("SignatureMethod", "Reference", "DigestValue"):
