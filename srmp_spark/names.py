@@ -72,7 +72,7 @@ def canonical_queue_name(text: str) -> str:
     """
     name = text.strip().replace("\\", "/").lower()
     if name.startswith("./"):  # ".\private$\orders", as MSMQ's path names write the local computer
-        name = name[2:]
+        name = name[2:].strip()
     base = name.removeprefix(PRIVATE_PREFIX)
     if not base or len(base) > QUEUE_NAME_LENGTH_MAX:
         raise ValueError(f"a queue name has 1 to {QUEUE_NAME_LENGTH_MAX} characters: {text[:150]!r}")
@@ -156,7 +156,7 @@ def split_url(url: str) -> UrlParts:
         raise ValueError(f"not an http or https URL: {url[:150]!r}")
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
     host_port = _HOST_PORT.fullmatch(authority)
-    if host_port is None:
+    if host_port is None or ".." in host_port[1] or host_port[1].startswith("."):  # RFC 1034 3.1: no label is empty
         raise ValueError(f"not HOST or HOST:PORT: {authority[:150]!r}")
     port = int(host_port[2]) if host_port[2] else (443 if scheme == "https" else 80)
     if not 0 < port < 65536:

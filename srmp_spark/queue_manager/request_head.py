@@ -35,12 +35,15 @@ _WINDOWS = re.compile(
     rb'SOAPAction: "MSMQMessage"\r\n(?:Proxy-Accept: NonInteractiveClient\r\n)?\r\n'
 )
 _BARE_LF = re.compile(rb"(?<!\r)\n")
-_METHOD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: |$)")
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_METHOD = re.compile(rb"(" + _TOKEN + rb"+)(?: |$)")
 _HTTP_VERSION = re.compile(rb" HTTP/(\d+\.\d+)\Z")
 _METHODS = frozenset(b"GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH".split())
 """RFC 9110 9.3 and RFC 5789: what we know and, but for POST, do not allow (405). Any other word is 501, RFC 9110 15.6.2."""
 _METHOD_MAX: Final = 32
 """Bytes of a method: a longer one is none that anybody registered. 501 without waiting for its end, RFC 9112 3."""
+_LONG_METHOD = re.compile(_TOKEN + rb"{%d}" % (_METHOD_MAX + 1))
 _LINE_MAX: Final = TARGET_MAX + 64
 """Bytes of a request line: more can only be the target's fault, 414, even if it is a method's that is not allowed."""
 _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
@@ -108,10 +111,8 @@ class RequestHead:
     def parse(cls, head: bytes) -> RequestHead:
         """Read ``head``, blank line included. Raises :class:`HeadError`."""
         _check_request_line(head)
-        if len(head) > HEAD_MAX:
-            raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")
-        if len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1:
-            raise HeadError(431, "too-many-headers", f"HEAD_LINES_MAX {HEAD_LINES_MAX}")
+        if len(head) > HEAD_MAX or (len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1):
+            check_unfinished(head, 0)  # the same words whether it came in one piece or not
         self = cls()
         try:
             self._feed(head)
@@ -189,11 +190,11 @@ def _check_request_line(head: bytes | bytearray) -> None:
     """Judge the request line with which ``head`` begins, as far as it is there. Raises :class:`HeadError`."""
     line_end = head.find(b"\r\n", 0, _LINE_MAX + 2)
     line = bytes(head[: line_end if line_end >= 0 else _LINE_MAX])
+    if _LONG_METHOD.match(line):
+        raise HeadError(501, "method", "RFC 9110 15.6.2")
     method = _METHOD.match(line)
     if method is None:
         raise HeadError(400, "malformed-http", "RFC 9112 3: no request line")
-    if len(method[1]) > _METHOD_MAX:
-        raise HeadError(501, "method", "RFC 9110 15.6.2")
     if line_end < 0:
         if len(head) > _LINE_MAX:
             raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
@@ -208,15 +209,34 @@ def _check_request_line(head: bytes | bytearray) -> None:
         raise HeadError(405, "method", "RFC 9110 15.5.6") if known else HeadError(501, "method", "RFC 9110 15.6.2")
 
 
+def without_empty_lines(data: bytes) -> bytes:
+    """``data`` without the empty lines that may stand before a request (RFC 9112 2.2): CRLF, and never a bare LF."""
+    match = _EMPTY_LINES.match(data)
+    return data[match.end() :] if match is not None else data
+
+
 def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
     """What can be said of a head whose blank line has not come yet; its first ``seen`` bytes were looked at before.
 
     Raises :class:`HeadError`, so that rubbish is not answered with a 408 only after HEAD_SECONDS.
     """
+    if beginning == b"\r":  # half of an empty line before the request
+        return
     _check_request_line(beginning)
+    line_over = _line_over(beginning)
+    if _BARE_LF.search(beginning, max(0, seen - 1), HEAD_MAX if line_over is None else min(HEAD_MAX, line_over + 1)):
+        raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
     if len(beginning) > HEAD_MAX:
         raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")
-    if _BARE_LF.search(beginning, max(0, seen - 1)):
-        raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
-    if beginning.count(b"\n") > HEAD_LINES_MAX + 1:
+    if line_over is not None:
         raise HeadError(431, "too-many-headers", f"HEAD_LINES_MAX {HEAD_LINES_MAX}")
+
+
+def _line_over(beginning: bytes | bytearray) -> int | None:
+    """Where the first line ends that is too many; ``None`` if none is. What is wrong first decides, however the bytes came."""
+    if beginning.count(b"\n") <= HEAD_LINES_MAX + 1:
+        return None
+    at = -1
+    for _ in range(HEAD_LINES_MAX + 2):
+        at = beginning.index(b"\n", at + 1)
+    return at

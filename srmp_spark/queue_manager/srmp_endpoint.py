@@ -25,7 +25,7 @@ from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.queue_manager import http_limits as limits
 from srmp_spark.queue_manager.chunked import ChunkedBody
 from srmp_spark.queue_manager.replies import CONTINUE, Replies
-from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
+from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished, without_empty_lines
 
 if TYPE_CHECKING:
     from srmp_spark.srmp.effects import Ok
@@ -162,7 +162,7 @@ class SrmpConnection(asyncio.Protocol):
         elif state is _HEAD:
             seen = len(self._buffer)
             self._buffer += data
-            if self._buffer.find(b"\r\n\r\n", max(0, seen - 3)) >= 0:
+            if self._buffer[0] == 13 or self._buffer.find(b"\r\n\r\n", max(0, seen - 3)) >= 0:
                 self._state = _IDLE
                 self._pump()
             else:
@@ -191,7 +191,7 @@ class SrmpConnection(asyncio.Protocol):
     def _begin(self, data: bytes) -> None:
         """``data`` starts with the head of a request."""
         if data[0] == 13:  # empty lines in front of a request are to be ignored (RFC 9112 2.2)
-            data = data.lstrip(b"\r\n")
+            data = without_empty_lines(data)
             if not data:
                 return
         found = RequestHead.of_windows(data)
