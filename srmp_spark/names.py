@@ -156,7 +156,8 @@ def split_url(url: str) -> UrlParts:
         raise ValueError(f"not an http or https URL: {url[:150]!r}")
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
     host_port = _HOST_PORT.fullmatch(authority)
-    if host_port is None or ".." in host_port[1] or host_port[1].startswith("."):  # RFC 1034 3.1: no label is empty
+    # RFC 1034 3.1: no label is empty. A percent sign would be a zone to one reader and part of a name to another.
+    if host_port is None or ".." in host_port[1] or host_port[1].startswith(".") or "%" in host_port[1]:
         raise ValueError(f"not HOST or HOST:PORT: {authority[:150]!r}")
     port = int(host_port[2]) if host_port[2] else (443 if scheme == "https" else 80)
     if not 0 < port < 65536:

@@ -26,6 +26,7 @@ from srmp_spark.srmp.http_head import check_target
         ("PRIVATE$\\Orders", "private$/orders"),
         (".\\private$\\Orders", "private$/orders"),
         ("Orders", "orders"),
+        (".\\ orders ", "orders"),
         ("private$/order queue (old) – ü", "private$/order queue (old) – ü"),
     ],
 )

@@ -7,6 +7,7 @@ followed, and a body we did not ask for is dropped after 64 KB (bad input 33 of 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import cast
 
@@ -85,6 +86,7 @@ async def post(
 ) -> PeerAnswer:
     """Send one request to one address and wait for its answer.
 
+    ``address`` is an address and never a name: a second look-up could find another one than the one that was judged.
     ``head`` is the whole HTTP head with its blank line (:func:`srmp_spark.srmp.encoder.http_head`). Raises
     :class:`PostFailedError`.
     """
@@ -92,7 +94,14 @@ async def post(
     exchange = _Exchange(head + content)
     try:
         await asyncio.wait_for(
-            loop.create_connection(lambda: exchange, address, port, ssl=tls, server_hostname=server_hostname if tls else None),
+            loop.create_connection(
+                lambda: exchange,
+                address,
+                port,
+                ssl=tls,
+                server_hostname=server_hostname if tls else None,
+                flags=socket.AI_NUMERICHOST,
+            ),
             CONNECT_SECONDS,
         )
         return await asyncio.wait_for(exchange.answer, ANSWER_SECONDS)

@@ -77,9 +77,12 @@ class UrlPattern:
 
 
 def address_of(text: str) -> _Address | None:
-    """An address in one form: IPv6-mapped IPv4 is IPv4, zones are dropped; ``None`` if it is not an address."""
+    """An address in one form: IPv6-mapped IPv4 is IPv4, zones are dropped; ``None`` if it is not an address.
+
+    Only IPv6 has zones: ``192.0.2.7%1.example`` is a name that somebody's name server answers.
+    """
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ipaddress.ip_address(text.partition("%")[0] if ":" in text else text)
     except ValueError:
         return None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:

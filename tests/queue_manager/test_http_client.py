@@ -118,3 +118,17 @@ def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_there() -> None:
     with pytest.raises(PostFailedError):
         asyncio.run(post("127.0.0.1", 1, HEAD, b"hi"))
+
+
+def test_an_address_is_called_and_never_a_name() -> None:
+    """A name would be looked up again, and the second answer was judged by nobody (DNS rebinding)."""
+
+    async def run() -> None:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        try:
+            with pytest.raises(PostFailedError, match="localhost"):
+                await post("localhost", server.sockets[0].getsockname()[1], HEAD, b"hi")
+        finally:
+            server.close()
+
+    asyncio.run(run())

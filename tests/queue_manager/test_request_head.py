@@ -216,6 +216,9 @@ def test_chunked_and_upgrade_are_accepted() -> None:
         (b"POST / HTTP/1.1\r\n" + b"X: y\r\n" * (HEAD_LINES_MAX + 2), 431),
         (b"POST / HTTP/1.1\r\nHost: a\r\n", 200),
         (b"PO", 200),
+        (b"\r", 200),
+        (b"\rP", 400),
+        (b"\n", 400),
     ],
 )
 def test_an_unfinished_head_is_refused_as_soon_as_it_cannot_become_good(beginning: bytes, status: int) -> None:
@@ -235,3 +238,20 @@ def test_a_request_line_is_answered_the_same_whether_the_rest_of_the_head_has_co
     with pytest.raises(HeadError) as refused:
         check_unfinished(line + b"\r\n", 0)
     assert refused.value.status == whole
+
+
+@pytest.mark.parametrize(("bare_lf_after", "status"), [(60, 400), (HEAD_LINES_MAX + 5, 431)])
+def test_of_two_faults_the_first_decides_whether_the_head_came_whole_or_in_pieces(bare_lf_after: int, status: int) -> None:
+    lines = [b"X: y\r\n"] * (HEAD_LINES_MAX + 20)
+    lines[bare_lf_after] = b"X: y\n"
+    head = GOOD[:-2] + b"".join(lines) + b"\r\n"
+    assert status_of(head) == status
+    for size in (1, 50):
+        with pytest.raises(HeadError) as refused:
+            for end in range(size, len(head), size):
+                check_unfinished(head[:end], end - size)
+        assert refused.value.status == status
+
+
+def test_a_method_that_is_too_long_is_one_whatever_follows() -> None:
+    assert status_of(b"A" * 33 + b"@ / HTTP/1.1\r\nHost: a\r\n\r\n") == 501

@@ -6,7 +6,7 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
-from srmp_spark.queue_manager.url_policy import Allowed, Blocked, UrlPattern, UrlPolicy, split_receipt_url
+from srmp_spark.queue_manager.url_policy import Allowed, Blocked, UrlPattern, UrlPolicy, address_of, split_receipt_url
 
 SENDER = "192.0.2.7"
 NOTHING_ALLOWED = UrlPolicy([])
@@ -66,6 +66,7 @@ def test_the_tls_name_of_the_sender_may_be_called_where_it_resolves_to() -> None
         "http:///q", "http://host:0/q", "http://host:99999/q", "http://ho st/q", "http://host/a\r\nX: y", "http://host/\x7f",
         "http://host/../q", "http://host/a/..", "http://host/%2e%2e/q", "http://host/a%2fb", "http://höst/q",
         "http://host/" + "a" * 3000, "javascript:alert(1)", "", "http://[::1/q", "http://host:80:80/q",
+        "http://192.0.2.7%1.evil.example/q", "http://192.0.2.7%40evil.example/q", "http://host../q", "http://.host/q",
     ],
 )  # fmt: skip
 def test_urls_that_mislead_are_never_called(url: str) -> None:
@@ -125,3 +126,9 @@ def test_a_backslash_ends_the_host() -> None:
 
 def test_a_host_without_an_address_is_blocked_without_a_hint() -> None:
     assert NOTHING_ALLOWED.decide(split_url("http://h/q"), [], peer=SENDER) == Blocked("h", "the host has no address", "")
+
+
+def test_only_ipv6_has_zones() -> None:
+    """``192.0.2.7%1.evil.example`` is a name, and its name server is somebody's: it must not pass for the sender's address."""
+    assert address_of("192.0.2.7%1.evil.example") is None
+    assert address_of("fe80::1%eth0") == address_of("fe80::1")
