@@ -178,12 +178,12 @@ class SrmpConnection(asyncio.Protocol):
     # --- a request, from its first byte to the inbox ----------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Work through kept bytes until a request is in flight, or more bytes are needed."""
-        while self._buffer and self._state is _IDLE and not self._write_paused:
+        """Work on the next request of the kept bytes, one a turn: a megabyte of bad ones must not hold up other connections."""
+        if self._buffer and self._state is _IDLE and not self._write_paused:
             data = bytes(self._buffer)
             self._buffer.clear()
             self._begin(data)
-        if self._buffer and (self._state is _WAITING or self._write_paused):
+        if self._buffer and (self._state is _WAITING or self._state is _IDLE):
             self._pause()
         else:
             self._resume()

@@ -130,6 +130,38 @@ def test_a_request_may_come_in_any_pieces(size: int) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_empty_lines_before_a_request_are_ignored_however_they_are_cut(size: int) -> None:
+    raw = b"\r\n\r\n" + request(b"x")
+
+    async def test(world: World) -> None:
+        assert statuses(await world.say(*(raw[at : at + size] for at in range(0, len(raw), size)))) == [200]
+        assert world.inbox.posts == [request(b"x")]
+
+    run(test)
+
+
+def test_a_thousand_bad_requests_in_one_segment_do_not_hold_up_another_connection() -> None:
+    async def test(world: World) -> None:
+        def answer(connection: SrmpConnection, post: bytes) -> None:
+            connection.acknowledge(OK) if post.endswith(b"good") else connection.refuse(400, "bad", "s")
+
+        world.inbox.answer = answer
+        _, bad = await world.connect()
+        _, good = await world.connect()
+        bad.write(request(b"bad") * 1_000)
+        good.write(request(b"good"))
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if len(world.inbox.posts) == 1_001:
+                break
+        assert world.inbox.posts.index(request(b"good")) < 100
+        bad.close()
+        good.close()
+
+    run(test)
+
+
 def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
     async def test(world: World) -> None:
         world.inbox.answer = world.inbox.hold
