@@ -3,6 +3,7 @@
 #   VENV=DIR          where the virtual environment lives (default .venv)
 #   PYTHON_BIN=FILE   the Python to build it with (default: the first of python3, python3.13 … 3.10 that is 3.10 or newer)
 #   PYTEST="…"        more arguments for pytest
+#   MINUTES=N             how long `make fuzz` runs; CONNECTIONS=N, how many `make slow` opens
 #   TEST_JOBS=N       processes that run the tests (default 2; which tests stay together: tests/conftest.py)
 
 SHELL := /bin/bash
@@ -15,6 +16,8 @@ SEEDS ?= 1000
 SIM_JOBS ?= 2
 TEST_JOBS ?= 2
 SECONDS ?= 300
+MINUTES ?= 10
+CONNECTIONS ?= 5000
 PYTEST ?=
 
 # Spark's workers must be this Python and no other (docs/troubleshooting.md).
@@ -26,7 +29,7 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +74,12 @@ kill: setup ## the long version of the kill test: make kill SECONDS=300
 
 kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_out.py
+
+fuzz: setup ## random bad inputs for every parser on all cores; what is found becomes a test: make fuzz MINUTES=60
+	@$(PYTHON) -m srmp_spark.testing.fuzz --minutes $(MINUTES)
+
+slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
+	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py
 
 clean: ## remove what the targets left behind, .venv excepted
 	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

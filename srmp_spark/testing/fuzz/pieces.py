@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.queue_manager.chunked import ChunkedBody
-from srmp_spark.queue_manager.http_client import Answer as ReceiptAnswer
+from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.http_client import PostFailedError, _Exchange
 from srmp_spark.queue_manager.request_head import RequestHead
-from srmp_spark.queue_manager.sender.exchange import Answer, Exchange
+from srmp_spark.queue_manager.sender.exchange import Exchange
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
 from srmp_spark.srmp.http_head import check_target
 from srmp_spark.testing.fuzz.judge import Outcome, ViolationError
@@ -197,7 +197,7 @@ class _Owner:
         self.answers: list[tuple[int, str, float | None]] = []
         self.losses = 0
 
-    def answered(self, _send: object, answer: Answer) -> None:
+    def answered(self, _send: object, answer: PeerAnswer) -> None:
         self.answers.append((answer.status, answer.reason, answer.retry_after))
 
     def lost(self, _unanswered: object, _why: str, *, silent: bool) -> None:
@@ -248,7 +248,7 @@ class ReceiptPosts:
         if not exchange.answer.done():
             raise ViolationError("the connection ended, and who waits for the answer is not told")
         try:
-            answer: ReceiptAnswer = exchange.answer.result()
+            answer: PeerAnswer = exchange.answer.result()
         except PostFailedError:
             return Outcome(False, "failed")
         return Outcome(True, (answer.status, answer.reason))

@@ -12,7 +12,7 @@ from typing import Any
 from srmp_spark import names
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.queue_manager import chunked, http_client, request_head, srmp_endpoint, url_policy
+from srmp_spark.queue_manager import chunked, http_answer, http_client, request_head, srmp_endpoint, url_policy
 from srmp_spark.queue_manager.api import http as api_http
 from srmp_spark.queue_manager.http_limits import CONTENT_MAX
 from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
@@ -378,8 +378,8 @@ def all_targets(directory: Path) -> Iterable[Target]:
     reading = (
         ("connection", _connection_seeds(), port.read, _files(srmp_endpoint, request_head, chunked)),
         ("chunked", chunks, read_chunked, _files(chunked)),
-        ("answer", ANSWERS, read_answers, _files(exchange)),
-        ("receipt-answer", ANSWERS, receipts.read, _files(http_client)),
+        ("answer", ANSWERS, read_answers, _files(exchange, http_answer)),
+        ("receipt-answer", ANSWERS, receipts.read, _files(http_client, http_answer)),
     )
     for name, seeds, read, files in reading:
         parse: Callable[[bytes], Outcome] = lambda data, read=read: read([data] if data else [])  # type: ignore[misc]  # noqa: E731
