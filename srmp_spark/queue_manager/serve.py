@@ -54,7 +54,7 @@ GARBAGE_THRESHOLD = 50_000
 """Objects until Python looks for cycles: the accepting path makes none, and each look costs a pause."""
 
 EXPAT_WANTED = (2, 6, 0)
-"""The first version that does not read a long token again and again; why an older one will do: :mod:`srmp_spark.srmp.xml_tree`."""
+"""The first that does not read a long token again and again; why an older one will do: :mod:`srmp_spark.srmp.xml_tree`."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,10 @@ def serve(config: ServeConfig) -> int:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the API logs its own faults, without tracebacks for remote ones
     connections_max = raise_descriptor_limit()
     if expat.version_info < EXPAT_WANTED:
-        log.info('xml.old_parser version=%s because="envelopes are fed to it whole, so its known slowness is out of reach"', expat.EXPAT_VERSION)
+        log.info(
+            'xml.old_parser version=%s because="envelopes are fed to it whole, so its known slowness is out of reach"',
+            expat.EXPAT_VERSION,
+        )
     clock = SystemClock()
     with DataDirectory.open(config.data_dir, now=clock.utc()) as directory:
         if directory.changed is not None:

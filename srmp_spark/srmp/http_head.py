@@ -38,7 +38,9 @@ def check_target(target: bytes) -> str:
     try:
         return _queue_of(target.decode())
     except ValueError as error:
-        raise RemoteProtocolError(f"the request target names no queue: {ascii(str(error))[1:-1][:200]}", section=_SECTION) from None
+        raise RemoteProtocolError(
+            f"the request target names no queue: {ascii(str(error))[1:-1][:200]}", section=_SECTION
+        ) from None
 
 
 def _queue_of(target: str) -> str:

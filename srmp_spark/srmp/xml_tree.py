@@ -13,7 +13,7 @@ more, :mod:`learned_layouts` saves: a layout is parsed once and not once a messa
 
 Expat before 2.6.0 looks at an unfinished token again with each piece that it is fed: an attribute of 8 MB in pieces of 4 KiB
 takes 15 s. Here an envelope is whole, at most ENVELOPE_MAX long, and fed once, so no version is refused (distributions mend
-old ones without a new number); ``serve`` logs one that is older. tests/fuzz/test_xml_bombs.py measures with the one that is there.
+old ones without a new number); ``serve`` logs one that is older. tests/fuzz/test_xml_bombs.py measures with the one in use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slow clients against a real ``serve``, a healthy one beside them (T18). ``make slow CONNECTIONS=5000`` is the long version."""
+"""Slow clients against a real ``serve``, a healthy one beside them (T18). The long version: ``make slow CONNECTIONS=5000``."""
 
 from __future__ import annotations
 
@@ -113,8 +113,9 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
             ended(process) | ended(deaf), running.stderr(),
         )  # fmt: skip
         print(
-            f"\n{CONNECTIONS} slow connections for {SECONDS:g} s: {result.idle_bytes / 1024:.1f} KiB for each idle one; p99 of a healthy "
-            f"sender {result.loaded * 1000:.1f} ms, before {result.baseline * 1000:.1f} ms, {result.messages} messages; {result.kinds}"
+            f"\n{CONNECTIONS} slow connections for {SECONDS:g} s: {result.idle_bytes / 1024:.1f} KiB for each idle one; "
+            f"p99 of a healthy sender {result.loaded * 1000:.1f} ms, before {result.baseline * 1000:.1f} ms, "
+            f"{result.messages} messages; {result.kinds}"
         )
         yield result
 

@@ -79,7 +79,9 @@ def test_a_shape_is_read_as_rfc_9112_reads_it_or_refused(
     answers, rows, _ = outcomes
     statuses, closed = answers[shape.number]
     own, hidden = 2 * shape.number, 2 * shape.number + 1
-    assert {own, hidden} & rows == {own, hidden} - (set() if shape.taken == BOTH else {hidden} if shape.taken else {own, hidden})
+    assert {own, hidden} & rows == {own, hidden} - (
+        set() if shape.taken == BOTH else {hidden} if shape.taken else {own, hidden}
+    )
     assert statuses.count(200) == shape.taken
     if shape.taken == NONE:
         assert closed, "the connection lives on: what follows could be smuggled"

@@ -16,7 +16,8 @@ from srmp_spark.testing.fuzz.ssrf import FLOOD, FLOOD_SECONDS, PLACES, Found
 from srmp_spark.testing.fuzz.url_shapes import ALLOWED, ALLOWED_PATTERN, FORBIDDEN, NAMES, PORT, SENDER, VICTIM
 
 needs_a_network_of_its_own = pytest.mark.skipif(
-    not is_possible(), reason="no network namespaces here: run as root, or allow users to make them (kernel.unprivileged_userns_clone)"
+    not is_possible(),
+    reason="no network namespaces here: run as root, or allow users to make them (kernel.unprivileged_userns_clone)",
 )
 
 

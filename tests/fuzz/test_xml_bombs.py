@@ -17,7 +17,9 @@ BOMBS = list(bombs())
 @pytest.fixture(scope="module")
 def measured() -> dict[str, list[Measured]]:
     """Name → what it cost on each of its ways in, each in a process of its own."""
-    done = subprocess.run([sys.executable, "-m", "srmp_spark.testing.fuzz.xml_bombs"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "srmp_spark.testing.fuzz.xml_bombs"], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[Measured]] = {}
     for line in done.stdout.splitlines():
@@ -48,7 +50,11 @@ def test_the_list_reaches_the_parser_and_goes_past_every_limit() -> None:
 
 @pytest.mark.parametrize(
     ("body", "kind"),
-    [("b'x' * (64 * 1024 * 1024)", "bytes"), ("sum(range(9_000_000))", "milliseconds"), ("open('/dev/null').close()", "events")],
+    [
+        ("b'x' * (64 * 1024 * 1024)", "bytes"),
+        ("sum(range(9_000_000))", "milliseconds"),
+        ("open('/dev/null').close()", "events"),
+    ],
 )
 def test_the_measurement_sees_what_it_is_there_for(body: str, kind: str) -> None:
     """The same process with a decoder that wastes memory, wastes time, or opens a file."""

@@ -1,8 +1,8 @@
 """Fuzzing for minutes: random mutants of all parsers on all cores, led by coverage; each finding becomes a file of the corpus.
 
-    make fuzz MINUTES=60
-    python -m srmp_spark.testing.fuzz --target envelope --number 4711     # one mutant of the curated list, judged and shown
-    python -m srmp_spark.testing.fuzz --target envelope --file FILE       # a finding, again
+make fuzz MINUTES=60
+python -m srmp_spark.testing.fuzz --target envelope --number 4711     # one mutant of the curated list, judged and shown
+python -m srmp_spark.testing.fuzz --target envelope --file FILE       # a finding, again
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; exit code 1 if there was a finding."""
     parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.fuzz", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0, metavar="N", help="how long (default: 1)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)")
-    parser.add_argument("--seed", type=int, default=None, metavar="K", help="of the random changes (default: another each time)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, metavar="K", help="of the random changes (default: another each time)"
+    )
     parser.add_argument("--target", metavar="NAME", help="only this parser")
     parser.add_argument("--number", type=int, metavar="K", help="with --target: only this mutant of the curated list")
     parser.add_argument("--file", type=Path, metavar="FILE", help="with --target: only this input")

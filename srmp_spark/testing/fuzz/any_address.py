@@ -1,7 +1,7 @@
 """A network of one process, in which every address of the world is this host: who connects where is seen, and nobody is called.
 
-A network namespace of its own, with the one route ``local 0.0.0.0/0 dev lo`` (and ``::/0``): any address can be bound, any can be
-connected to, name servers are whoever answers on their address, and the kernel counts each connection that was begun. Linux;
+A network namespace of its own, with the one route ``local 0.0.0.0/0 dev lo`` (and ``::/0``): any address can be bound, any can
+be connected to, name servers are whoever answers on their address, and the kernel counts each connection that was begun. Linux;
 root, or a kernel that lets users make namespaces.
 """
 
@@ -125,7 +125,7 @@ class Everywhere:
     def __init__(self, ports: Sequence[int]) -> None:
         self.calls: list[Called] = []
         for port in ports:
-            for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "")):
                 listening = socket.socket(family, socket.SOCK_STREAM)
                 if family == socket.AF_INET6:
                     listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -19,7 +19,7 @@ MUTANTS = 10_000
 """For each parser (T16)."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def _mutator(seeds: tuple[bytes, ...], tokens: tuple[bytes, ...]) -> Mutator:
     return Mutator(seeds, tokens)
 

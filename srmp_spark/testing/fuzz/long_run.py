@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import multiprocessing
@@ -142,8 +143,17 @@ class _Worker:
         self._current[: 8 + len(text)] = len(text).to_bytes(8, "big") + text
 
 
-def _work(number: int, names: Sequence[str], samples: Path, corpus: Path, seed: int, current: Any, end: float, out: Any) -> None:  # noqa: ANN401
-    _Worker(number, names, samples, corpus, seed, current.get_obj() if hasattr(current, "get_obj") else current).run(end, out)
+def _work(
+    number: int,
+    names: Sequence[str],
+    samples: Path,
+    corpus: Path,
+    seed: int,
+    current: Any,  # noqa: ANN401  # a shared array
+    end: float,
+    out: Any,  # noqa: ANN401  # a queue
+) -> None:
+    _Worker(number, names, samples, corpus, seed, current).run(end, out)
 
 
 def save(corpus: Path, finding: Finding) -> Path:
@@ -195,7 +205,8 @@ class _Run:
         total = self.runs.total()
         return (
             f"{seconds / 60:.1f} min, {total} inputs, {total / seconds:.0f}/s, {sum(self.steps.values())} steps covered, "
-            f"{sum(self._pool.values())} inputs in the pools, {self.kinds.total()} findings, grown by {self.grown / 2**20:.0f} MiB"
+            f"{sum(self._pool.values())} inputs in the pools, {self.kinds.total()} findings, "
+            f"grown by {self.grown / 2**20:.0f} MiB"
         )
 
 
@@ -212,6 +223,7 @@ def fuzz(names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, j
     end = time.time() + minutes * 60
     run = _Run(corpus)
     workers: list[tuple[BaseProcess, Any]] = []
+    process: BaseProcess
     for number in range(jobs):
         current = context.RawArray("c", LENGTH_MAX + 1_000)
         process = context.Process(target=_work, args=(number, names, samples, corpus, seed, current, end, out), daemon=True)
@@ -220,10 +232,8 @@ def fuzz(names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, j
     say(f"fuzzing {', '.join(names)} for {minutes:g} min in {jobs} processes, seed {seed}")
     report_at = time.time() + REPORT_SECONDS
     while any(process.is_alive() for process, _ in workers) or not out.empty():
-        try:
+        with contextlib.suppress(queue.Empty):
             run.take(out.get(timeout=0.5), len(names))
-        except queue.Empty:
-            pass
         if time.time() > report_at:
             say(run.progress())
             report_at = time.time() + REPORT_SECONDS

@@ -1,4 +1,4 @@
-"""From good bytes to bad ones: small changes of bytes, of markup, of numbers, and repaired lengths so that they get past the first check.
+"""From good bytes to bad ones: changes of bytes, of markup, of numbers, and repaired lengths to get past the first check.
 
 Everything follows from the random generator that is handed in: a mutant is known by its target and its number.
 """
@@ -14,44 +14,56 @@ LENGTH_MAX = 80_000
 REPEATS_MAX = 3_000
 """How often a piece is repeated at most."""
 
-NUMBERS = tuple(
+_NUMBERS = (
     str(number).encode()
     for number in (
         0, 1, -1, 7, 8, 9, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64,
         10**20 - 1, 10**30,
     )
-) + (b"00", b"01", b"+1", b"0x10", b"1e3", b" 1", b"1 ", b"", b"\xd9\xa3", b"\xc2\xb2", b"1_0")  # fmt: skip
+)  # fmt: skip
+NUMBERS = (*_NUMBERS, b"00", b"01", b"+1", b"0x10", b"1e3", b" 1", b"1 ", b"", b"\xd9\xa3", b"\xc2\xb2", b"1_0")
 """Where lengths, positions and identifiers end; and digits that Python's ``int`` knows and the wire must not."""
 
 ANYWHERE = (
-    b"", b"\x00", b"\n", b"\r", b"\r\n", b"\r\n ", b"\r\n\t", b"\r\n\r\n", b"\t", b" ", b"\x0b", b"\x0c", b"\x7f", b"\x80", b"\xff",
-    b"\xc0\x80", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xef\xbf\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"\xf4\x90\x80\x80", b"%", b"%00",
+    b"", b"\x00", b"\n", b"\r", b"\r\n", b"\r\n ", b"\r\n\t", b"\r\n\r\n", b"\t", b" ", b"\x0b", b"\x0c", b"\x7f", b"\x80",
+    b"\xff",
+    b"\xc0\x80", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xef\xbf\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"\xf4\x90\x80\x80", b"%",
+    b"%00",
     b"%2f", b"%2e%2e", b"..", b"//", b"\\", b"'", b'"', b":", b";", b",", b"=", b"?", b"#", b"@", b"[", b"]", b"{", b"}",
 )  # fmt: skip
 """What every parser may stumble over."""
 
 MARKUP = (
-    b"<", b">", b"</", b"/>", b"&", b"&amp;", b"&lt;", b"&#0;", b"&#65;", b"&#x110000;", b"&e;", b"]]>", b"<![CDATA[", b"<![CDATA[x]]>",
+    b"<", b">", b"</", b"/>", b"&", b"&amp;", b"&lt;", b"&#0;", b"&#65;", b"&#x110000;", b"&e;", b"]]>", b"<![CDATA[",
+    b"<![CDATA[x]]>",
     b"<!--", b"-->", b"<!-- x -->", b"--", b"<?x?>", b"<?xml version='1.0'?>", b'<?xml version="1.0" encoding="UTF-16"?>',
-    b"<!DOCTYPE x>", b"<!DOCTYPE x [<!ENTITY e 'x'>]>", b"<!ENTITY", b"<a>", b"</a>", b"<a/>", b"<se:Body>", b"</se:Body>", b"<to>",
-    b"</to>", b"<durable/>", b"<Journal/>", b"<b>SenderStream=x</b>", b' xmlns="urn:x"', b' xmlns:se="urn:x"', b' se:mustUnderstand="1"',
+    b"<!DOCTYPE x>", b"<!DOCTYPE x [<!ENTITY e 'x'>]>", b"<!ENTITY", b"<a>", b"</a>", b"<a/>", b"<se:Body>", b"</se:Body>",
+    b"<to>",
+    b"</to>", b"<durable/>", b"<Journal/>", b"<b>SenderStream=x</b>", b' xmlns="urn:x"', b' xmlns:se="urn:x"',
+    b' se:mustUnderstand="1"',
     b' a="b"', b" a='<'", b"DIRECT=", b"MSMQ:", b"http://", b"uuid:", b"uid:", b"20070231T000000", b"\xc2\xa40\xc2\xa4",
 )  # fmt: skip
 """Words of XML and of SRMP."""
 
 HTTP = (
     b"POST ", b"GET ", b" HTTP/1.1", b" HTTP/1.0", b" HTTP/0.9", b" HTTP/2.0", b"Host: a\r\n", b"Content-Length: 5\r\n",
-    b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n", b"Transfer-Encoding:\x0bchunked\r\n",
-    b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"Connection: upgrade\r\nUpgrade: h2c\r\n", b"Expect: 100-continue\r\n",
-    b"Content-Type: text/xml\r\n", b"Content-Type: text/xml;\r\n charset=utf-8\r\n", b"Content-Encoding: gzip\r\n", b"X: y\r\n", b" : ",
-    b"0\r\n\r\n", b"5\r\nabcde\r\n", b"5;x=y\r\n", b"--B", b"--B--\r\n", b"--B--", b"Content-Id: body@x\r\n", b"Content-Id: extension@x\r\n",
+    b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
+    b"Transfer-Encoding:\x0bchunked\r\n",
+    b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"Connection: upgrade\r\nUpgrade: h2c\r\n",
+    b"Expect: 100-continue\r\n",
+    b"Content-Type: text/xml\r\n", b"Content-Type: text/xml;\r\n charset=utf-8\r\n", b"Content-Encoding: gzip\r\n",
+    b"X: y\r\n", b" : ",
+    b"0\r\n\r\n", b"5\r\nabcde\r\n", b"5;x=y\r\n", b"--B", b"--B--\r\n", b"--B--", b"Content-Id: body@x\r\n",
+    b"Content-Id: extension@x\r\n",
     b"Content-Transfer-Encoding: base64\r\n", b'boundary="B"', b"multipart/related", b"100 Continue", b"204 No Content", b"304",
-    b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"Retry-After: 1\r\n", b"Srmp-Reason: x\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"Retry-After: 1\r\n",
+    b"Srmp-Reason: x\r\n",
 )  # fmt: skip
 """Words of HTTP and MIME."""
 
 JSON = (
-    b"null", b"true", b"NaN", b"Infinity", b"1e999", b'"\\ud800"', b'"\\u0000"', b"[", b"[[", b"]", b"{}", b'{"a":1,"a":2}', b"-0", b"&a=b",
+    b"null", b"true", b"NaN", b"Infinity", b"1e999", b'"\\ud800"', b'"\\u0000"', b"[", b"[[", b"]", b"{}", b'{"a":1,"a":2}',
+    b"-0", b"&a=b",
     b"a=b", b"after=", b"%ff", b"+", b'"body"', b'"destination"', b"\xef\xbb\xbf{}", b'"\\ud83d\\ude00"',
 )  # fmt: skip
 """Words of the API."""

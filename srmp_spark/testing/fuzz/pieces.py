@@ -147,7 +147,7 @@ class SrmpPort:
         return SrmpEndpoint(self._inbox, count_refusal=lambda status, reason: None, utc_seconds=lambda: 0.0)
 
     def read(self, pieces: Pieces) -> Outcome:
-        """The posts that were taken and the statuses that were answered; 100 is left out, for it depends on what came already."""
+        """The posts that were taken and the statuses that were answered; 100 is left out: it depends on what came already."""
         return self._loop.run_until_complete(self._read(pieces))
 
     async def _read(self, pieces: Pieces) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, ForeignStream, post
 
@@ -20,10 +21,11 @@ def saved(directory: Path) -> list[bytes]:
 
 def messages() -> Iterator[ForeignMessage]:
     """One message of each kind that is read differently."""
-    stream = ForeignStream(guid=GUID, ordinal=4_839_986_701_558_349_830, current=1, previous=0, receipts_to="http://127.0.0.1/msmq/r")
-    common: dict[str, object] = {"to": TO, "lineage": GUID, "sent_at": 1_790_000_000}
-    for number, more in enumerate(
-        (
+    stream = ForeignStream(
+        guid=GUID, ordinal=4_839_986_701_558_349_830, current=1, previous=0, receipts_to="http://127.0.0.1/msmq/r"
+    )
+    common: dict[str, Any] = {"to": TO, "lineage": GUID, "sent_at": 1_790_000_000}
+    kinds: tuple[dict[str, Any], ...] = (
             {"body": b"hello", "label": "a label"},
             {"body": b"x" * 40, "durable": True, "delivery_receipt_to": "http://127.0.0.1/msmq/admin", "extension": b"ext"},
             {"body": b"", "commitment_receipt_to": "http://127.0.0.1/a", "positive_only": True, "negative_only": True},
@@ -31,11 +33,11 @@ def messages() -> Iterator[ForeignMessage]:
             {"body": b"no msmq", "msmq": False},
             {"body": b"all", "journal": True, "dead_letter": True, "trace": True, "app": 7, "connector_type": GUID,
              "first_in_transaction": True, "last_in_transaction": True, "connector_qm": GUID, "provider_type": 1,
-             "provider_name": "p", "destination_list": ("DIRECT=http://a/b", "c"), "admin_list": ("d",), "response_list": ("e",)},
-        ),
-        start=1,
-    ):  # fmt: skip
-        yield ForeignMessage(**{**common, "uniquifier": number, **more})  # type: ignore[arg-type]  # the table above is typed by hand
+             "provider_name": "p", "destination_list": ("DIRECT=http://a/b", "c"), "admin_list": ("d",),
+             "response_list": ("e",)},
+    )  # fmt: skip
+    for number, more in enumerate(kinds, start=1):
+        yield ForeignMessage(**{**common, "uniquifier": number, **more})
 
 
 def posts() -> list[bytes]:

@@ -1,9 +1,9 @@
-"""Clients that are slow on purpose (slowloris, T18): one byte in ten seconds of a head, of a body; no answer ever read; or nothing said.
+"""Clients that are slow on purpose (slowloris, T18): a byte in ten seconds of a head, of a body; no answer read; nothing said.
 
     python -m srmp_spark.testing.fuzz.slow_clients HOST PORT KIND,KIND… CONNECTIONS SECONDS    # "ready", later one JSON line
 
-A process of its own, so that the healthy client beside it is measured and not the attack. Whoever is cut off comes again, so the
-number of connections stays.
+A process of its own, so that the healthy client beside it is measured and not the attack. Whoever is cut off comes again, so
+the number of connections stays.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ class _Parts(NamedTuple):
         """As one chunk."""
         return self.head + field + b"\r\n" + self.chunks() + self.hidden
 
-    def chunks(self, size: bytes | None = None, data_end: bytes = b"\r\n", last: bytes = b"0\r\n\r\n", line_end: bytes = b"\r\n") -> bytes:
+    def chunks(
+        self, size: bytes | None = None, data_end: bytes = b"\r\n", last: bytes = b"0\r\n\r\n", line_end: bytes = b"\r\n"
+    ) -> bytes:
         """One chunk and the end."""
         return (b"%x" % len(self.content) if size is None else size) + line_end + self.content + data_end + last
 
@@ -64,9 +66,12 @@ def _parts(number: int) -> _Parts:
 
 
 _TE_VALUES = (
-    b"chunked", b"Chunked", b"CHUNKED", b"  chunked", b"\tchunked", b"chunked ", b"chunked\t", b"\x0bchunked", b"chunked\x0b", b"\x0cchunked",
-    b'"chunked"', b"'chunked'", b"chunked;q=1", b"chunked,", b",chunked", b"chunked, chunked", b"identity", b"identity, chunked",
-    b"chunked, identity", b"gzip, chunked", b"chunked, gzip", b"xchunked", b"chunkedx", b"x-chunked", b"chunk", b"", b"cow", b"chun ked",
+    b"chunked", b"Chunked", b"CHUNKED", b"  chunked", b"\tchunked", b"chunked ", b"chunked\t", b"\x0bchunked", b"chunked\x0b",
+    b"\x0cchunked",
+    b'"chunked"', b"'chunked'", b"chunked;q=1", b"chunked,", b",chunked", b"chunked, chunked", b"identity",
+    b"identity, chunked",
+    b"chunked, identity", b"gzip, chunked", b"chunked, gzip", b"xchunked", b"chunkedx", b"x-chunked", b"chunk", b"", b"cow",
+    b"chun ked",
     b"chunked\x00", b"\x00chunked", b"\xa0chunked", b"chunked\r\n\t, identity", b"\r\n chunked",
 )  # fmt: skip
 _TE_ALONE_IS_CLEAR = frozenset((b"chunked", b"Chunked", b"CHUNKED", b"  chunked", b"\tchunked"))
@@ -85,10 +90,13 @@ def _length_and_encoding(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
 def _names_of_fields(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
     length = b"Content-Length: " + p.length + b"\r\n"
     for field in (
-        b"Transfer-Encoding : chunked", b"Transfer-Encoding\t: chunked", b" Transfer-Encoding: chunked", b"\tTransfer-Encoding: chunked",
+        b"Transfer-Encoding : chunked", b"Transfer-Encoding\t: chunked", b" Transfer-Encoding: chunked",
+        b"\tTransfer-Encoding: chunked",
         b"X-A: b\r\n Transfer-Encoding: chunked", b"X-A: b\nTransfer-Encoding: chunked", b"X-A: b\rTransfer-Encoding: chunked",
-        b"Transfer-Encoding\x00: chunked", b"Transfer\xadEncoding: chunked", b"Transfer-Encoding\r\n: chunked", b"Transfer-Encoding chunked",
-        b": chunked", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding\x00: chunked", b"Transfer\xadEncoding: chunked", b"Transfer-Encoding\r\n: chunked",
+        b"Transfer-Encoding chunked",
+        b": chunked", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked",
         b"X-A\x00: b", b"X-A: b\x00", b"X-A: b\x01c", b"X A: b", b"(X): b", b"X-A: b\r\n\tc", b"X-A: b\n", b"X-A: b\r",
     ):  # fmt: skip
         yield f"beside a length, {field!r}", p.with_length(length + field + b"\r\n"), NONE
@@ -101,8 +109,10 @@ def _names_of_fields(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
 def _lengths(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
     n = p.length
     for value in (
-        b"+" + n, b"-" + n, b"0x%x" % int(n), n + b".0", n + b"e0", n + b" " + n, n + b"," + n, n + b", " + n, n + b", 0", b"0, " + n, n + b";", n + b"\x0b",
-        b"\x0b" + n, b"\x00" + n, n + b"\x00", b'"' + n + b'"', b"", b" ", b"9" * 30, b"18446744073709551616", b"4294967296", b"\xd9\xa1",
+        b"+" + n, b"-" + n, b"0x%x" % int(n), n + b".0", n + b"e0", n + b" " + n, n + b"," + n, n + b", " + n, n + b", 0",
+        b"0, " + n, n + b";", n + b"\x0b",
+        b"\x0b" + n, b"\x00" + n, n + b"\x00", b'"' + n + b'"', b"", b" ", b"9" * 30, b"18446744073709551616", b"4294967296",
+        b"\xd9\xa1",
         n[:1] + b"_" + n[1:], b"\r\n " + n, n + b"\r\n ", n + b"\r\n 0", b"(" + n + b")", b"0o17", b"NaN",
     ):  # fmt: skip
         yield f"Content-Length {value!r}", p.with_length(b"Content-Length: " + value + b"\r\n"), NONE
@@ -144,8 +154,10 @@ def _chunks(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
     head = p.head + b"Transfer-Encoding: chunked\r\n\r\n"
     size = b"%x" % len(p.content)
     for wrong in (
-        b"0x" + size, b"+" + size, b"-" + size, b" " + size, b"\t" + size, size + b"h", size + b"\x00", size + b"\x0b", size + b",", b"", b"g", b"0" * 9 + size,
-        b"F" * 16, b"1" + b"0" * 16, size + b";\x00", size + b";a\x7f", size + b" a", b"\xef\xbc\x95", size[:1] + b"_" + size[1:], size + b";" + b"a" * 300,
+        b"0x" + size, b"+" + size, b"-" + size, b" " + size, b"\t" + size, size + b"h", size + b"\x00", size + b"\x0b",
+        size + b",", b"", b"g", b"0" * 9 + size,
+        b"F" * 16, b"1" + b"0" * 16, size + b";\x00", size + b";a\x7f", size + b" a", b"\xef\xbc\x95",
+        size[:1] + b"_" + size[1:], size + b";" + b"a" * 300,
     ):  # fmt: skip
         yield f"a chunk of {wrong[:30]!r}", head + p.chunks(wrong) + p.hidden, NONE
     for clear in (size.upper(), b"000" + size, size + b";a=b", size + b';a="b;c"', size + b" ;a"):
@@ -154,10 +166,17 @@ def _chunks(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
         yield f"a chunk size that ends in {end!r}", head + p.chunks(line_end=end) + p.hidden, NONE
     for end in (b"", b"\n", b"\r", b"xx", b"\n\r", b"\r\n\r\n", b" \r\n"):
         yield f"chunk data that ends in {end!r}", head + p.chunks(data_end=end) + p.hidden, NONE
-    for last in (b"0\n\n", b"0\r\n\n", b"0\n\r\n", b"-0\r\n\r\n", b"0x0\r\n\r\n", b"0\r\nX\r\n\r\n", b"0\r\nX: y\n\r\n", b"0\r\nX: y\r\n z\r\n\r\n", b"0\r\n: y\r\n\r\n",
+    for last in (b"0\n\n", b"0\r\n\n", b"0\n\r\n", b"-0\r\n\r\n", b"0x0\r\n\r\n",
+                 b"0\r\nX\r\n\r\n", b"0\r\nX: y\n\r\n", b"0\r\nX: y\r\n z\r\n\r\n", b"0\r\n: y\r\n\r\n",
                  b"0\r\nX : y\r\n\r\n", b"0\r\nX: \x00\r\n\r\n", b"0\r\r\n\r\n"):  # fmt: skip
         yield f"a last chunk {last!r}", head + p.chunks(last=last) + p.hidden, NONE
-    for last in (b"00\r\n\r\n", b"0;a=b\r\n\r\n", b"0\r\nX: y\r\n\r\n", b"0\r\nContent-Length: 5\r\n\r\n", b"0\r\nTransfer-Encoding: chunked\r\n\r\n"):
+    for last in (
+        b"00\r\n\r\n",
+        b"0;a=b\r\n\r\n",
+        b"0\r\nX: y\r\n\r\n",
+        b"0\r\nContent-Length: 5\r\n\r\n",
+        b"0\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ):
         yield f"a last chunk {last!r}", head + p.chunks(last=last) + p.hidden, BOTH
 
 
@@ -166,9 +185,12 @@ def _request_lines(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
     line, _, rest = good.partition(b"\r\n")
     target = line.split(b" ")[1]
     for wrong in (
-        b"POST  %b HTTP/1.1", b"POST %b  HTTP/1.1", b"POST\t%b HTTP/1.1", b"POST %b\tHTTP/1.1", b"POST %b HTTP/1.1 ", b"POST %b HTTP/1.1\t", b" POST %b HTTP/1.1",
-        b"POST %b http/1.1", b"POST %b HTTP/1.10", b"POST %b HTTP/01.1", b"POST %b HTTP/1", b"POST %b HTTP/1.1.1", b"POST %b HTTP/0.9", b"POST %b HTTP/2.0",
-        b"POST %b", b"POST %b HTTP/1.1\x00", b"POST\x00 %b HTTP/1.1", b"post %b HTTP/1.1", b"GET %b HTTP/1.1", b"POST %b HTTP/1.1 HTTP/1.1", b"POST %b ICE/1.0",
+        b"POST  %b HTTP/1.1", b"POST %b  HTTP/1.1", b"POST\t%b HTTP/1.1", b"POST %b\tHTTP/1.1", b"POST %b HTTP/1.1 ",
+        b"POST %b HTTP/1.1\t", b" POST %b HTTP/1.1",
+        b"POST %b http/1.1", b"POST %b HTTP/1.10", b"POST %b HTTP/01.1", b"POST %b HTTP/1", b"POST %b HTTP/1.1.1",
+        b"POST %b HTTP/0.9", b"POST %b HTTP/2.0",
+        b"POST %b", b"POST %b HTTP/1.1\x00", b"POST\x00 %b HTTP/1.1", b"post %b HTTP/1.1", b"GET %b HTTP/1.1",
+        b"POST %b HTTP/1.1 HTTP/1.1", b"POST %b ICE/1.0",
         b"\xef\xbb\xbfPOST %b HTTP/1.1", b"POST %b\x00 HTTP/1.1", b"POST %b\r HTTP/1.1",
     ):  # fmt: skip
         shown = wrong.replace(b"%b", b"T")

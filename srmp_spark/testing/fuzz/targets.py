@@ -97,7 +97,7 @@ def parse_head(data: bytes) -> Outcome:
 
 
 def check_head(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Windows' own head is read the same quickly; no beginning of a good head is refused; readers find the same Content-Type."""
+    """Windows' own head is read the same quickly; no beginning of a good head is refused; readers find its Content-Type."""
     quick = RequestHead.of_windows(data)
     if quick is not None:
         _demand(outcome == Outcome(True, _head_state(quick[0])), f"of_windows {_head_state(quick[0])}, parse {outcome.value}")
@@ -135,7 +135,7 @@ def _connection_seeds() -> list[bytes]:
     ]
 
 
-# --- MIME, envelope, values ----------------------------------------------------------------------------------------------------
+# --- MIME, envelope, values -------------------------------------------------------------------------------------------------
 
 _layouts = LearnedLayouts(read_fields)
 
@@ -193,7 +193,9 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
     if len(data) > ENVELOPE_MAX:
         return
     fast = read_windows_envelope(b"(" + data + b")", 1, len(data) + 1)
-    _demand(fast is None or (outcome.accepted and fast == outcome.value), f"windows_layout reads {fast}, the reader {outcome.value}")
+    _demand(
+        fast is None or (outcome.accepted and fast == outcome.value), f"windows_layout reads {fast}, the reader {outcome.value}"
+    )
     with contextlib.suppress(UnicodeDecodeError):
         text = data.decode()
         for _ in range(2):  # the first may learn the layout, the second uses it
@@ -216,7 +218,9 @@ def check_again(message: Message) -> None:
     expected = message._replace(durable=message.durable or message.stream is not None)
     if message.has_msmq:
         correlation, algorithm = message.correlation or bytes(20), message.hash_algorithm
-        expected = expected._replace(correlation=correlation, hash_algorithm=again.hash_algorithm if algorithm is None else algorithm)
+        expected = expected._replace(
+            correlation=correlation, hash_algorithm=again.hash_algorithm if algorithm is None else algorithm
+        )
     _demand(again == expected, f"written and read again: {again}, before: {expected}")
 
 
@@ -260,10 +264,19 @@ NAMES: dict[str, Callable[[str], Any]] = {
 VALUE_SEEDS = (
     b"20070608T023719", b"20380119T031407", b"00010101T000000", b"0", b"4839986701558349830", b"18446744073709551615",
     b"uuid:4494@32221eda-9376-46df-b6ed-783091123831", b"uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830",
-    b"AAAAAAAAAAAAAAAAAAAAAAAAAAA=", b"http://machine2/msmq/private$/simpleq", b"DIRECT=http://machine2/msmq/q", b"MSMQ:MULTICAST=234.1.1.1:8001",
-    b"MSMQ:DIRECT=OS:machine1\\private$\\q", b"https://[::1]:8443/msmq/private$\\q?SenderStream=x", b"/msmq/private$/orders?SenderStream=x",
+    b"AAAAAAAAAAAAAAAAAAAAAAAAAAA=", b"http://machine2/msmq/private$/simpleq", b"DIRECT=http://machine2/msmq/q",
+    b"MSMQ:MULTICAST=234.1.1.1:8001",
+    b"MSMQ:DIRECT=OS:machine1\\private$\\q", b"https://[::1]:8443/msmq/private$\\q?SenderStream=x",
+    b"/msmq/private$/orders?SenderStream=x",
     b".\\private$\\orders", b"http://192.0.2.7:80/msmq/a%20b", b"32221eda-9376-46df-b6ed-783091123831",
 )  # fmt: skip
+
+
+def _value(parse: Callable[[str], Any], text: str) -> Outcome:
+    try:
+        return Outcome(True, parse(text))
+    except RemoteProtocolError as error:
+        return _refused(error)
 
 
 def parse_values(data: bytes) -> Outcome:
@@ -274,10 +287,9 @@ def parse_values(data: bytes) -> Outcome:
         return Outcome(False, "not UTF-8")
     found: dict[str, Any] = {}
     for name, parse in VALUES.items():
-        try:
-            found[name] = parse(text)
-        except RemoteProtocolError as error:
-            _refused(error)
+        outcome = _value(parse, text)
+        if outcome.accepted:
+            found[name] = outcome.value
     for name, parse in NAMES.items():
         with contextlib.suppress(ValueError):
             found[name] = parse(text)
@@ -357,8 +369,10 @@ def _nothing(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 ANSWERS = (
     b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * 2,
-    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 503 No\r\n"
-    b"Retry-After: 30\r\nContent-Length: 0\r\n\r\n",
+    (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 2\r\n\r\nok"
+        b"HTTP/1.1 503 No\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"
+    ),
     b"HTTP/1.1 400 Bad Request\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
     b"HTTP/1.0 200 OK\r\n\r\nuntil the end",
@@ -370,7 +384,9 @@ def all_targets(directory: Path) -> Iterable[Target]:
     """Every parser; ``directory`` holds the saved samples (``tests/data/srmp``)."""
     port, receipts = SrmpPort(), ReceiptPosts()
     contents = _content_seeds(directory)
-    chunks = [data.partition(b"\r\n\r\n")[2] for data in _connection_seeds() if b"chunked" in data] + [b"1\r\na\r\n" * 9 + b"0\r\n\r\nnext"]
+    chunks = [data.partition(b"\r\n\r\n")[2] for data in _connection_seeds() if b"chunked" in data] + [
+        b"1\r\na\r\n" * 9 + b"0\r\n\r\nnext"
+    ]
 
     def in_pieces(read: Callable[[Any], Outcome]) -> Callable[[bytes, Outcome, Random], None]:
         return lambda data, outcome, rng: check_pieces(read, data, outcome, rng)

@@ -89,7 +89,11 @@ _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
     "depth without end": (lambda n: b"<x>" * n, 1_000_000, 3_900),
     "attributes": (lambda n: _inside(_attributes(n)), 200_000, 5_000),
     "namespaces": (lambda n: _inside(_namespaces(n)), 100_000, 2_800),
-    "namespaces, each in the one before": (lambda n: _inside(b"".join(b"<x xmlns:n%d='u'>" % i for i in range(n))), 100_000, 1_900),
+    "namespaces, each in the one before": (
+        lambda n: _inside(b"".join(b"<x xmlns:n%d='u'>" % i for i in range(n))),
+        100_000,
+        1_900,
+    ),
     "a token as a label": (lambda n: _with_label(b"x" * n), 32 * 1_048_576, 60_000),
     "a token as a name": (lambda n: _inside(b"<" + b"x" * n + b"/>"), 32 * 1_048_576, 60_000),
     "a token as an attribute": (lambda n: _inside(b"<x a='" + b"x" * n + b"'/>"), 32 * 1_048_576, 60_000),
@@ -105,9 +109,18 @@ _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
 }
 """How each is made of a number, the number of the list, and the largest that fits ENVELOPE_MAX."""
 MAY_PASS = frozenset(
-    ("a token as a label", "a token as a name", "a comment", "comments", "sections", "references", "a declaration of blanks", "namespaces")
+    (
+        "a token as a label",
+        "a token as a name",
+        "a comment",
+        "comments",
+        "sections",
+        "references",
+        "a declaration of blanks",
+        "namespaces",
+    )
 )
-"""Within the limits these are ordinary text, or an unknown header entry, and cost no more than any other envelope of that size."""
+"""Within the limits these are ordinary text, or an unknown header entry, and cost no more than any other envelope."""
 
 
 def bombs() -> Iterator[Bomb]:
