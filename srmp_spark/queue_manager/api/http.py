@@ -20,6 +20,8 @@ REQUEST_BODY_MAX = 64 * 1_048_576
 """Bytes of a JSON body: a list of messages for ``send``, base64."""
 QUERY_FIELDS_MAX = 50
 """Fields of a query string; no call has more than six."""
+QUERY_MAX = 8_192
+"""Bytes of a query string: decoded, each ``%xx`` of it is an object for a moment."""
 SHOWN_MAX = 100
 """Characters of a wrong value that an error repeats."""
 
@@ -207,6 +209,8 @@ class Response:
 
 def parse_query(raw: bytes) -> dict[str, list[str]]:
     """A query string. Raises a 400."""
+    if len(raw) > QUERY_MAX:
+        raise usage(f"the query string has {len(raw)} bytes, more than {QUERY_MAX}")
     try:
         return parse_qs(raw.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
     except ValueError:  # UnicodeDecodeError is one

@@ -49,6 +49,7 @@ class Target:
     """What else must hold of it. Raises :class:`ViolationError`."""
     files: frozenset[str] = frozenset()
     """Whose lines lead the long run to new inputs."""
+    memory_times: int = MEMORY_TIMES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def judge(
             peak = _peak(target, data)
             worst.memory = max(worst.memory, peak)
             worst.memory_times = max(worst.memory_times, peak / max(len(data), MEMORY_FLOOR // MEMORY_TIMES_MAX))
-            if peak > max(MEMORY_TIMES_MAX * len(data), MEMORY_FLOOR):
+            if peak > max(target.memory_times * len(data), MEMORY_FLOOR):
                 return outcome, Finding(target.name, "memory", data, f"{peak} bytes at the peak")
     except ViolationError as error:
         return None, Finding(target.name, "violation", data, str(error))
