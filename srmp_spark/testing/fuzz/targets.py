@@ -329,7 +329,7 @@ API_SEEDS = (
 
 
 API_MEMORY_TIMES = 40
-"""``[],`` is three bytes of JSON and a list of 64. The API's callers are on this host or hold a token; REQUEST_BODY_MAX is their end."""
+"""``[],`` is three bytes of JSON and a list of 64. Callers are on this host or hold a token; REQUEST_BODY_MAX is their end."""
 
 
 def parse_api(data: bytes) -> Outcome:
@@ -365,10 +365,6 @@ def check_api(data: bytes, outcome: Outcome, rng: Random) -> None:
     """What was read can be told again; so can a refusal."""
     if outcome.accepted:
         api_http.Response.json(outcome.value[2])
-
-
-def _nothing(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Nothing beyond what ``parse`` demands."""
 
 
 ANSWERS = (
