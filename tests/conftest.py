@@ -35,6 +35,8 @@ LONGEST = (
     "sender/test_kill_out.py",
     "acceptance/test_foreign_peer.py",
     "delta/test_publisher_kill.py",
+    "fuzz/test_fuzz.py",
+    "fuzz/test_slow_clients.py",
 )
 """Groups of more than twenty seconds, the longest first."""
 
