@@ -1,7 +1,7 @@
 """``outbox/{application}/{batch}``: stage, commit, delete. What a sink writes becomes messages in two steps (DESIGN promise 5).
 
-A stage is an Arrow stream of any length. Nothing here reads it: it goes to a file piece by piece, is synced, and the sender
-process judges it.
+A stage is an Arrow stream of any length. Nothing here reads it: it goes to a file piece by piece, is synced while more of it
+comes in, and the sender process judges it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import RawIOBase
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1_048_576
 """What is collected of a stage before it is written: one trip to a thread per megabyte."""
+SYNC_BYTES = 32 * 1_048_576
+"""After so many bytes what is written is synced, beside the next ones: the disk works while the task still sends."""
 STAGES_AT_ONCE = 64
 """Stages whose bytes come in at once: as many as a cluster of that many cores has tasks; further ones wait."""
 
@@ -62,11 +64,22 @@ class OutboxApi:
         name = f"{secrets.token_hex(16)}.arrow"
         path = folder / f"{name}.part"
         file = await in_thread(_create, path)
+        syncing: asyncio.Future[None] | None = None
+        unsynced = 0
         try:
-            async for piece in _pieces(request):
-                await in_thread(_write, file, piece)
+            async for pieces in _pieces(request):
+                await in_thread(_write, file, pieces)
+                unsynced += sum(map(len, pieces))
+                if unsynced >= SYNC_BYTES and (syncing is None or syncing.done()):
+                    if syncing is not None:
+                        syncing.result()  # an error of a sync is told once: the next one may seem to work
+                    syncing, unsynced = in_thread(_sync, file), 0
+            if syncing is not None:
+                await syncing
             await in_thread(_finish, file, path, folder / name)
         except BaseException:
+            if syncing is not None:
+                await asyncio.wait([syncing])  # the file is its own until then
             await in_thread(_give_up, file, path)
             raise
         return name
@@ -102,9 +115,10 @@ def _names(request: Request) -> tuple[str, str]:
     return names
 
 
-async def _pieces(request: Request) -> AsyncGenerator[bytearray, None]:
-    """The body, collected into pieces that are worth a trip to a thread."""
-    pending, size, more = bytearray(), 0, True
+async def _pieces(request: Request) -> AsyncGenerator[list[bytes], None]:
+    """The body, collected until it is worth a trip to a thread; the bytes are not copied for it."""
+    pending: list[bytes] = []
+    collected, size, more = 0, 0, True
     while more:
         event = await request.receive()
         if event["type"] == "http.disconnect":
@@ -114,10 +128,12 @@ async def _pieces(request: Request) -> AsyncGenerator[bytearray, None]:
         if size > STAGE_BYTES_MAX:
             message = f"a stage has at most STAGE_BYTES_MAX = {STAGE_BYTES_MAX} bytes"
             raise ApiError(413, "too-large", message, "repartition into more tasks")
-        pending += piece
-        if len(pending) >= PIECE_BYTES or not more:
+        if piece:
+            pending.append(piece)
+            collected += len(piece)
+        if pending and (collected >= PIECE_BYTES or not more):
             yield pending
-            pending = bytearray()
+            pending, collected = [], 0
 
 
 @contextmanager
@@ -135,12 +151,19 @@ def _create(path: Path) -> RawIOBase:
         return path.open("xb", buffering=0)
 
 
-def _write(file: RawIOBase, piece: bytearray) -> None:
+def _write(file: RawIOBase, pieces: Sequence[bytes]) -> None:
     """All of it: a disk that is nearly full takes less than it was given, and says so only by the count."""
-    with _storing(), memoryview(piece) as left:
-        written = 0
-        while written < len(left):
-            written += file.write(left[written:]) or 0
+    with _storing():
+        for piece in pieces:
+            with memoryview(piece) as left:
+                written = 0
+                while written < len(left):
+                    written += file.write(left[written:]) or 0
+
+
+def _sync(file: RawIOBase) -> None:
+    with _storing():
+        os.fdatasync(file.fileno())
 
 
 def _finish(file: RawIOBase, path: Path, final: Path) -> None:

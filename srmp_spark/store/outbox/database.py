@@ -18,7 +18,8 @@ from typing import IO
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.store.lock import take_lock
-from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, LOCK_WAIT_S
+from srmp_spark.store.outbox.checkpoints import Checkpoints
+from srmp_spark.store.outbox.limits import LOCK_WAIT_S
 from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, OUTBOX, PAGE_SIZE_BYTES
 from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read_which, write_which
 from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
@@ -38,7 +39,7 @@ class OutboxDatabase:
         self.connection = connection
         self._lock = lock
         self._failure: StoreSyncError | None = None
-        self._unchecked = 0
+        self._checkpoints = Checkpoints(path, connection, lambda error: self.fail("a checkpoint", error))
         self.position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
         self._fence: int = fence
         key = {"batches": "no"}
@@ -125,9 +126,9 @@ class OutboxDatabase:
             self._undo()
             raise
         self.position += 1
-        self._unchecked += unsynced_bytes + PAGE_SIZE_BYTES * 4
-        if self._unchecked >= CHECKPOINT_BYTES:
-            self.checkpoint()
+        self._checkpoints.wrote(unsynced_bytes + PAGE_SIZE_BYTES * 4)
+        if self._failure is not None:
+            raise self._failure
 
     def proof(self) -> Committed:
         """Proof of everything up to :attr:`position`; only between transactions."""
@@ -135,15 +136,6 @@ class OutboxDatabase:
         if self._failure is not None:
             raise self._failure
         return Committed(self.position)
-
-    def checkpoint(self) -> None:
-        """Copy the WAL into the database. A failure is as final as one of a commit: the next attempt may only seem to work."""
-        try:
-            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as error:
-            if "full" not in str(error):  # a full disk: nothing was synced, the WAL grows until there is room
-                raise self.fail("a checkpoint", error) from error
-        self._unchecked = 0
 
     def fail(self, doing: str, error: Exception) -> StoreSyncError:
         """Nothing more is written; what to raise. The process must end."""
@@ -174,6 +166,7 @@ class OutboxDatabase:
 
     def close(self) -> None:
         """Give the outbox free. After a failure nothing is synced again: the process should simply end."""
+        self._checkpoints.close()
         self.connection.close()
         self._lock.close()
 

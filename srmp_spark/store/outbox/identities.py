@@ -3,7 +3,7 @@
 A row is known by its ``key``; else by its source position; else by (batch, digest, how many equal rows came before). The first
 two count per (application, destination), the third per batch as well. Each such *scope* has a number, and in it a hash of 16
 bytes stands for the row. They are looked up and stored in ascending order, so that neighbours share pages; a scope that is
-new needs no looking up at all.
+new needs no looking up at all. They are stored after all is decided, while the rows are packed (:meth:`Identities.store`).
 
 What is stored in small transactions before the batch counts is named in ``identity_log`` too, by which it is taken out again if
 the batch does not come about, or when its time is over. Source positions are few bytes and wait for the last transaction.
@@ -13,24 +13,43 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from srmp_spark.store.outbox import positions
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import KEY_CONFLICT, NEEDS_KEY, BatchError
-from srmp_spark.store.outbox.hashing import HASH_BYTES, again
+from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, again
 from srmp_spark.store.outbox.limits import CHUNK_ROWS
 from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
 from srmp_spark.store.outbox.writes import Writes
 
-ROW_BYTES = 250
-"""An identity as it waits for its transaction: a tuple and its values."""
+ROW_BYTES = 64
+"""An identity as it is stored: in its page, and in the log."""
+_NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count) "
+_HASH = f"substr(:hashes, i * {HASH_BYTES} + 1, {HASH_BYTES})"
+_FIND = _NUMBERS + f"SELECT i, content FROM n CROSS JOIN identities ON scope_id = :scope AND hash = {_HASH}"  # noqa: S608  # our own text
+_INSERT = _NUMBERS + (
+    f"INSERT INTO identities SELECT :scope, {_HASH}, "  # noqa: S608  # our own text
+    f"substr(:contents, i * {CONTENT_BYTES} + 1, {CONTENT_BYTES}), :batch FROM n"
+)
+"""A chunk of identities lies in byte strings and is one statement: no object for each, and Python's lock is left to others."""
 _NONE = np.zeros(0, np.uint64)
 _BIAS = np.uint64(1 << 63)
 
 NameRow = Callable[[int], str]
 """Where row number n of the batch stands, and what identifies it: for errors, which may read a file."""
+
+
+class _Fresh(NamedTuple):
+    """Identities of one scope that are to be stored, at most a chunk, ascending."""
+
+    scope: int
+    high: np.ndarray
+    low: np.ndarray
+    content: np.ndarray | None
+    """Only of keys."""
 
 
 class Identities:
@@ -45,6 +64,7 @@ class Identities:
         self._application, self._batch, self._batch_no, self._at = application, batch, batch_no, at
         self._writes, self._last = writes, last
         self._made: dict[tuple[str, str], int] = {}
+        self._fresh: list[_Fresh] = []
 
     def decide(self, scan: Scan, rank: Callable[[], np.ndarray], name: NameRow) -> Iterator[np.ndarray]:
         """Work in steps; yields the mask of known rows as far as they are decided, the last one is complete.
@@ -74,6 +94,22 @@ class Identities:
                 yield from self._positions(scope, order[span], high[span], low[span], known)
             else:
                 yield from self._hashes(scope, is_new, scan, order[span], high[span], low[span], same[span], known, name)
+
+    def store(self) -> Iterator[None]:
+        """After :meth:`decide`: write down what is new, a chunk in each step."""
+        for scope, high, low, content in self._fresh:
+            hashes = _packed(high, low)
+            chunk = {
+                "scope": scope, "hashes": hashes, "batch": self._batch_no, "count": len(high),
+                "contents": None if content is None else content.astype(">u8").tobytes(),
+            }  # fmt: skip
+            self._writes.many(_INSERT, [chunk], ROW_BYTES * len(high))
+            self._writes.add(
+                "INSERT INTO identity_log VALUES (?, ?, ?, ?)", self._database.next_id("identity_log"), self._batch_no, scope,
+                hashes,
+            )  # fmt: skip
+            yield
+        self._fresh = []
 
     def _twice(
         self, scan: Scan, order: np.ndarray, kind: np.ndarray, same: np.ndarray, known: np.ndarray,
@@ -125,53 +161,33 @@ class Identities:
         known: np.ndarray, name: NameRow,
     ) -> Iterator[np.ndarray]:  # fmt: skip
         by_key = int(scan.how[rows[0]]) == BY_KEY
-        find = self._connection.execute
         count = 0
         for start in range(0, len(rows), CHUNK_ROWS):
-            end = min(start + CHUNK_ROWS, len(rows))
-            # bytearray: sqlite3 looks for an adapter for each bytes object, which costs more than storing it.
-            packed = bytearray(np.stack([high[start:end], low[start:end]], axis=1).astype(">u8"))
-            hashes = [packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES)]
-            repeats = same[start:end]
-            if repeats.any():
-                for index in range(end - start):
-                    count = count + 1 if repeats[index] else 0
-                    if count and not by_key:
-                        hashes[index] = bytearray(again(hashes[index], count))
-            else:
+            span = slice(start, start + CHUNK_ROWS)
+            numbers, repeats, upper, lower = rows[span], same[span], high[span], low[span]
+            fresh = np.ones(len(numbers), bool)
+            if not repeats.any():
                 count = 0
-            numbers = rows[start:end]
-            contents: list[bytes | bytearray | None]
-            if by_key:
-                assert scan.content is not None, "rows with keys were scanned"
-                made = bytearray(scan.content[numbers].astype(">u8"))
-                contents = [made[at : at + 8] for at in range(0, len(made), 8)]
+            elif by_key:
+                fresh &= ~repeats
             else:
-                contents = [None] * len(numbers)
-            fresh: list[int] = []
-            for index, hash_ in enumerate(hashes):
-                if by_key and repeats[index]:
-                    continue
-                row = None
-                if not is_new:
-                    row = find("SELECT content FROM identities WHERE scope_id = ? AND hash = ?", (scope, hash_)).fetchone()
-                if row is None:
-                    fresh.append(index)
-                elif row[0] != contents[index]:
-                    message = f"{name(int(numbers[index]))} was sent before with another content"
-                    raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever: use another one")
-                else:
+                upper, lower = upper.copy(), lower.copy()
+                for index in range(len(numbers)):
+                    count = count + 1 if repeats[index] else 0
+                    if count:
+                        digest = _packed(upper[index : index + 1], lower[index : index + 1])
+                        upper[index], lower[index] = np.frombuffer(again(digest, count), ">u8")
+            content = _content(scan)[numbers] if by_key else None
+            if not is_new:
+                asked = {"scope": scope, "hashes": _packed(upper, lower), "count": len(numbers)}
+                for index, stored in self._connection.execute(_FIND, asked).fetchall():
+                    if content is not None and fresh[index] and stored != content[index : index + 1].astype(">u8").tobytes():
+                        message = f"{name(int(numbers[index]))} was sent before with another content"
+                        raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever: use another one")
+                    fresh[index] = False
                     known[numbers[index]] = True
-            if fresh:
-                self._writes.many(
-                    "INSERT INTO identities VALUES (?, ?, ?, ?)",
-                    [(scope, hashes[index], contents[index], self._batch_no) for index in fresh], ROW_BYTES * len(fresh),
-                )  # fmt: skip
-                log = b"".join([hashes[index] for index in fresh])
-                self._writes.add(
-                    "INSERT INTO identity_log VALUES (?, ?, ?, ?)", self._database.next_id("identity_log"), self._batch_no,
-                    scope, log, size=len(log),
-                )  # fmt: skip
+            if fresh.any():
+                self._fresh.append(_Fresh(scope, upper[fresh], lower[fresh], None if content is None else content[fresh]))
             yield known
 
     def _positions(
@@ -199,6 +215,16 @@ class Identities:
             if turn % CHUNK_ROWS == 0:
                 yield known
         yield known
+
+
+def _packed(high: np.ndarray, low: np.ndarray) -> bytes:
+    """The hashes one after another, as they are stored."""
+    return np.stack([high, low], axis=1).astype(">u8").tobytes()
+
+
+def _content(scan: Scan) -> np.ndarray:
+    assert scan.content is not None, "rows with keys were scanned"
+    return scan.content
 
 
 def source_numbers(database: OutboxDatabase, last: Writes) -> Callable[[str, str, str], int]:

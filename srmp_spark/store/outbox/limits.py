@@ -77,5 +77,12 @@ LOCK_WAIT_S = 15.0
 CHECKPOINT_BYTES = 32 * 1024 * 1024
 """The WAL is copied into the database after so many bytes: four chunks, so that a page written twice is copied once."""
 
+CHECKPOINT_REST_BYTES = 16 * 1024 * 1024
+"""What is left to copy when the thread of the outbox copies it itself, so that the WAL is begun anew: two chunks, 20 ms."""
+
+WAL_BYTES_MAX = 256 * 1024 * 1024
+"""Before the WAL becomes longer, writing waits until it is copied: it is never shortened, and the disk has room for it
+(:data:`DISK_RESERVE_BYTES`)."""
+
 SWEEP_ROWS = 4_096
 """What one step of the housekeeping deletes at most: other writers wait for it."""

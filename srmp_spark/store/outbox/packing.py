@@ -6,7 +6,7 @@ what the sending engine reads at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,8 +86,9 @@ class Packer:
         self._parts = parts
         self._at = 0
 
-    def pack(self, batch: pa.RecordBatch) -> Iterator[Group]:
+    def pack(self, batch: pa.RecordBatch) -> list[Group]:
         """The next rows of the batch."""
+        groups: list[Group] = []
         sizes = pc.fill_null(pc.binary_length(batch.column("body")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         ends = np.cumsum(sizes)
         start = 0
@@ -99,6 +100,7 @@ class Packer:
             fit = int(np.searchsorted(ends, before + GROUP_BYTES, side="right")) - start
             rows = max(1, min(fit, GROUP_ROWS, part.rows - offset, batch.num_rows - start))
             data = pack_group(batch.slice(start, rows))
-            yield Group(part.number, offset, offset + rows - 1, int(ends[start + rows - 1]) - before, data)
+            groups.append(Group(part.number, offset, offset + rows - 1, int(ends[start + rows - 1]) - before, data))
             start += rows
             self._at += rows
+        return groups

@@ -3,7 +3,7 @@
 1. *Scan* the stages: numbers about each row (:mod:`.scan`).
 2. *Decide* which rows are new (:mod:`.identities`).
 3. *Order* the new ones (:mod:`.ordering`).
-4. *Pack* them into groups (:mod:`.packing`).
+4. *Pack* them into groups (:mod:`.packing`), in a thread that is a few chunks ahead of what is written.
 
 Whatever 2 and 4 write goes into small transactions under the batch's number and counts for nothing.
 :meth:`Preparation.numbered` then gives what the last transaction (:meth:`.outbox.Outbox.write`) must hold to make all of it
@@ -26,13 +26,14 @@ import pyarrow as pa
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
+from srmp_spark.store.outbox.ahead import ahead
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch
 from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.ordering import Buckets, is_in_order, places
-from srmp_spark.store.outbox.packing import Packer, Part, Transactions, stored_rows
+from srmp_spark.store.outbox.packing import Group, Packer, Part, Transactions, stored_rows
 from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.schema import group_key
 from srmp_spark.store.outbox.stage_file import StageFile
@@ -168,7 +169,18 @@ class Preparation:
         order = places(scan.queue, scan.order, new)
         scan.forget()
         yield
-        yield from self._pack(scan, new, order)
+        self._make_parts(scan, new)
+        keeping = identities.store()
+        groups = ahead(self._pack(scan, new, order), "packing")
+        try:
+            for chunk in groups:
+                self._store(chunk)
+                next(keeping, None)  # a chunk of theirs for a chunk of rows: the packing thread has time for the next
+                yield
+        finally:
+            groups.close()
+        for _ in keeping:
+            yield
         count = int(new.sum())
         self.result = CommitResult(count, rows - count)
 
@@ -195,7 +207,7 @@ class Preparation:
                 message = f"the stages differ in srmp.{what}: {' and '.join(sorted(map(str, values)))}"
                 raise BatchError(400, BAD_BATCH, message, "stage all with one option")
 
-    def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[None]:
+    def _make_parts(self, scan: Scan, new: np.ndarray) -> None:
         final = bool(self.stages) and self.stages[0].dead_letter
         counts = np.bincount(scan.queue[new], minlength=len(scan.queues))
         self.parts = [
@@ -208,6 +220,9 @@ class Preparation:
                 "INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (?, ?, ?, ?, ?)",
                 part.number, self._number, part.rows, part.final, scan.has_journal,
             )  # fmt: skip
+
+    def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[list[Group]]:
+        """The rows that go out, a chunk of groups at a time. It runs in another thread: nothing here touches the database."""
         transactions = None
         if scan.transaction is not None:
             is_stream = [key.kind == "stream" for key in scan.queues]
@@ -217,8 +232,7 @@ class Preparation:
             for piece in scan.pieces():
                 mask = new[piece.first : piece.first + piece.slice.rows]
                 if mask.any():
-                    self._store(packer, stored_rows(piece, mask, scan.addresses, transactions))
-                    yield
+                    yield packer.pack(stored_rows(piece, mask, scan.addresses, transactions))
             return
         buckets = Buckets(self._folder, order, scan.size, scan.rows)
         try:
@@ -229,22 +243,30 @@ class Preparation:
                     if buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions)):
                         scan.release()
                         pa.default_memory_pool().release_unused()
-                    yield
+                        yield []
             buckets.deal()
             for batch in buckets.in_order():
                 rows = max(1, CHUNK_ROWS * batch.num_rows // max(batch.num_rows, batch.nbytes // 2048, 1))
                 for start in range(0, batch.num_rows, rows):
-                    self._store(packer, batch.slice(start, rows))
-                    yield
+                    yield packer.pack(batch.slice(start, rows))
         finally:
             buckets.close()
 
-    def _store(self, packer: Packer, batch: object) -> None:
-        for group in packer.pack(batch):
-            number = self._database.next_id("data")
-            key = group_key(group.part, group.last)
-            self._writes.add("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", key, group.first, group.size, number)
-            self._writes.add("INSERT INTO data VALUES (?, ?, ?)", number, *group.packed, size=group.packed.data.size)
+    def _store(self, groups: Sequence[Group]) -> None:
+        if not groups:
+            return
+        numbers = [self._database.next_id("data") for _ in groups]
+        self._writes.rows(
+            "INSERT INTO groups VALUES",
+            [(group_key(group.part, group.last), group.first, group.size, number, None)
+             for number, group in zip(numbers, groups, strict=True)],
+            100 * len(groups),
+        )  # fmt: skip
+        self._writes.rows(
+            "INSERT INTO data VALUES",
+            [(number, *group.packed) for number, group in zip(numbers, groups, strict=True)],
+            sum(group.packed.data.size for group in groups),
+        )
 
     # --- the end ----------------------------------------------------------------------------------------------------------
 

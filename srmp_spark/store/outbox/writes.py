@@ -7,28 +7,37 @@ small batch, and the last ones of a large batch, wait for the transaction that m
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.limits import CHUNK_BYTES
+
+PARAMETERS_MAX = 32_766
+"""SQLite's limit for one statement (SQLITE_MAX_VARIABLE_NUMBER)."""
 
 
 class Writes:
     """Statements in order, with their rows."""
 
     def __init__(self) -> None:
-        self._statements: list[tuple[str, Sequence[Sequence[Any]]]] = []
+        self._statements: list[tuple[str, Sequence[Sequence[Any] | Mapping[str, Any]]]] = []
         self.bytes = 0
 
     def add(self, statement: str, *row: object, size: int = 100) -> None:
         """One row; ``size`` is about its bytes."""
         self.many(statement, [row], size)
 
-    def many(self, statement: str, rows: Sequence[Sequence[Any]], size: int) -> None:
+    def many(self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]], size: int) -> None:
         """Some rows."""
         self._statements.append((statement, rows))
         self.bytes += size
+
+    def rows(self, insert: str, rows: Sequence[Sequence[Any]], size: int) -> None:
+        """Some rows in one statement, ``INSERT INTO … VALUES``: Python's lock is given up and waited for once, not once a row."""
+        assert 0 < len(rows) * len(rows[0]) <= PARAMETERS_MAX, f"{len(rows)} rows in one statement"
+        marks = f"({', '.join('?' * len(rows[0]))})"
+        self.many(f"{insert} {', '.join([marks] * len(rows))}", [[value for row in rows for value in row]], size)
 
     @property
     def is_full(self) -> bool:
