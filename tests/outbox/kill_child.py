@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from outbox_kit import NOW, A, B, Desk
-from test_crash import BATCHES, ROWS
+from test_crash import BATCHES, ROWS, destination_of, is_ordered
 
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey, SerialRun
-from srmp_spark.store.outbox import preparation, writes
+from srmp_spark.store.outbox import checkpoints, preparation, writes
 from srmp_spark.store.outbox.preparation import CommitResult
 
 
@@ -23,6 +23,8 @@ def main() -> None:
     data, report, seed, life = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     writes.CHUNK_BYTES = 20_000  # type: ignore[misc]  # many transactions for one batch
     preparation.CHUNK_ROWS = 64  # type: ignore[misc]
+    checkpoints.CHECKPOINT_BYTES = checkpoints.CHECKPOINT_REST_BYTES = 200_000  # type: ignore[misc]
+    checkpoints.WAL_BYTES_MAX = 2_000_000  # type: ignore[misc]
     rng = random.Random(f"{seed} {life}")
     lives = (data / "lives").read_text().count("\n") if (data / "lives").exists() else 0
     desk = Desk(data, first_identifier=1 + lives * 100_000)
@@ -40,12 +42,18 @@ def main() -> None:
         stages = []
         for partition in range(2):
             rows = [
-                {"body": f"{number}:{row}".encode(), "destination": (A, B)[row % 2], "t": -row, "key": f"{number}:{row}"}
-                for row in range(ROWS)
-                if row % 4 // 2 == partition
+                {"body": f"{number}:{row}".encode(), "destination": destination_of(number, row), "t": -row, "key": f"{number}:{row}"}
+                for row in reversed(range(ROWS))
+                if (row < ROWS // 2) == partition
             ]
-            rng.shuffle(rows)
-            stages.append(desk.stage(rows, batch=str(number), partition=partition, attempt=life, order_by=["t"]))
+            ordered = is_ordered(number)
+            if ordered:
+                rng.shuffle(rows)
+            stages.append(
+                desk.stage(
+                    rows, batch=str(number), partition=partition, attempt=life, order_by=["t"] if ordered else [], record_rows=50
+                )
+            )
         prepared = desk.outbox.prepare("app", str(number), stages, NOW)
         assert not isinstance(prepared, CommitResult)
         while not prepared.step():

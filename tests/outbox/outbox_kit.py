@@ -63,11 +63,12 @@ class Desk:
 
     def stage(
         self, rows: Sequence[Mapping[str, Any]] | pa.Table, *, application: str = "app", batch: str = "1", partition: int = 0,
-        attempt: str = "0", types: Mapping[str, pa.DataType] | None = None, **options: Any,
+        attempt: str = "0", types: Mapping[str, pa.DataType] | None = None, record_rows: int = 10_000, **options: Any,
     ) -> str:  # fmt: skip
         self.files += 1
         name = f"{application}-{batch}-{partition}-{self.files}.arrow"
-        write_stage(self.outbox.stages.folder / name, rows if isinstance(rows, pa.Table) else table_of(rows, types), **options)
+        table = rows if isinstance(rows, pa.Table) else table_of(rows, types)
+        write_stage(self.outbox.stages.folder / name, table, rows=record_rows, **options)
         return self.outbox.stages.add(application, batch, partition, attempt, name, self.at).stage_id
 
     def commit(self, stages: Sequence[str], *, application: str = "app", batch: str = "1") -> CommitResult:

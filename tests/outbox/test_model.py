@@ -34,6 +34,7 @@ batch_strategy = st.fixed_dictionaries(
         "application": st.sampled_from(["x", "y"]),
         "batch": st.sampled_from(["1", "2", "3"]),
         "order_by": st.booleans(),
+        "plain": st.booleans(),
         "stages": st.lists(st.lists(row_strategy, max_size=6), max_size=3),
         "replay": st.one_of(st.none(), st.integers(0, 5)),
         "shuffle": st.randoms(use_true_random=False),
@@ -112,6 +113,8 @@ def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str
                 rows = [row for stage in before for row in stage]
                 each["shuffle"].shuffle(rows)
                 stages = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+            if each["plain"]:  # without positions, and most for one queue: packed while it is scanned
+                stages = [[row | {"sequence": None, "destination": A} for row in stage] for stage in stages]
             wanted = model.commit(application, batch, order_by, stages)
             if not isinstance(wanted, str):
                 done.append((application, batch, order_by, stages))
@@ -119,8 +122,8 @@ def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str
             try:
                 names += [
                     desk.stage(
-                        [filled(row) for row in stage], application=application, batch=batch, partition=partition,
-                        attempt=str(number), order_by=["t"] if order_by else [], types=TYPES,
+                        [filled(row, plain=each["plain"]) for row in stage], application=application, batch=batch,
+                        partition=partition, attempt=str(number), order_by=["t"] if order_by else [], types=TYPES,
                     )
                     for partition, stage in enumerate(stages) if stage
                 ]  # fmt: skip
@@ -141,7 +144,9 @@ def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str
         desk.close()
 
 
-def filled(row: dict[str, Any]) -> dict[str, Any]:
+def filled(row: dict[str, Any], *, plain: bool) -> dict[str, Any]:
+    if plain:
+        return {name: value for name, value in row.items() if name != "sequence"}
     here = row["sequence"] is not None
     return row | dict.fromkeys(("queue_manager", "epoch", "queue"), "s" if here else None)
 

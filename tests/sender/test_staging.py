@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api import outbox as outbox_api
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.store.outbox.stages import Staged
@@ -64,6 +65,27 @@ def test_a_full_disk_is_a_503_and_leaves_nothing(tmp_path: Path, monkeypatch: py
     with pytest.raises(ApiError) as raised:
         receive(tmp_path, Full, monkeypatch, [b"x" * 1000])
     assert (raised.value.status, raised.value.code) == (503, "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_sync_that_fails_beside_the_writing_is_a_503_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The kernel tells an error once: the sync at the end would succeed."""
+    calls: list[int] = []
+
+    def fdatasync(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == failing + 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(outbox_api, "SYNC_BYTES", 1)
+    monkeypatch.setattr(outbox_api, "PIECE_BYTES", 1)
+    monkeypatch.setattr("srmp_spark.queue_manager.api.outbox.os.fdatasync", fdatasync)
+    with pytest.raises(ApiError, match="Input/output error") as raised:
+        receive(tmp_path, NearlyFull, monkeypatch, [bytes([n]) * 50 for n in range(20)])
+    assert raised.value.status == 503
     assert list(tmp_path.iterdir()) == []
 
 

@@ -36,6 +36,8 @@ IN_FLIGHT = 2
 """Messages of one queue that the engine hands out: one on the wire, and the next one written down (:mod:`.connections`)."""
 GARBAGE_THRESHOLD = 50_000
 """Objects until Python looks for cycles: sending makes none, and each look costs a pause."""
+SWITCH_SECONDS = 0.001
+"""How long a thread that hashes or packs rows keeps Python's lock from one that has written them, or has an answer to read."""
 SWEEP_SECONDS = 60.0
 """How often the outbox is asked for what is past its time."""
 SWEEP_PAUSE_SECONDS = 0.05
@@ -115,6 +117,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
 
 
 def _serve(control: socket.socket, settings: dict[str, Any]) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(run(control, settings))
     except StoreError as error:

@@ -27,6 +27,7 @@ from srmp_spark.store.outbox.writes import Writes
 
 ROW_BYTES = 64
 """An identity as it is stored: in its page, and in the log."""
+_SCOPE = "SELECT id FROM scopes WHERE application = ? AND destination = ? AND batch = ?"
 _NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count) "
 _HASH = f"substr(:hashes, i * {HASH_BYTES} + 1, {HASH_BYTES})"
 _FIND = _NUMBERS + f"SELECT i, content FROM n CROSS JOIN identities ON scope_id = :scope AND hash = {_HASH}"  # noqa: S608  # our own text
@@ -95,6 +96,20 @@ class Identities:
             else:
                 yield from self._hashes(scope, is_new, scan, order[span], high[span], low[span], same[span], known, name)
 
+    def seen(self, scan: Scan, rows: int) -> bool:
+        """Whether any of the first ``rows``, at most a chunk, was sent before."""
+        for how, batch in ((BY_KEY, ""), (BY_DIGEST, self._batch)):
+            of = np.flatnonzero(scan.how[:rows] == how)
+            for destination in np.unique(scan.scope[:rows][of]).tolist():
+                scope = self._connection.execute(_SCOPE, (self._application, scan.scopes[destination], batch)).fetchone()
+                if scope is None:
+                    continue
+                mine = of[scan.scope[of] == destination]
+                asked = {"scope": scope[0], "hashes": _packed(scan.high[mine], scan.low[mine]), "count": len(mine)}
+                if self._connection.execute(_FIND, asked).fetchall():
+                    return True
+        return False
+
     def store(self) -> Iterator[None]:
         """After :meth:`decide`: write down what is new, a chunk in each step."""
         for scope, high, low, content in self._fresh:
@@ -142,10 +157,7 @@ class Identities:
         made = self._made.get((destination, batch))
         if made is not None:
             return made, True
-        row = self._connection.execute(
-            "SELECT id FROM scopes WHERE application = ? AND destination = ? AND batch = ?",
-            (self._application, destination, batch),
-        ).fetchone()
+        row = self._connection.execute(_SCOPE, (self._application, destination, batch)).fetchone()
         if row is not None:
             (scope,) = row
             used = self._connection.execute("SELECT 1 FROM identities WHERE scope_id = ? LIMIT 1", (scope,)).fetchone()

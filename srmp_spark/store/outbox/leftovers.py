@@ -28,23 +28,28 @@ def delete_batch(database: OutboxDatabase, number: int) -> None:
     connection = database.connection
     parts = connection.execute("SELECT id FROM parts WHERE batch_no = ? AND queue_id IS NULL", (number,)).fetchall()
     for (part,) in parts:
-        low, high = part << OFFSET_BITS, (part + 1) << OFFSET_BITS
-        while True:
-            groups = connection.execute(
-                "SELECT id, data_id FROM groups WHERE id >= ? AND id < ? LIMIT ?", (low, high, GROUPS_AT_ONCE)
-            ).fetchall()
-            with database.transaction():
-                connection.executemany("DELETE FROM data WHERE id = ?", [(data,) for _, data in groups])
-                connection.executemany("DELETE FROM groups WHERE id = ?", [(group,) for group, _ in groups])
-                if len(groups) < GROUPS_AT_ONCE:
-                    connection.execute("DELETE FROM parts WHERE id = ?", (part,))
-            if len(groups) < GROUPS_AT_ONCE:
-                break
+        while delete_groups(database, part):
+            pass
     while forget_identities(database, number):
         pass
     with database.transaction():
         connection.execute("DELETE FROM scopes WHERE batch_no = ?", (number,))
         connection.execute("DELETE FROM batches WHERE no = ?", (number,))
+
+
+def delete_groups(database: OutboxDatabase, part: int) -> bool:
+    """Some groups of a part that does not count, the part itself with the last of them; whether there may be more."""
+    low, high = part << OFFSET_BITS, (part + 1) << OFFSET_BITS
+    groups = database.connection.execute(
+        "SELECT id, data_id FROM groups WHERE id >= ? AND id < ? LIMIT ?", (low, high, GROUPS_AT_ONCE)
+    ).fetchall()
+    more = len(groups) == GROUPS_AT_ONCE
+    with database.transaction() as connection:
+        connection.executemany("DELETE FROM data WHERE id = ?", [(data,) for _, data in groups])
+        connection.executemany("DELETE FROM groups WHERE id = ?", [(group,) for group, _ in groups])
+        if not more:
+            connection.execute("DELETE FROM parts WHERE id = ?", (part,))
+    return more
 
 
 def forget_identities(database: OutboxDatabase, number: int) -> bool:

@@ -5,7 +5,8 @@
 3. *Order* the new ones (:mod:`.ordering`).
 4. *Pack* them into groups (:mod:`.packing`), in a thread that is a few chunks ahead of what is written.
 
-Whatever 2 and 4 write goes into small transactions under the batch's number and counts for nothing.
+Where nothing says that the order may change or that a row may be known, 4 is done along with 1, and done again if it turns out
+otherwise. Whatever 2 and 4 write goes into small transactions under the batch's number and counts for nothing.
 :meth:`Preparation.numbered` then gives what the last transaction (:meth:`.outbox.Outbox.write`) must hold to make all of it
 count at once. A batch of up to 8 MiB has no other transaction than that. Until then :meth:`Preparation.abort`, or the next
 open, leaves nothing of it.
@@ -18,6 +19,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +32,7 @@ from srmp_spark.store.outbox.ahead import ahead
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
-from srmp_spark.store.outbox.leftovers import delete_batch
+from srmp_spark.store.outbox.leftovers import delete_batch, delete_groups
 from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.ordering import Buckets, is_in_order, places
 from srmp_spark.store.outbox.packing import Group, Packer, Part, Transactions, stored_rows
@@ -94,6 +96,8 @@ class Preparation:
         self._database = database
         self._folder = folder
         self._number = database.next_id("batches")
+        self._is_large = Writes.would_be_full(sum(stage.size for stage in stages))
+        self._early = False
         self._writes, self._last = Writes(), Writes()
         self._flushed = False
         self._ended = False
@@ -146,9 +150,10 @@ class Preparation:
         except FileNotFoundError as error:
             raise BatchError(404, UNKNOWN_STAGE, f"a stage was deleted meanwhile: {error}", "stage its rows again") from error
         scan = Scan(files, rows, source_numbers(self._database, self._last))
-        for piece in scan.pieces():
-            scan.take(piece)
-            yield
+        identities = Identities(
+            self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
+        )
+        early = yield from self._scan(scan, identities)
         everything = np.ones(rows, bool)
         ranked: list[np.ndarray] = []
 
@@ -157,28 +162,27 @@ class Preparation:
                 ranked.append(np.argsort(places(scan.queue, scan.order, everything)))
             return ranked[0]
 
-        identities = Identities(
-            self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
-        )
         known = np.zeros(rows, bool)
         for mask in identities.decide(scan, rank, lambda number: _name(scan, number)):
             known = mask
             yield
         new = ~known
         ranked.clear()
-        order = places(scan.queue, scan.order, new)
-        scan.forget()
-        yield
-        self._make_parts(scan, new)
         keeping = identities.store()
-        groups = ahead(self._pack(scan, new, order), "packing")
-        try:
-            for chunk in groups:
-                self._store(chunk)
-                next(keeping, None)  # a chunk of theirs for a chunk of rows: the packing thread has time for the next
-                yield
-        finally:
-            groups.close()
+        if early is not None and len(scan.queues) == 1 and new.all():
+            self.parts = [early]
+        else:
+            if early is not None:
+                yield from self._discard(early)
+            order = places(scan.queue, scan.order, new)
+            scan.forget()
+            yield
+            self._make_parts(scan, new)
+            with closing(self._beside(self._pack(scan, new, order))) as chunks:
+                for groups in chunks:
+                    self._store(groups)
+                    next(keeping, None)  # a chunk of theirs for a chunk of rows: the other thread packs the next meanwhile
+                    yield
         for _ in keeping:
             yield
         count = int(new.sum())
@@ -207,19 +211,67 @@ class Preparation:
                 message = f"the stages differ in srmp.{what}: {' and '.join(sorted(map(str, values)))}"
                 raise BatchError(400, BAD_BATCH, message, "stage all with one option")
 
+    def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
+        """What a large batch consists of is made in another thread."""
+        return ahead(chunks, "packing") if self._is_large else chunks
+
+    def _scan(self, scan: Scan, identities: Identities) -> Generator[None, None, Part | None]:
+        """Look at every row. A large batch that may well go out as it was staged is packed and written on the way, as if all
+        of it were new and for one queue: returns that part, :meth:`_prepare` sees whether it was so.
+        """
+        self._early = self._is_large and scan.is_plain
+        part = self._database.next_id("parts")
+        early: Part | None = None
+        chunks = self._take(scan, part)
+        with closing(self._beside(chunks) if self._early else chunks) as made:
+            for groups in made:
+                if groups and self._early and early is None:
+                    if identities.seen(scan, groups[-1].last + 1):  # a batch that comes again is all known
+                        self._early = False
+                    else:
+                        early = self._add_part(part, scan.queues[0], scan.rows, journal=False)
+                if early is not None:
+                    self._store(groups)
+                yield
+        if early is not None and scan.has_journal:
+            self._writes.add("UPDATE parts SET journal = 1 WHERE id = ?", part)
+        return early
+
+    def _take(self, scan: Scan, part: int) -> Generator[list[Group]]:
+        """The numbers about each row, and the groups of :meth:`_scan`. If there are groups, it runs in another thread."""
+        packer: Packer | None = None
+        for piece in scan.pieces():
+            scan.take(piece)
+            if self._early and len(scan.queues) == 1:
+                packer = packer or Packer([self._part(part, scan.queues[0], scan.rows)])
+                yield packer.pack(stored_rows(piece, np.ones(piece.slice.rows, bool), scan.addresses, None))
+            else:
+                yield []
+
+    def _discard(self, part: Part) -> Generator[None]:
+        """It was not so: take back what was written early."""
+        self._flush()
+        while delete_groups(self._database, part.number):
+            yield
+
+    def _part(self, number: int, key: QueueKey, rows: int) -> Part:
+        return Part(number, key, rows, bool(self.stages) and self.stages[0].dead_letter and key.kind == "stream")
+
+    def _add_part(self, number: int, key: QueueKey, rows: int, *, journal: bool) -> Part:
+        part = self._part(number, key, rows)
+        self._writes.add(
+            "INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (?, ?, ?, ?, ?)",
+            part.number, self._number, part.rows, part.final, journal,
+        )  # fmt: skip
+        return part
+
     def _make_parts(self, scan: Scan, new: np.ndarray) -> None:
-        final = bool(self.stages) and self.stages[0].dead_letter
         counts = np.bincount(scan.queue[new], minlength=len(scan.queues))
         self.parts = [
-            Part(self._database.next_id("parts"), key, int(counts[index]), final and key.kind == "stream")
+            self._add_part(self._database.next_id("parts"), key, int(counts[index]), journal=scan.has_journal)
             for index, key in enumerate(scan.queues)
             if counts[index]
         ]
-        for part in self.parts:
-            self._writes.add(
-                "INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (?, ?, ?, ?, ?)",
-                part.number, self._number, part.rows, part.final, scan.has_journal,
-            )  # fmt: skip
 
     def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[list[Group]]:
         """The rows that go out, a chunk of groups at a time. It runs in another thread: nothing here touches the database."""

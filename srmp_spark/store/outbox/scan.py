@@ -67,6 +67,13 @@ class Scan:
         self.order_by = stages[0][1].schema.order_by if stages else ()
         self.order: list[list[pa.Array]] = [[] for _ in self.order_by]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows can go out in the order in which they are read, and nothing is asked of the database meanwhile."""
+        return not self.order_by and not any(
+            "transaction" in stage.schema.columns or set(POSITION) <= set(stage.schema.columns) for _, stage in self._stages
+        )
+
     def forget(self) -> None:
         """Identities and order are decided: keep what packing needs."""
         self.high = self.low = np.zeros(0, np.uint64)

@@ -42,7 +42,12 @@ class Writes:
     @property
     def is_full(self) -> bool:
         """It is time for a transaction."""
-        return self.bytes >= CHUNK_BYTES
+        return self.would_be_full(self.bytes)
+
+    @staticmethod
+    def would_be_full(size: int) -> bool:
+        """Whether so many bytes are more than one transaction."""
+        return size >= CHUNK_BYTES
 
     def execute(self, connection: sqlite3.Connection) -> None:
         """Write them, in the caller's transaction, and forget them."""
