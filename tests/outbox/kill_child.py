@@ -42,17 +42,17 @@ def main() -> None:
         stages = []
         for partition in range(2):
             rows = [
-                {"body": f"{number}:{row}".encode(), "destination": destination_of(number, row), "t": -row, "key": f"{number}:{row}"}
+                {"body": f"{number}:{row}".encode(), "destination": destination_of(number, row), "t": -row,
+                 "key": f"{number}:{row}"}
                 for row in reversed(range(ROWS))
                 if (row < ROWS // 2) == partition
-            ]
+            ]  # fmt: skip
             ordered = is_ordered(number)
             if ordered:
                 rng.shuffle(rows)
+            order_by = ["t"] if ordered else []
             stages.append(
-                desk.stage(
-                    rows, batch=str(number), partition=partition, attempt=life, order_by=["t"] if ordered else [], record_rows=50
-                )
+                desk.stage(rows, batch=str(number), partition=partition, attempt=life, order_by=order_by, record_rows=50)
             )
         prepared = desk.outbox.prepare("app", str(number), stages, NOW)
         assert not isinstance(prepared, CommitResult)

@@ -31,10 +31,8 @@ _SCOPE = "SELECT id FROM scopes WHERE application = ? AND destination = ? AND ba
 _NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count) "
 _HASH = f"substr(:hashes, i * {HASH_BYTES} + 1, {HASH_BYTES})"
 _FIND = _NUMBERS + f"SELECT i, content FROM n CROSS JOIN identities ON scope_id = :scope AND hash = {_HASH}"  # noqa: S608  # our own text
-_INSERT = _NUMBERS + (
-    f"INSERT INTO identities SELECT :scope, {_HASH}, "  # noqa: S608  # our own text
-    f"substr(:contents, i * {CONTENT_BYTES} + 1, {CONTENT_BYTES}), :batch FROM n"
-)
+_CONTENT = f"substr(:contents, i * {CONTENT_BYTES} + 1, {CONTENT_BYTES})"
+_INSERT = _NUMBERS + f"INSERT INTO identities SELECT :scope, {_HASH}, {_CONTENT}, :batch FROM n"  # noqa: S608  # our own text
 """A chunk of identities lies in byte strings and is one statement: no object for each, and Python's lock is left to others."""
 _NONE = np.zeros(0, np.uint64)
 _BIAS = np.uint64(1 << 63)

@@ -34,7 +34,7 @@ class Writes:
         self.bytes += size
 
     def rows(self, insert: str, rows: Sequence[Sequence[Any]], size: int) -> None:
-        """Some rows in one statement, ``INSERT INTO … VALUES``: Python's lock is given up and waited for once, not once a row."""
+        """Some rows in one statement, ``INSERT INTO … VALUES``: Python's lock is waited for once, not once a row."""
         assert 0 < len(rows) * len(rows[0]) <= PARAMETERS_MAX, f"{len(rows)} rows in one statement"
         marks = f"({', '.join('?' * len(rows[0]))})"
         self.many(f"{insert} {', '.join([marks] * len(rows))}", [[value for row in rows for value in row]], size)
