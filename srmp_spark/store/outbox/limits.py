@@ -80,7 +80,7 @@ CHECKPOINT_BYTES = 32 * 1024 * 1024
 CHECKPOINT_REST_BYTES = 16 * 1024 * 1024
 """What is left to copy when the thread of the outbox copies it itself, so that the WAL is begun anew: two chunks, 20 ms."""
 
-WAL_BYTES_MAX = 256 * 1024 * 1024
+WAL_BYTES_MAX = 128 * 1024 * 1024
 """Before the WAL becomes longer, writing waits until it is copied: it is never shortened, and the disk has room for it
 (:data:`DISK_RESERVE_BYTES`)."""
 
