@@ -127,7 +127,7 @@ ORDERED = (batch, {"order_by": ["t"]})
 
 @pytest.mark.parametrize(
     ("rows", "options"),
-    [ORDERED, (plain, {"record_rows": 2}), (plain_at_first, {"record_rows": 2})],
+    [ORDERED, (plain, {"record_rows": 4}), (plain_at_first, {"record_rows": 4})],
     ids=["ordered", "as staged", "not as it seemed"],
 )
 @pytest.mark.parametrize("after", [False, True], ids=["it had no effect", "it had its effect"])
