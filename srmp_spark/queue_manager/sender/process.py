@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
