@@ -25,6 +25,10 @@ NULL_GUID = "00000000-0000-0000-0000-000000000000"
 PRIVATE_PREFIX = "private$/"
 ORDER_QUEUE = "private$/order_queue$"
 """Where peers send stream receipts to ([MC-MQSRM] 3.1.7.2.4)."""
+FORWARD_QUEUE = "private$/forward$"
+"""What came for other hosts and is sent on by our sender process (docs/adr/0012-forwarding.md); nobody else writes there."""
+OWN_QUEUES = frozenset({ORDER_QUEUE, FORWARD_QUEUE})
+"""Queues that we make ourselves; people see them once something is in them."""
 VIRTUAL_DIRECTORY = "msmq"
 """The IIS virtual directory of MSMQ, first segment of every queue URL; compared without regard to case."""
 

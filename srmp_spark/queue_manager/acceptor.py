@@ -34,6 +34,7 @@ from srmp_spark.rows.group import FORM_OF, Record
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.effects import Accepted, Committed, Ok, Pending, Refused
 from srmp_spark.srmp.http_head import check_target
+from srmp_spark.srmp.redirection import hops_of
 from srmp_spark.store.journal import Journal
 
 if TYPE_CHECKING:
@@ -134,6 +135,11 @@ class Acceptor:
         except RemoteProtocolError as error:
             connection.refuse(error.status_hint, "malformed", error.section)
             return
+        if b"via" in headers:
+            refused = self._receiver.refuses_hops(message, hops_of(headers[b"via"]))
+            if refused is not None:
+                connection.refuse(refused.status, refused.reason, refused.section, refused.retry_after)
+                return
         arrival = Arrival(self._utc(), "http", connection.peer)
         if b"srmp-probe" in headers:
             self._probe(connection, message)

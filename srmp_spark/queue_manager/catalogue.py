@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER, UNKNOWN_EPOCH, UNKNOWN_QUEUE
-from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, ORDER_QUEUE, canonical_queue_name, is_glob
+from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, OWN_QUEUES, canonical_queue_name, is_glob
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.srmp.destinations import QueueState
 from srmp_spark.store.retention import SYSTEM_QUEUES
@@ -71,8 +71,8 @@ class Queue:
 
     @property
     def listed(self) -> bool:
-        """Whether people see it: our order queue only once something is in it."""
-        return self.name != ORDER_QUEUE or self.end > 0
+        """Whether people see it: a queue that we made ourselves only once something is in it."""
+        return self.name not in OWN_QUEUES or self.end > 0
 
     @property
     def quota_bytes(self) -> int:

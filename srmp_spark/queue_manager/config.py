@@ -19,8 +19,10 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
 from srmp_spark.queue_manager.own_names import own_names
+from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
 from srmp_spark.queue_manager.signers import Signer, parse_signers
-from srmp_spark.queue_manager.url_policy import UrlPattern
+from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
+from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -138,6 +140,15 @@ class ServeConfig:
     api_key: Path | None = None
     exit_when_unused: float | None = None
     """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
+    store_and_forward: bool = False
+    redirect: Redirects = NO_REDIRECTS
+    receipt_url: ReceiptUrls = NO_RECEIPT_URLS
+
+    @property
+    def forwarding(self) -> Forwarding:
+        """What becomes of messages that are not for a queue of ours."""
+        policy = UrlPolicy(self.allow_url)
+        return Forwarding(store_and_forward=self.store_and_forward, allows=policy.names, inbound=self.redirect.inbound)
 
     def public_base(self, listening: Endpoint) -> str:
         """What ``sendReceiptsTo`` and admin queue addresses carry: the base URL by which peers reach us."""
@@ -177,6 +188,13 @@ def _bytes(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ValueError("expected a whole number above 0")
     return int(text)
+
+
+def _switch(text: str) -> bool:
+    word = text.lower()
+    if word not in ("true", "false", "1", "0", "yes", "no"):
+        raise ValueError("expected true or false")
+    return word in ("true", "1", "yes")
 
 
 def _choice(*allowed: str) -> Callable[[str], str]:
@@ -255,10 +273,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("token_file", _token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
+    Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
     Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
 )
 
-TABLES: Mapping[str, Callable[[str, Any], Any]] = {"signer": parse_signers}
+TABLES: Mapping[str, Callable[[str, Any], Any]] = {
+    "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls,
+}  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
 _BY_KEY = {option.key: option for option in OPTIONS}
@@ -274,6 +295,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             metavar=option.metavar,
             help=option.help.replace("%", "%%"),
             action="append" if option.many else "store",
+            nargs="?" if option.convert is _switch else None,
+            const="true" if option.convert is _switch else None,
         )
     parser.add_argument("--config", metavar="FILE.toml", help="a file with the same keys, written with _")
 
@@ -303,7 +326,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfi
 
 def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # a TOML value may be anything
     def one(item: Any) -> Any:  # noqa: ANN401
-        if isinstance(item, bool) or not isinstance(item, str | int | float):
+        if (isinstance(item, bool) and option.convert is not _switch) or not isinstance(item, str | int | float):
             raise ConfigurationError(f"{where}: expected a text or a number, got {item!r}")
         try:
             return option.convert(str(item))

@@ -26,7 +26,7 @@ from srmp_spark.queue_manager.http_limits import CONTENT_MAX, HEAD_LINES_MAX, HE
 from srmp_spark.srmp.http_head import content_type_of, unfold
 
 _READ = frozenset(
-    (b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe")
+    (b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe", b"via")
 )
 _FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
 _WINDOWS = re.compile(
@@ -87,7 +87,10 @@ class RequestHead:
         name = name.lower()
         if name in _READ:
             if name in self.headers:
-                self.repeated = name
+                if name == b"via":  # a list, which each hop may begin anew (RFC 9110 5.3)
+                    value = self.headers[name] + b"," + value
+                else:
+                    self.repeated = name
             self.headers[name] = value
 
     def on_headers_complete(self) -> None:

@@ -124,9 +124,11 @@ class _Process:
             maintenance.start_reader()
             check_outbox(self._directory.path)
             read_which(self._directory.path)  # one that is gone: nothing is accepted beside what was lost
-            manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base)
+            manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base, manager.hosts)
+            manager.outgoing.forwarded = manager.forwarded
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
+            manager.forward_came = manager.outgoing.forward_came
         endpoint = SrmpEndpoint(
             manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )

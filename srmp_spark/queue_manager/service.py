@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
-from srmp_spark.names import ORDER_QUEUE, LocalHosts, canonical_queue_name
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, LocalHosts, canonical_queue_name
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
@@ -99,6 +99,7 @@ class QueueManager:
                 invalid_signature=config.invalid_signature,
                 queue_quota_bytes=config.queue_quota_bytes,
                 retransmission_timeout=config.retransmission_timeout,
+                forwarding=config.forwarding,
             ),
         )
         self.journal = Journal(
@@ -128,6 +129,8 @@ class QueueManager:
         )
         self.receipts_came: Callable[[], object] = lambda: None
         """Called when our order queue has new rows; the process has it tell the sender."""
+        self.forward_came: Callable[[], object] = lambda: None
+        """The same for the queue of what is forwarded."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""
@@ -231,6 +234,8 @@ class QueueManager:
             queue.stored(first, last, size, arrived_at)
         if name == ORDER_QUEUE:
             self.receipts_came()
+        elif name == FORWARD_QUEUE:
+            self.forward_came()
 
     def _on_commit(self, rows: int, seconds: float) -> None:
         self.metrics.sync_seconds.observe(seconds)
@@ -286,6 +291,15 @@ class QueueManager:
             await self._save(queue, consumer)
         return consumer
 
+    async def forwarded(self, epoch: str, to: int) -> None:
+        """The sender process has made outgoing what came for other hosts, up to sequence ``to``: it is received."""
+        queue = self.catalogue.get(FORWARD_QUEUE)
+        if queue is None or epoch not in [each.epoch for each in queue.epochs]:
+            return
+        if queue.default.skip_to(min(to, queue.end)):
+            queue.marks_moved()
+            await self._save(queue, queue.default)
+
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
         """Give the lease up; nothing happens if ``holder`` does not have it: a query that ends twice has done no harm."""
         consumer = queue.consumers.get(name)
@@ -333,6 +347,10 @@ class QueueManager:
 async def ensure_queues(manager: QueueManager) -> None:
     """Create the queues of the configuration, and our order queue. Raises :class:`ConfigurationError` for a wrong kind."""
     wanted = [(ORDER_QUEUE, False), *((spec.name, spec.transactional) for spec in manager.config.queue)]
+    if manager.config.forwarding.is_on:
+        wanted.insert(1, (FORWARD_QUEUE, False))
+        if manager.config.store_and_forward and not manager.config.allow_url:
+            log.warning("forward.no_host: --store-and-forward needs --allow-url PATTERN for each host that it may forward to")
     for name, transactional in wanted:
         await _ensure_queue(manager, name, transactional=transactional)
 

@@ -67,6 +67,7 @@ SERVE_OPTIONS: dict[str, str] = {
     "tokenFile": "token-file",
     "apiCert": "api-cert",
     "apiKey": "api-key",
+    "storeAndForward": "store-and-forward",
     "config": "config",
 }
 """Embedded only: option → flag of ``srmp-spark serve`` (INTERFACE.md section 2)."""

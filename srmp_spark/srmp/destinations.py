@@ -8,11 +8,13 @@ answers 503.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import ORDER_QUEUE, LocalHosts, parse_queue_url
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, OWN_QUEUES, LocalHosts, QueueAddress, parse_queue_url, split_url
 from srmp_spark.srmp.effects import Refused
+from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
+from srmp_spark.srmp.sender import canonical_destination
 
 RETRY_AFTER_S = 20
 """What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
@@ -43,22 +45,44 @@ class QueueState:
     """Messages that the ``default`` consumer has not received."""
 
 
+class Route(NamedTuple):
+    """Where a message goes that is not for the queue which ``<to>`` names, or not for this host."""
+
+    queue: QueueState
+    """A queue of ours; what leaves again goes by ``FORWARD_QUEUE``, which takes stream messages and others."""
+    stream_key: str
+    """What its stream counts by: two destinations of one sender are two streams, wherever both are led. The queue that
+    ``<to>`` names here, so that a redirection may come and go in the middle of a stream; of another host the whole URL."""
+    forwards: bool
+    """It leaves again."""
+
+
+Found = QueueState | Route | Refused
+
+
 class Destinations:
     """The queues by name, and ``<to>`` to queue with a memory."""
 
-    def __init__(self, hosts: LocalHosts, unknown_queue: Literal["reject", "retry"]) -> None:
+    def __init__(
+        self, hosts: LocalHosts, unknown_queue: Literal["reject", "retry"], forwarding: Forwarding = NO_FORWARDING
+    ) -> None:
         self.queues: dict[str, QueueState] = {ORDER_QUEUE: QueueState(name=ORDER_QUEUE)}
         self._hosts = hosts
         self._unknown_status = 400 if unknown_queue == "reject" else 503
-        self._known: dict[str, QueueState | Refused] = {}
+        self._forwarding = forwarding
+        if self._forwarding.is_on:
+            self.queues[FORWARD_QUEUE] = QueueState(name=FORWARD_QUEUE)
+        self._known: dict[str, Found] = {}
 
     def add(self, queue: QueueState) -> None:
         """Raises :class:`ConfigurationError` if the name or the multicast address is taken."""
         known = self.queues.get(queue.name)
-        if known is not None and (queue.name != ORDER_QUEUE or known.end != 0):
+        if known is not None and (queue.name not in OWN_QUEUES or known.end != 0):
             raise ConfigurationError(f"queue {queue.name} exists already; name it once")
         if queue.name == ORDER_QUEUE and queue.transactional:
             raise ConfigurationError(f"{ORDER_QUEUE} takes receipts, which are no stream messages: it cannot be transactional")
+        if queue.name == FORWARD_QUEUE and queue.transactional:
+            raise ConfigurationError(f"{FORWARD_QUEUE} takes messages of both kinds: it cannot be transactional")
         if queue.multicast is not None and any(queue.multicast == other.multicast for other in self.queues.values()):
             raise ConfigurationError(f"two queues on multicast address {queue.multicast}: give each its own")
         self.queues[queue.name] = queue
@@ -68,10 +92,12 @@ class Destinations:
         """Raises :class:`KeyError` for an unknown queue, :class:`ConfigurationError` for our order queue."""
         if name == ORDER_QUEUE:
             raise ConfigurationError(f"{ORDER_QUEUE} always exists: peers send stream receipts there")
+        if name == FORWARD_QUEUE:
+            raise ConfigurationError(f"{FORWARD_QUEUE} holds what was accepted to be sent on; purge it to give that up")
         del self.queues[name]
         self._known.clear()
 
-    def find(self, destination: str) -> QueueState | Refused:
+    def find(self, destination: str) -> Found:
         """The queue that ``<to>`` names, or the answer that says why there is none."""
         found = self._known.get(destination)
         if found is None:
@@ -83,7 +109,8 @@ class Destinations:
             self._known[destination] = found
         return found
 
-    def _look_up(self, destination: str) -> QueueState | Refused:
+    def _look_up(self, destination: str) -> Found:
+        """The steps of [MC-MQSRM] 3.1.5.1.3."""
         if destination[: len(MULTICAST_PREFIX)].upper() == MULTICAST_PREFIX:
             return self._look_up_multicast(destination[len(MULTICAST_PREFIX) :])
         try:
@@ -91,13 +118,42 @@ class Destinations:
         except ValueError as error:
             return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
         if address.host not in self._hosts:
-            hint = f"if {address.host} is this queue manager, add --host-name {address.host}"
-            return Refused(400, "foreign-host", f"<to> is for host {address.host}, which is not this one; {hint}", _SECTION)
-        queue = self.queues.get(address.queue)
+            return self._look_up_foreign(destination, address)
+        target = self._forwarding.inbound.target(destination)
+        if target is not None:
+            return self._look_up_redirected(address.queue, target)
+        return self._look_up_queue(address.queue)
+
+    def _look_up_foreign(self, destination: str, address: QueueAddress) -> Found:
+        """Of another host: refused, or sent on if we are a transparent store-and-forward server."""
+        host = address.host
+        if not self._forwarding.store_and_forward:
+            hint = f"if {host} is this queue manager, add --host-name {host}"
+            return Refused(400, "foreign-host", f"<to> is for host {host}, which is not this one; {hint}", _SECTION)
+        if not self._forwarding.allows(split_url(destination)):
+            name = f"[{host}]" if ":" in host else host
+            port = "" if address.port == (443 if address.scheme == "https" else 80) else f":{address.port}"
+            hint = f"to forward it, add --allow-url {address.scheme}://{name}{port}"
+            return Refused(400, "forward-not-allowed", f"<to> is for host {host}, which no --allow-url names; {hint}", _SECTION)
+        try:
+            return Route(self.queues[FORWARD_QUEUE], canonical_destination(destination), forwards=True)
+        except ConfigurationError as error:
+            return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
+
+    def _look_up_redirected(self, name: str, target: str) -> Found:
+        if split_url(target).host not in self._hosts:
+            return Route(self.queues[FORWARD_QUEUE], name, forwards=True)
+        found = self._look_up_queue(parse_queue_url(target).queue)
+        return found if isinstance(found, Refused) else Route(found, name, forwards=False)
+
+    def _look_up_queue(self, name: str) -> QueueState | Refused:
+        if name == FORWARD_QUEUE:
+            return Refused(400, "reserved-queue", f"{name} is ours: messages come there by forwarding alone", _SECTION)
+        queue = self.queues.get(name)
         if queue is None:
-            hint = f"add --queue {address.queue}, or create it with PUT /v1/queues"
+            hint = f"add --queue {name}, or create it with PUT /v1/queues"
             retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
-            text = f"there is no queue {address.queue} here; {hint}"
+            text = f"there is no queue {name} here; {hint}"
             return Refused(self._unknown_status, "unknown-queue", text, _SECTION, retry_after)
         return queue
 

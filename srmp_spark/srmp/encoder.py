@@ -99,20 +99,24 @@ def encode(message: Message, *, boundary: str) -> tuple[bytes, bytes]:
     return b'multipart/related; boundary="%b"; type=text/xml' % mark, b"".join(content)
 
 
-def http_head(target: str, host: str, content_type: bytes, length: int) -> bytes:
+def http_head(target: str, host: str, content_type: bytes, length: int, via: str = "") -> bytes:
     """The head of the POST with its blank line, field by field as in chapter 4.
 
-    ``target`` is the path and query of ``<to>``, percent-encoded; ``host`` is ``HOST`` or ``HOST:PORT``.
+    ``target`` is the path and query of ``<to>``, percent-encoded; ``host`` is ``HOST`` or ``HOST:PORT``; ``via`` is the
+    field of that name, which only a message has that others sent first.
     """
     for name, value in (("target", target), ("host", host)):
         if not value or _NOT_IN_A_HEAD.search(value):
             raise LocalProtocolError(f"the {name} of a request is visible ASCII, percent-encode the rest: {value[:100]!r}")
     if b"\r" in content_type or b"\n" in content_type:
         raise LocalProtocolError("a Content-Type is one line")
+    if via and (not via.isascii() or not via.isprintable()):
+        raise LocalProtocolError("a Via is one line of ASCII")
+    via_line = f"Via: {via}\r\n" if via else ""
     return (
         f"POST {target} HTTP/1.1\r\nHost: {host}\r\n"
         f"Content-Type: {content_type.decode('latin-1')}\r\nContent-Length: {length}\r\n"
-        f"SOAPAction: {SOAP_ACTION}\r\nProxy-Accept: NonInteractiveClient\r\n\r\n"
+        f"SOAPAction: {SOAP_ACTION}\r\nProxy-Accept: NonInteractiveClient\r\n{via_line}\r\n"
     ).encode("latin-1")
 
 

@@ -49,6 +49,8 @@ class StoredMessage(NamedTuple):
     serial: int
     message: Message
     """As it is sent, with its identifier, but for ``stream``, which the engine fills."""
+    via: str = ""
+    """Of a message that we forward: the marks of those who did, ours the last (:mod:`.redirection`)."""
 
 
 class Enqueued(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from srmp_spark.errors import LocalProtocolError
@@ -35,6 +35,8 @@ class OutgoingLedger:
         """Whose the live streams are, by the ordinal of their identifier."""
         self.receipts_url = ""
         """Where the receipts of streams go that begin now; if empty, where those of the stream before went."""
+        self.replaces_receipts_url: Callable[[str, str], str] = lambda _, url: url
+        """What a peer is told instead, by its destination ([MC-MQSRM] 3.1.7.2.4)."""
         self._queues: dict[Saved, None] = {}
         self._finished: list[SerialRun] = []
         self._dead_letters: list[DeadLetter] = []

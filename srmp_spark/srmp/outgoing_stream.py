@@ -99,7 +99,7 @@ class OutgoingStream(OutgoingQueue):
         """Give out ``count`` serials, in a new stream if this one has ended; the first of them."""
         if self.ordinal == 0 or self.ended:
             self._begin(self.end, at)
-            self.receipts_url = receipts_url
+            self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, receipts_url)
         first, self.end = self.end + 1, self.end + count
         if final_receipts:
             self.finals.append(first, self.end)
@@ -114,7 +114,8 @@ class OutgoingStream(OutgoingQueue):
         self.ledger.streams.pop(self.ordinal, None)
         self.ordinal = self.ledger.new_stream_ordinal(at)
         self.ledger.streams[self.ordinal] = self.key
-        self.receipts_url = self.ledger.receipts_url or self.receipts_url
+        if self.ledger.receipts_url:
+            self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, self.ledger.receipts_url)
         self.base = self.sent_to = self.pass_to = self.last_live = base
         self.acknowledged_to = max(self.acknowledged_to, base)
         self.cursor = base

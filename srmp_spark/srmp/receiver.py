@@ -20,12 +20,13 @@ from typing import Literal
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
-from srmp_spark.names import NULL_GUID, LocalHosts
-from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, QueueState
+from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
+from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+from srmp_spark.srmp.redirection import HOPS_MAX, NO_FORWARDING, Forwarding, unforwardable
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 
 RETRANSMISSION_TIMEOUT_S = 20.0
@@ -50,6 +51,8 @@ class ReceiverSettings:
     """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
     """Seconds until a stream receipt that could not be delivered is sent again."""
+    forwarding: Forwarding = NO_FORWARDING
+    """Redirections of what comes in, and transparent store-and-forward."""
 
 
 class Receiver:
@@ -63,7 +66,7 @@ class Receiver:
         self.history = history
         self.streams = streams
         self.settings = settings
-        self._destinations = Destinations(hosts, settings.unknown_queue)
+        self._destinations = Destinations(hosts, settings.unknown_queue, settings.forwarding)
         self._generation = 0
         self._open = False
         self._position = -1
@@ -99,10 +102,26 @@ class Receiver:
 
     def judge(self, message: Message) -> Refused | QueueState:
         """Where a message would go, or why it would be refused whatever came before it; changes nothing (`doctor` asks)."""
-        queue = self._destinations.find(message.destination)
-        if isinstance(queue, Refused):
-            return queue
-        return self._refuses_kind(queue, message) or queue
+        found = self._destinations.find(message.destination)
+        if isinstance(found, Refused):
+            return found
+        if isinstance(found, Route):
+            return self._refuses_route(found, message) or found.queue
+        return self._refuses_kind(found, message) or found
+
+    def refuses_hops(self, message: Message, hops: Sequence[str]) -> Refused | None:
+        """Whether a message that others forwarded (``Via``, :mod:`.redirection`) goes round in a loop. Before :meth:`receive`.
+
+        A message passes a queue manager once: we know its identifier, so the second time it would be answered 200 and lost. A
+        refusal makes it a dead letter of whoever sent it here.
+        """
+        section = "RFC 9110 7.6.3"
+        if self.identity in hops:
+            return Refused(400, "loop", "we forwarded this message, and it came back: redirections lead in a circle", section)
+        found = self._destinations.find(message.destination)
+        if isinstance(found, Route) and found.forwards and len(hops) >= HOPS_MAX:
+            return Refused(400, "too-many-hops", f"{len(hops)} queue managers forwarded it, HOPS_MAX is {HOPS_MAX}", section)
+        return None
 
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         """Decide about a decoded message ([MC-MQSRM] 3.1.5.1.3 to 3.1.5.1.12).
@@ -110,15 +129,22 @@ class Receiver:
         A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls.
         """
         queue = self._destinations.find(message.destination)
-        if isinstance(queue, Refused):
-            return queue
         position = message.stream
-        if queue.paused or queue.transactional is (position is None):
+        stream_key = None
+        if type(queue) is not QueueState:
+            if isinstance(queue, Refused):
+                return queue
+            assert isinstance(queue, Route), "there are three answers"
+            refused = self._refuses_route(queue, message, own=arrival.transport == "api")
+            if refused is not None:
+                return refused
+            queue, stream_key, _ = queue
+        elif queue.paused or queue.transactional is (position is None):
             refused = self._refuses_kind(queue, message)
             if refused is not None:
                 return refused
         if position is not None:
-            return self._receive_stream_message(queue, message, position, arrival, now)
+            return self._receive_stream_message(queue, stream_key or queue.name, message, position, arrival, now)
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         if has_identity and self.history.seen(lineage, uniquifier):
@@ -131,10 +157,10 @@ class Receiver:
         return self._insert(queue, message, arrival, None)
 
     def _receive_stream_message(
-        self, queue: QueueState, message: Message, position: StreamPosition, arrival: Arrival, now: float
+        self, queue: QueueState, stream_key: str, message: Message, position: StreamPosition, arrival: Arrival, now: float
     ) -> Refused | Pending:
         """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
-        stream = self.streams.get(queue.name, position.id.guid)
+        stream = self.streams.get(stream_key, position.id.guid)
         begins = position.start and position.current == 1
         if stream is None:
             if not begins:  # nothing to count it in: a table of streams that never began could be filled by anybody
@@ -142,11 +168,11 @@ class Receiver:
             if len(self.streams) >= STREAMS_MAX:
                 text = f"STREAMS_MAX is {STREAMS_MAX}; drop old ones with srmp-spark streams drop"
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
-            stream = self.streams.stream_class.started(queue.name, position)
+            stream = self.streams.stream_class.started(stream_key, position)
         else:
             kind = stream.refuses(position, arrival.sender_name)
             if kind is not None:
-                return self._repeat_in_stream(stream, position, kind)
+                return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
             return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
         refused = self._not_now(queue, message, arrival)
@@ -165,14 +191,14 @@ class Receiver:
             self.history.add(lineage, uniquifier, self._received_at(arrival, now))
         return self._insert(queue, message, arrival, mark)
 
-    def _repeat_in_stream(self, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
+    def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
         mark = None
         if kind != "stale":
             stream.reject(position, kind)
             self.streams.put(stream)
         if kind == "position":
             mark = StreamMark(stream, stream.ordinal, 0)
-        return Repeated(stream.queue, kind, mark, self._generation + self._open)
+        return Repeated(queue, kind, mark, self._generation + self._open)
 
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
@@ -190,29 +216,48 @@ class Receiver:
         return None
 
     def _insert(self, queue: QueueState, message: Message, arrival: Arrival, mark: StreamMark | None) -> Accepted:
-        """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2."""
+        """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2: the last one on the way owes it."""
         queue.end = sequence = queue.end + 1
         self._open = True
         owed: tuple[OwedReceipt, ...] = ()
         # A receipt never asks for a receipt: two queue managers would go on writing to each other.
-        if message.delivery_receipt_to is not None and message.receipt is None and message.message_class == CLASS_NORMAL:
+        if (
+            message.delivery_receipt_to is not None and message.receipt is None and message.message_class == CLASS_NORMAL
+            and queue.name != FORWARD_QUEUE
+        ):  # fmt: skip
             owed = (
                 OwedReceipt("delivery", message.delivery_receipt_to, queue.name, message.lineage, message.uniquifier,
                             arrival.at, message.action, arrival.peer),
             )  # fmt: skip
         return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1))
 
+    def _refuses_route(self, route: Route, message: Message, *, own: bool = False) -> Refused | None:
+        """What can be neither stored nor sent on where it is led; ``own``: it was made here just now."""
+        queue = route.queue
+        if not route.forwards:
+            return self._refuses_kind(queue, message)
+        if message.lineage == self.identity and not own:
+            return Refused(400, "loop", "this message is ours, and came back to be forwarded", "[MC-MQSRM] 3.1.5.1.3")
+        why = unforwardable(message)
+        if why is not None:
+            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.2.4")
+        return self._refuses_paused(queue)
+
     @staticmethod
-    def _refuses_kind(queue: QueueState, message: Message) -> Refused | None:
+    def _refuses_paused(queue: QueueState) -> Refused | None:
+        if queue.paused:
+            return Refused(503, "paused", f"queue {queue.name} is paused; resume it", "[MC-MQSRM] 3.1.7.4", RETRY_AFTER_S)
+        return None
+
+    @classmethod
+    def _refuses_kind(cls, queue: QueueState, message: Message) -> Refused | None:
         """The queue is of the wrong kind ([MC-MQSRM] 3.1.5.1.3), or paused."""
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
             return Refused(400, "transactional-queue", f"{queue.name} is transactional and takes only stream messages", section)
         if message.stream is not None and not queue.transactional:
             return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
-        if queue.paused:
-            return Refused(503, "paused", f"queue {queue.name} is paused; resume it", "[MC-MQSRM] 3.1.7.4", RETRY_AFTER_S)
-        return None
+        return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
         """When an identifier counts as received; once an hour the old ones are forgotten."""

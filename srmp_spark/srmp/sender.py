@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import quote, unquote
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
@@ -174,10 +174,15 @@ class Sender:
         self._awake[queue] = None
         return queue
 
-    def receipts_go_to(self, url: str) -> list[OutgoingStream]:
-        """Where streams that begin from now on have their receipts sent; the live ones whose receipts go elsewhere."""
+    def receipts_go_to(self, url: str, replaced: Callable[[str, str], str] = lambda _, url: url) -> list[OutgoingStream]:
+        """Where streams that begin from now on have their receipts sent; the live ones whose receipts go elsewhere.
+
+        ``replaced(destination, url)`` is what the peer is told ([MC-MQSRM] 3.1.7.2.4, :class:`~.redirection.ReceiptUrls`).
+        """
         self._ledger.receipts_url = url
-        return [each for each in self if isinstance(each, OutgoingStream) and not each.receipts_go_to(url)]
+        self._ledger.replaces_receipts_url = replaced
+        streams = [each for each in self if isinstance(each, OutgoingStream)]
+        return [each for each in streams if not each.receipts_go_to(replaced(each.key.destination, url))]
 
     # --- commit -------------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,8 @@ class Database:
 
     format: int
     """A higher number in the file is refused (exit code 6)."""
+    format_of_new: int | None = None
+    """Of a database that is made now, if what the highest format adds is not used from the start."""
     ddl: str
     """Statements that make its tables."""
     pragmas: Mapping[str, object]
@@ -134,7 +136,7 @@ def _create(connection: sqlite3.Connection, database: Database) -> None:
     for statement in database.ddl.split(";"):
         connection.execute(statement)
     connection.execute("INSERT INTO head VALUES (1, 0, 0)")
-    connection.execute(f"PRAGMA user_version = {database.format}")
+    connection.execute(f"PRAGMA user_version = {database.format_of_new or database.format}")
     connection.execute("COMMIT")
 
 

@@ -157,7 +157,7 @@ def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.Monke
         outgoing = Outgoing.__new__(Outgoing)
         outgoing.link = busy = cast("Any", Busy())
         outgoing._identifiers = cast("Any", SimpleNamespace(reserve=reserve))
-        outgoing._again = None
+        outgoing._again, outgoing._untold = None, {}
         await outgoing._reserve(1, 2)
         told: dict[str, Any] = {"first": 5} if trouble is None else {"error": str(trouble)}
         if isinstance(trouble, ApiError):

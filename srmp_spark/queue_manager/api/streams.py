@@ -32,21 +32,23 @@ class StreamsApi:
         action = request.parameters["action"]
         if action not in ACTIONS:
             raise usage(f"unknown action {action!r}", f"known for streams that come in: {', '.join(ACTIONS)}")
-        queue = manager.catalogue.find(request.parameters["queue"])
+        queue = request.parameters["queue"]
+        if all(stream.queue != queue for stream in manager.receiver.streams):  # of a redirection: no queue of ours has its name
+            queue = manager.catalogue.find(queue).name
         wanted = request.text("stream")
         if not wanted:
             raise usage("stream is missing", "`srmp-spark streams` lists the identifiers")
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
-        stream = manager.receiver.streams.get(queue.name, guid)
+        stream = manager.receiver.streams.get(queue, guid)
         if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
             live = "none" if stream is None else str(stream.id)
-            message = f"no stream {wanted} comes into {queue.name}; of that sender: {live}"
+            message = f"no stream {wanted} comes into {queue}; of that sender: {live}"
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
         text = str(stream.id)
         if action == "accept-gap":
-            manager.receiver.accept_gap(queue.name, guid)
+            manager.receiver.accept_gap(queue, guid)
         else:
-            manager.receiver.drop_stream(queue.name, guid)
+            manager.receiver.drop_stream(queue, guid)
         await manager.journal.transact(lambda transaction: None)  # with it goes what the engine changed
-        log.warning("stream.operated action=%s queue=%s stream_id=%s", action, queue.name, text)
-        return Response.json({"queue": queue.name, "stream_id": text, "action": action})
+        log.warning("stream.operated action=%s queue=%s stream_id=%s", action, queue, text)
+        return Response.json({"queue": queue, "stream_id": text, "action": action})

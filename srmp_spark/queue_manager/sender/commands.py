@@ -7,6 +7,7 @@ end) holds up no other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -27,6 +28,7 @@ from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.forwarded import Cursor
 from srmp_spark.store.outbox.outbox import Outbox
 
 RESERVE_SECONDS = 30.0
@@ -59,6 +61,8 @@ class Commands:
         self._reservations: dict[int, asyncio.Future[int]] = {}
         self._numbers = itertools.count(secrets.randbits(48))  # an answer to the process before must not count as ours
         self._over = asyncio.Event()
+        self.on_forward: Callable[[], object] = lambda: None
+        """Called when there are messages to be forwarded."""
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
@@ -93,6 +97,11 @@ class Commands:
         finally:
             del self._reservations[number]
 
+    def forwarded(self, to: Cursor) -> None:
+        """Tell the main process how far the messages to be forwarded are outgoing; the next time tells this too."""
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
+
     def _readable(self) -> None:
         try:
             received = receive_command(self._control)
@@ -110,6 +119,8 @@ class Commands:
         command = json.loads(received.packet)
         if command["op"] == "receipts":
             self._dispatcher.receipts_came()
+        elif command["op"] == "forward":
+            self.on_forward()
         elif command["op"] == "reserved":
             waiting = self._reservations.get(command["number"])
             if waiting is not None and not waiting.done():

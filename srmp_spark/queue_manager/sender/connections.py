@@ -67,11 +67,11 @@ class Wire:
     def __init__(self, connections: Connections, key: QueueKey) -> None:
         self.key = key
         self.connections = connections
-        url = split_url(key.destination)
+        url = split_url(connections.endpoint_of(key.destination))
         self.host, self.port = url.host, url.port
         self.tls = url.scheme == "https"
         self.host_header = url.authority
-        self.target = url.request_target
+        self.target = split_url(key.destination).request_target
         self.waiting: deque[tuple[Send, bytes]] = deque()
         """With their requests; not sent yet."""
         self.exchange: Exchange | None = None
@@ -89,7 +89,7 @@ class Wire:
     def request(self, send: Send) -> bytes:
         """The POST."""
         content_type, content = encode(send.message, boundary=BOUNDARY)
-        return http_head(self.target, self.host_header, content_type, len(content)) + content
+        return http_head(self.target, self.host_header, content_type, len(content), send.stored.via) + content
 
     def flush(self) -> None:
         """Send what waits, if it is its turn."""
@@ -191,10 +191,13 @@ class Connections:
         on_withdrawn: Callable[[Send], object],
         on_closed: Callable[[QueueKey], object],
         addresses: Addresses | None = None,
+        endpoint_of: Callable[[str], str] = lambda destination: destination,
     ) -> None:
         """``on_failure``: why, and whether bytes of the message left. ``on_unsent``: it never left, and its end comes, but
         that of what was before it comes first. ``on_withdrawn``: it never left, because of the
-        answer before it. ``on_closed``: a connection ended with nothing on it."""
+        answer before it. ``on_closed``: a connection ended with nothing on it. ``endpoint_of``: the URL to connect to for a
+        destination ([MC-MQSRM] 3.1.7.9)."""
+        self.endpoint_of = endpoint_of
         self._loop = loop
         self.time = loop.time
         self.on_answer = on_answer

@@ -41,7 +41,7 @@ from srmp_spark.srmp.outgoing_effects import (
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation
+from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
 
 PROBE_ROWS = 1
 """Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
@@ -71,7 +71,7 @@ class CommittedBatch(NamedTuple):
 class _New(NamedTuple):
     """A batch that waits for the transaction that makes it count."""
 
-    preparation: Preparation
+    preparation: Prepared
     ids_first: int
     done: asyncio.Future[CommittedBatch]
 
@@ -90,7 +90,9 @@ class Dispatcher:
         receipts_url: str,
         receipts_read_to: int,
         reserve: Reserve,
+        endpoint_of: Callable[[str], str] = lambda destination: destination,
     ) -> None:
+        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
         self.sender = sender
         self._outbox = outbox
         self._store = store
@@ -106,6 +108,7 @@ class Dispatcher:
             on_unsent=self._unsent,
             on_withdrawn=self._withdrawn,
             on_closed=self._closed_by_peer,
+            endpoint_of=endpoint_of,
         )
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
@@ -276,7 +279,7 @@ class Dispatcher:
 
     # --- what goes in --------------------------------------------------------------------------------------------------------
 
-    async def commit(self, prepare: Callable[[int], Preparation | CommitResult]) -> CommittedBatch:
+    async def commit(self, prepare: Callable[[int], Prepared | CommitResult]) -> CommittedBatch:
         """Make a batch outgoing; returns when it is on stable storage.
 
         ``prepare`` is called in the thread of the outbox with the time. Raises what the outbox refuses.
@@ -299,7 +302,7 @@ class Dispatcher:
             self.work()
             return await asyncio.shield(done)
 
-    def _check_destinations(self, preparation: Preparation) -> None:
+    def _check_destinations(self, preparation: Prepared) -> None:
         """Before the engine is asked: what it would refuse in the middle of a batch."""
         new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
         if len(self.sender) + new > DESTINATIONS_MAX:

@@ -12,11 +12,12 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ApiError, SrmpSparkError
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.identifiers import Identifiers
@@ -77,9 +78,11 @@ class Outgoing:
     """The sending half, as the rest of the main process knows it."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str
+        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts
     ) -> None:  # fmt: skip
         self._identifiers = identifiers
+        self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
+        """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -89,11 +92,16 @@ class Outgoing:
             "resend_table": list(config.resend_table),
             "retransmission_timeout": config.retransmission_timeout,
             "live": config.state is not None,  # only the Delta state asks
+            "redirect_in": config.redirect.inbound.dump(),
+            "redirect_out": config.redirect.outbound.dump(),
+            "receipt_urls": config.receipt_url.dump(),
+            "hosts": sorted(hosts.names),
         }
         self.link = SenderLink(settings, self._on_event)
         self._seen = _Seen(float("-inf"), [])
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
+        self._untold: dict[str, None] = {}
 
     def start(self) -> None:
         """Start the child."""
@@ -106,19 +114,36 @@ class Outgoing:
         await self.link.stop()
 
     def receipts_came(self) -> None:
-        """There are new rows in our order queue. A child that cannot be told reads them when it starts."""
-        if not self.link.tell({"op": "receipts"}) and self.link.is_up and self._again is None:
-            self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_SECONDS, self._tell_again)
+        """There are new rows in our order queue."""
+        self._tell("receipts")
+
+    def forward_came(self) -> None:
+        """There are new rows in the queue of what is forwarded."""
+        self._tell("forward")
+
+    def _tell(self, what: str) -> None:
+        """A child that cannot be told reads them when it starts."""
+        if not self.link.tell({"op": what}) and self.link.is_up:
+            self._untold[what] = None
+            if self._again is None:
+                self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_SECONDS, self._tell_again)
 
     def _tell_again(self) -> None:
         self._again = None
-        self.receipts_came()
+        untold, self._untold = self._untold, {}
+        for what in untold:
+            self._tell(what)
 
     def _on_event(self, event: Event) -> None:
         if event["event"] == "reserve":
-            task = asyncio.get_running_loop().create_task(self._reserve(event["number"], event["count"]))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._do(self._reserve(event["number"], event["count"]))
+        elif event["event"] == "forwarded" and self.forwarded is not None:
+            self._do(self.forwarded(event["epoch"], event["to"]))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _reserve(self, number: int, count: int) -> None:
         try:

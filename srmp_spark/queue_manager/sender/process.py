@@ -22,15 +22,19 @@ import uvloop
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import StoreError
 from srmp_spark.interface import exit_code_of
+from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
 from srmp_spark.queue_manager.sender.sendings import tell_live
 from srmp_spark.queue_manager.sender.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.redirection import Forwarding, ReceiptUrls, Redirections
 from srmp_spark.srmp.sender import Sender
+from srmp_spark.store.outbox.forwarded import read_to as forward_read_to
 from srmp_spark.store.outbox.outbox import Outbox
 
 IN_FLIGHT = 2
@@ -85,11 +89,13 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         last_stream_ordinal=outbox.last_stream_ordinal,
         serials_after=outbox.serials_after,
     )  # fmt: skip
-    for stream in sender.receipts_go_to(settings["receipts_url"]):
+    receipt_urls = ReceiptUrls.load(settings["receipt_urls"])
+    for stream in sender.receipts_go_to(settings["receipts_url"], receipt_urls.replacement):
         log.warning(
             "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the peer was told the old address when the "
             "stream began; if it does not lead here any more, `srmp-spark streams --destination %s reset`",
-            stream.key.destination, told(stream.receipts_url), told(settings["receipts_url"]), stream.key.destination,
+            stream.key.destination, told(stream.receipts_url),
+            told(receipt_urls.replacement(stream.key.destination, settings["receipts_url"])), stream.key.destination,
         )  # fmt: skip
     store = StoreThread(loop, _die)
     commands: Commands
@@ -97,9 +103,14 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         outbox, sender, store, ReceiptLog(data_dir), clock,
         receipts_url=settings["receipts_url"], receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
+        endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
-    tasks = [loop.create_task(_sweep(outbox, store, clock))]
+    forwarding = Forwarding(inbound=Redirections.load(settings["redirect_in"]))
+    forward_log = ForwardLog(data_dir, identity, forwarding, LocalHosts(frozenset(settings["hosts"])))
+    forwarder = Forwarder(dispatcher, outbox, forward_log, forward_read_to(outbox.database), commands.forwarded)
+    commands.on_forward = forwarder.came
+    tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
         tasks.append(loop.create_task(live))

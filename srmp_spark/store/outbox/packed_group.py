@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Message
+from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
 
 STORED = (
@@ -22,6 +23,8 @@ STORED = (
 )  # fmt: skip
 """The columns of a group. ``destination`` only where it is spelled otherwise than the queue; ``first`` and ``last`` say where
 a transaction begins and ends, absent: each row is its own."""
+ENVELOPE, VIA = "envelope", "via"
+"""Columns of a group of forwarded messages beside those: what is sent in place of them (:mod:`.forwarded`)."""
 
 PRIORITY_DEFAULT = 3
 """MSMQ's own; transactional messages go out with 0 (:meth:`OutgoingStream.message_of`)."""
@@ -99,6 +102,12 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
     def column_of(name: str) -> list[Any]:
         return columns.get(name, nothing)
 
+    if ENVELOPE in columns:
+        named = zip(serials, columns[ENVELOPE], column_of(VIA), column_of("body"), column_of("extension"), strict=True)
+        return [
+            StoredMessage(serial, _forwarded(envelope, body, extension, shared.identity, shared.ids_base + serial), via or "")
+            for serial, envelope, via, body, extension in named
+        ]
     destination, identity, ids_base, sent_at = shared.destination, shared.identity, shared.ids_base, shared.enqueued_at
     return [
         StoredMessage(
@@ -134,6 +143,14 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
                 "correlation_id", "app_specific", "response_queue", "admin_queue", "journal")),
             columns.get("first", alone), columns.get("last", alone), strict=True)
     ]  # fmt: skip
+
+
+def _forwarded(envelope: bytes, body: bytes | None, extension: bytes | None, identity: str, uniquifier: int) -> Message:
+    """A message that is sent on as it came; one without an identity gets ours, so that its next receiver knows a repeat."""
+    message = decode(b"text/xml", envelope)._replace(body=body or b"", extension=extension)
+    if message.has_identity:
+        return message
+    return message._replace(lineage=identity, uniquifier=uniquifier, source_qm=identity)
 
 
 def _bare(address: str) -> str:

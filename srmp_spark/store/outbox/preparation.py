@@ -21,7 +21,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,10 +52,49 @@ class CommitResult(NamedTuple):
     """Rows that were sent before, or stand in the batch twice with one key."""
 
 
+class Prepared(Protocol):
+    """What becomes outgoing by one transaction: a batch of a sink, or messages that are forwarded (:mod:`.forwarded`)."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """What goes out, by queue."""
+
+    @property
+    def result(self) -> CommitResult | None:
+        """Known when all steps are done."""
+
+    @property
+    def stages(self) -> Sequence[StageRow]:
+        """To be deleted when it counts."""
+
+    @property
+    def lost(self) -> Sequence[StageRow]:
+        """The same."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the last transaction must write."""
+
+    def step(self) -> bool:
+        """Work on; whether that was the last step."""
+
+    def numbered(self, ids_first: int, enqueued: Sequence[Enqueued]) -> Numbered:
+        """With its numbers."""
+
+    def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
+        """What makes it count."""
+
+    def abort(self) -> None:
+        """Leave nothing of it."""
+
+    def end(self) -> None:
+        """It counts now, or never will."""
+
+
 class Numbered(NamedTuple):
     """A prepared batch with its numbers: hand it to :meth:`.outbox.Outbox.write`."""
 
-    preparation: Preparation
+    preparation: Prepared
     ids_first: int
     enqueued: tuple[Enqueued, ...]
 

@@ -18,8 +18,10 @@ from srmp_spark.store.sqlite_file import Database
 DATABASE_FILE = "outbox.db"
 LOCK_FILE = "outbox.lock"
 
-FORMAT = 1
-"""Of the database and the groups in it."""
+FORMAT = 2
+"""Of the database and the groups in it. 2: there may be forwarded messages, which an older version would send as its own."""
+FORMAT_OF_NEW = 1
+"""What a database is made with: it becomes 2 with the first message that is forwarded (:mod:`.forwarded`)."""
 
 PAGE_SIZE_BYTES = 16_384
 """Nearly everything here is a group of 256 KB: fewer links in its chain of pages."""
@@ -103,6 +105,7 @@ CREATE INDEX moved_by_time ON moved(moved_at);
 
 OUTBOX = Database(
     format=FORMAT,
+    format_of_new=FORMAT_OF_NEW,
     ddl=DDL,
     pragmas={
         "page_size": PAGE_SIZE_BYTES,

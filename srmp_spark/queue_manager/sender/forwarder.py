@@ -1,0 +1,168 @@
+"""Messages that were taken for other hosts: from the log of ``private$/forward$`` into the outbox, each row once.
+
+The main process accepts such a message like all others: duplicates, its place in its stream, one sync, 200, receipts. That ends
+its stream; nothing knows yet where it goes. This reads the log by a cursor and hands what it finds to the outbox, whose one
+transaction holds the messages and the cursor (:mod:`srmp_spark.store.outbox.forwarded`). There they are messages of ours: they
+get a place in a stream of ours, and are sent until they are acknowledged. Then the main process is told how far it is, so that
+the queue's ``default`` consumer has received them: for quota, ``status`` and retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.names import FORWARD_QUEUE, LocalHosts
+from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.rows.group import Record
+from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.redirection import Forwarding, hops_in_head, via_of
+from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
+from srmp_spark.store.log import Log, TrimmedError, UnknownQueueError
+from srmp_spark.store.outbox.forwarded import Cursor, ForwardedBatch, Incoming
+from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.reading import records
+
+ROWS_MAX = 1_000
+BYTES_MAX = 16 * 1024 * 1024
+"""Of one transaction: a sync for many small messages, and no memory for many large ones."""
+RETRY_SECONDS = 2.0
+"""After the log could not be read, or the outbox could not take it: no other message may come for a long time."""
+
+log = logging.getLogger(__name__)
+
+
+class Read(NamedTuple):
+    """Some rows of the log."""
+
+    rows: list[Incoming]
+    to: Cursor | None
+    """Everything up to here was read; ``None``: there is no such queue."""
+    more: bool
+
+
+class ForwardLog:
+    """The log of the queue, for one thread at a time."""
+
+    def __init__(self, data_dir: Path, identity: str, forwarding: Forwarding, hosts: LocalHosts) -> None:
+        self._data_dir = data_dir
+        self._identity = identity
+        self._forwarding = forwarding
+        self._hosts = hosts
+
+    def read(self, after: Cursor | None) -> Read:
+        """What follows ``after``. Rows that an operator purged, or gave up as damaged, are passed over."""
+        rows: list[Incoming] = []
+        size = 0
+        with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
+            try:
+                epochs = stored.epochs(FORWARD_QUEUE)
+            except UnknownQueueError:
+                return Read([], after, more=False)
+            if after is not None and after.epoch in epochs:  # what came before it was forwarded in its own time
+                epochs = epochs[epochs.index(after.epoch) :]
+            for epoch in epochs:
+                begin = after.sequence if after is not None and after.epoch == epoch else 0
+                bounds = stored.bounds(FORWARD_QUEUE, epoch)
+                begin = max(begin, bounds.first - 1)
+                if bounds.end > begin:
+                    for sequence, record in _records(stored, epoch, begin, bounds.end):
+                        after = Cursor(epoch, sequence)
+                        row = self._row(sequence, record) if record is not None else None
+                        if row is not None:
+                            rows.append(row)
+                            size += len(record.post) if record is not None else 0
+                        if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
+                            return Read(rows, after, more=True)
+                    after = Cursor(epoch, bounds.end)
+                elif after is None or after.epoch != epoch:
+                    after = Cursor(epoch, begin)
+        return Read(rows, after, more=False)
+
+    def _row(self, sequence: int, record: Record) -> Incoming | None:
+        try:
+            message = decode(content_type_of(record.head), record.content)
+        except RemoteProtocolError as error:  # what was accepted was decoded by the same rules: an older version took it
+            log.error("forward.unreadable queue=%s sequence=%d reason=%s", FORWARD_QUEUE, sequence, error)  # noqa: TRY400
+            return None
+        via = via_of((*hops_in_head(record.head), self._identity))
+        return Incoming(message, self._forwarding.forward_to(message.destination, self._hosts), via)
+
+
+def _records(stored: Log, epoch: str, after: int, to: int) -> Iterator[tuple[int, Record | None]]:
+    try:
+        yield from records(stored, FORWARD_QUEUE, epoch, after, to)
+    except TrimmedError as error:  # received and past its time: just now
+        yield error.first - 1, None
+
+
+class Forwarder:
+    """Keeps the outbox up to date with the log."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        outbox: Outbox,
+        stored: ForwardLog,
+        read_to: Cursor | None,
+        on_forwarded: Callable[[Cursor], object],
+    ) -> None:
+        """``on_forwarded`` is told how far the messages are outgoing, on stable storage."""
+        self._dispatcher = dispatcher
+        self._outbox = outbox
+        self._log = stored
+        self._read_to = read_to
+        self._on_forwarded = on_forwarded
+        self._came = asyncio.Event()
+        self._came.set()
+        self._thread = ThreadPoolExecutor(1, "forward")
+
+    def __repr__(self) -> str:
+        return f"<Forwarder read_to={self._read_to}>"
+
+    def came(self) -> None:
+        """There are new rows."""
+        self._came.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        if self._read_to is not None:
+            self._on_forwarded(self._read_to)  # the process before may have ended between the commit and telling of it
+        try:
+            while True:
+                await self._came.wait()
+                self._came.clear()
+                try:
+                    if await self._forward():
+                        self._came.set()
+                except SrmpSparkError as error:
+                    log.error('forward.failed after=%s reason="%s"', self._read_to, error)  # noqa: TRY400  # the reason says it all
+                except Exception:
+                    log.exception("forward.failed after=%s", self._read_to)
+                else:
+                    continue
+                self._came.set()
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _forward(self) -> bool:
+        """Take some rows over; whether there are more."""
+        read = await asyncio.get_running_loop().run_in_executor(self._thread, self._log.read, self._read_to)
+        if read.to is None or read.to == self._read_to:
+            return read.more
+        to = read.to
+        await self._dispatcher.commit(partial(self._prepare, read.rows, to))
+        self._read_to = to
+        self._on_forwarded(to)
+        return read.more
+
+    def _prepare(self, rows: list[Incoming], to: Cursor, at: int) -> ForwardedBatch:
+        return ForwardedBatch(self._outbox.database, rows, to, at)

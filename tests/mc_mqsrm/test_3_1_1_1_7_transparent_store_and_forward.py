@@ -1,0 +1,211 @@
+"""[MC-MQSRM] 3.1.1.1.7 TransparentStoreAndForward and 3.1.1.1.10.2 InboundRedirectionCollection, by the steps of 3.1.5.1.3."""
+
+from __future__ import annotations
+
+import pytest
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.message import Arrival, Message
+from srmp_spark.names import FORWARD_QUEUE, NULL_GUID
+from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
+from srmp_spark.srmp.effects import Accepted, Refused
+from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.srmp.redirection import HOPS_MAX, Forwarding, Redirection, Redirections, forwarded
+from srmp_spark.testing.playbook import (
+    IDENTITY,
+    SENDER,
+    Playbook,
+    ok,
+    operator,
+    post,
+    refused,
+    repeated,
+    row,
+    stream_message,
+    stream_receipt,
+    synced,
+    tick,
+    user_message,
+)
+
+FOREIGN = "http://machine3/msmq/private$/ledger"
+HERE, LEDGER = "http://machine2/msmq/private$/front", "private$/ledger"
+
+
+def settings(*inbound: tuple[str, str], allow: str = "http://machine3", on: bool = True) -> ReceiverSettings:
+    rules = Redirections(tuple(Redirection.parse(source, to) for source, to in inbound))
+    allows = UrlPolicy([UrlPattern.parse(allow)]).names
+    return ReceiverSettings(forwarding=Forwarding(store_and_forward=on, allows=allows, inbound=rules))
+
+
+def test_a_message_for_another_host_is_taken_if_the_operator_allows_that_host() -> None:
+    assert Playbook(settings()) >> post(user_message(destination=FOREIGN)) << row(FORWARD_QUEUE, 1) >> synced() << ok()
+
+
+@pytest.mark.parametrize(
+    "to",
+    ["http://machine4/msmq/private$/ledger", "http://machine3.evil.example/msmq/q", "http://machine3:8080/msmq/q",
+     "https://machine3/msmq/q", "http://169.254.169.254/msmq/q"],
+)  # fmt: skip
+def test_we_are_no_open_relay(to: str) -> None:
+    """Bad input 21. That a message comes from a host is no reason to send to it."""
+    playbook = Playbook(settings())
+    assert playbook >> post(user_message(destination=to), peer="169.254.169.254:1") << refused(400, "forward-not-allowed")
+    answer = playbook.receiver.receive(user_message(destination=to), Arrival(0, "http", "192.0.2.1:1"), 0.0)
+    assert isinstance(answer, Refused)
+    assert "--allow-url http" in answer.message
+
+
+def test_an_allowed_host_is_refused_while_store_and_forward_is_off() -> None:
+    off = settings((HERE, FOREIGN), on=False)
+    assert Playbook(off) >> post(user_message(destination=FOREIGN)) << refused(400, "foreign-host")
+
+
+def test_the_forwarder_is_the_receiver_of_the_stream_that_comes_in() -> None:
+    """Its positions, its repeats, its receipts. Two destinations of one sender are two streams."""
+    other = "http://machine3/msmq/private$/other"
+    assert (
+        Playbook(settings())
+        >> post(stream_message(1, destination=FOREIGN))
+        << row(FORWARD_QUEUE, 1)
+        >> post(stream_message(1, destination=other, stream=7, uniquifier=201))
+        << row(FORWARD_QUEUE, 2)
+        >> post(stream_message(2, destination=FOREIGN))
+        << row(FORWARD_QUEUE, 3)
+        >> post(stream_message(2, destination=FOREIGN))
+        << repeated("position")
+        >> post(stream_message(4, destination=FOREIGN))
+        << repeated("gap")
+        >> synced()
+        << ok(5)
+    )
+
+
+def test_what_comes_again_in_another_stream_is_forwarded_once() -> None:
+    """3.1.5.1.11 goes before forwarding."""
+    assert (
+        Playbook(settings())
+        >> post(user_message(7, destination=FOREIGN))
+        << row(FORWARD_QUEUE, 1)
+        >> post(user_message(7, destination=FOREIGN))
+        << repeated("identifier")
+    )
+
+
+def test_an_inbound_redirection_to_a_queue_of_ours_stores_it_there() -> None:
+    inbound = settings((HERE, "http://machine2/msmq/private$/orders"), on=False)
+    assert (
+        Playbook(inbound)
+        >> post(user_message(destination=HERE))
+        << row("private$/orders", 1)
+        >> post(stream_message(1, destination=HERE))
+        << refused(400, "not-transactional")
+    )
+
+
+def test_an_inbound_redirection_is_not_followed_twice() -> None:
+    twice = settings((HERE, "http://machine2/msmq/private$/orders"), ("http://machine2/msmq/private$/orders", FOREIGN))
+    assert Playbook(twice) >> post(user_message(destination=HERE)) << row("private$/orders", 1)
+
+
+def test_two_streams_that_are_led_to_one_queue_stay_two() -> None:
+    """And a redirection that begins or ends in the middle of a stream loses nothing: positions count by what ``<to>`` names."""
+    both = settings((HERE, f"http://machine2/msmq/{LEDGER}"))
+    assert (
+        Playbook(both)
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(1, destination=HERE, stream=5, uniquifier=300))
+        << row(LEDGER, 2)
+        >> post(stream_message(2))
+        << row(LEDGER, 3)
+        >> post(stream_message(2, destination=HERE, stream=5, uniquifier=301))
+        << row(LEDGER, 4)
+    )
+
+
+def test_an_inbound_redirection_to_another_host_needs_no_pattern() -> None:
+    """Our own configuration is not restricted; the host of ``<to>`` must be ours."""
+    inbound = settings((HERE, "http://machine9/msmq/private$/q"), on=False)
+    assert Playbook(inbound) >> post(stream_message(1, destination=HERE)) << row(FORWARD_QUEUE, 1)
+
+
+def test_a_redirection_to_a_queue_that_is_not_there_is_refused_like_any() -> None:
+    inbound = settings((HERE, "http://machine2/msmq/private$/none"))
+    assert Playbook(inbound) >> post(user_message(destination=HERE)) << refused(400, "unknown-queue")
+
+
+def test_nobody_writes_into_the_queue_of_what_is_forwarded() -> None:
+    to = f"http://machine2/msmq/{FORWARD_QUEUE}"
+    assert Playbook(settings()) >> post(user_message(destination=to)) << refused(400, "reserved-queue")
+    assert Playbook() >> post(user_message(destination=to)) << refused(400, "reserved-queue")
+    with pytest.raises(ConfigurationError, match="purge"):
+        Playbook(settings()).receiver.remove_queue(FORWARD_QUEUE)
+
+
+def test_the_delivery_receipt_is_owed_by_the_last_on_the_way() -> None:
+    receiver = Playbook(settings()).receiver
+    message = user_message(destination=FOREIGN, delivery_receipt_to="http://machine1/msmq/private$/receipts")
+    taken = receiver.receive(message, Arrival(0, "http", "192.0.2.1:1"), 0.0)
+    assert isinstance(taken, Accepted)
+    assert taken.owed == ()
+    assert forwarded(message, FOREIGN).delivery_receipt_to == message.delivery_receipt_to
+
+
+def test_what_would_lose_something_on_the_way_is_refused_and_not_changed() -> None:
+    for lost in ({"signed": True}, {"soap_body": "<x/>"}):
+        assert Playbook(settings()) >> post(user_message(destination=FOREIGN, **lost)) << refused(400, "unforwardable")
+
+
+def test_a_paused_forward_queue_answers_503() -> None:
+    playbook = Playbook(settings())
+
+    def pause() -> None:
+        playbook.receiver.queues[FORWARD_QUEUE].paused = True
+
+    assert (
+        playbook
+        >> operator("pause", lambda r: pause())
+        >> post(user_message(destination=FOREIGN))
+        << refused(503, "paused")
+    )
+
+
+def test_a_message_passes_a_queue_manager_once() -> None:
+    """We know its identifier: the second time it would be answered 200 and lost."""
+    receiver = Playbook(settings()).receiver
+    message = user_message(destination=FOREIGN)
+    assert receiver.refuses_hops(message, [SENDER]) is None
+    answer = receiver.refuses_hops(message, [SENDER, IDENTITY])
+    assert answer is not None
+    assert (answer.status, answer.reason) == (400, "loop")
+    many = [f"{number:08x}-0000-0000-0000-000000000000" for number in range(HOPS_MAX)]
+    assert receiver.refuses_hops(message, many[1:]) is None
+    answer = receiver.refuses_hops(message, many)
+    assert answer is not None
+    assert (answer.status, answer.reason) == (400, "too-many-hops")
+    assert receiver.refuses_hops(user_message(), many) is None, "it has arrived"
+    assert Playbook(settings()) >> post(user_message(5, destination=FOREIGN, lineage=IDENTITY)) << refused(400, "loop")
+
+
+def test_all_but_stream_body_and_destination_stays() -> None:
+    message = stream_message(3, destination=HERE, correlation=bytes(range(20)), app_specific=7, body=b"x", extension=b"y",
+                             time_to_reach_queue=5_000_000, sent_at=1_000_000, commitment_receipt_to="http://a/msmq/q",
+                             commitment_negative=True, dead_letter=True, trace=True, body_type=8, source_qm=SENDER)  # fmt: skip
+    sent = forwarded(message, FOREIGN)
+    changed = {name for name in Message._fields if getattr(sent, name) != getattr(message, name)}
+    assert changed == {"destination", "stream", "body", "extension"}
+    assert sent.id == message.id
+    assert not forwarded(Message(HERE, lineage=NULL_GUID, uniquifier=1), FOREIGN).has_identity, "it gets ours when it is sent"
+
+
+def test_the_receipts_of_a_stream_that_is_forwarded_are_ours_to_send() -> None:
+    assert (
+        Playbook(settings())
+        >> post(stream_message(1, destination=FOREIGN))
+        << row(FORWARD_QUEUE, 1)
+        >> synced()
+        << ok()
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=1)
+    )
