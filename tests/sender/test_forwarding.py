@@ -1,0 +1,160 @@
+"""Store-and-forward and redirection between processes: a foreign sender, queue managers of ours, a foreign destination."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from forwarding_kit import ELSEWHERE, LOOPBACK, forward_queue, send, send_stream, status, toml
+from kit import acknowledged, bodies, commit, outgoing, rows_to, until
+
+from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.testing.foreign.messages import ForeignMessage
+from srmp_spark.testing.service import RunningQueueManager
+
+QUEUE = "private$/in"
+SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0"
+FORWARDED = ["stream-guid"]
+"""What a peer may see of a forwarder alone: the stream is the forwarder's, the messages in it have their sender's identifiers."""
+ALLOW = [LOOPBACK, f"http://{ELSEWHERE}:*"]
+
+
+def regular(to: str, number: int, **fields: object) -> ForeignMessage:
+    values: dict[str, object] = {"label": "a label", "sent_at": int(time.time()), "body": b"x", "durable": True} | fields
+    return ForeignMessage(to=to, lineage=SENDER, uniquifier=number, **values)  # type: ignore[arg-type]  # fields of a message
+
+
+def test_a_stream_goes_through_a_store_and_forward_queue_manager(tmp_path: Path) -> None:
+    """The sender's stream ends at ours, with its receipts; a stream of ours begins."""
+    with (
+        Destination(host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=FORWARDED) as peer,
+        RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running,
+    ):
+        ledger = send_stream(running, peer.url, QUEUE, bodies(0, 60))
+        assert ledger.violations == []
+        acknowledged(running, peer.url(QUEUE))
+        arrived = peer.queues[QUEUE]
+        assert [message.body for message in arrived] == bodies(0, 60)
+        assert {message.stream_guid for message in arrived} == {running.guid}
+        assert running.guid not in {message.lineage for message in arrived}, "each message keeps its sender's identifier"
+        assert peer.violations == []
+        found = until(lambda: forward_queue(running) if forward_queue(running)["waiting"] == 0 else None, "all is forwarded")
+        assert (found["last"], found["received"]) == (60, 60)
+        (stream,) = status(running)["incoming_streams"]
+        assert stream["queue"] == peer.url(QUEUE), "where it was for"
+        assert running.stop() == 0
+
+
+def test_all_properties_of_a_message_survive(tmp_path: Path) -> None:
+    with (
+        Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer,
+        RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running,
+    ):
+        receipts = "http://machine1/msmq/private$/receipts"
+        message = regular(
+            peer.url(QUEUE), 77, label="order <1> & Größe", body="ardenwhite".encode("utf-16-le"), body_type=8,
+            extension=b"\x00\x01extension", priority=6, commitment_receipt_to=receipts, positive_only=True,
+            delivery_receipt_to=receipts, time_to_reach_queue=int(time.time()) + 3600, app=36, correlation=bytes(range(20)),
+        )  # fmt: skip
+        assert send(running, message) == 200
+        assert send(running, message) == 200, "a repeat is forwarded once"
+        assert peer.wait(1, 20)
+        time.sleep(0.5)
+        (arrived,) = peer.queues[QUEUE]
+        assert (arrived.lineage, arrived.uniquifier) == (SENDER, 77)
+        assert (arrived.label, arrived.body, arrived.extension) == ("order <1> & Größe", message.body, message.extension)
+        assert arrived.commitment_receipt_to == arrived.delivery_receipt_to == receipts
+        assert arrived.decisions == ("positive",)
+        assert peer.violations == []
+
+
+def test_what_no_pattern_names_is_refused_for_good(tmp_path: Path) -> None:
+    """Bad input 21: an open relay."""
+    with (
+        Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer,
+        RunningQueueManager(tmp_path / "on", allow_url=[LOOPBACK], store_and_forward="true") as on,
+        RunningQueueManager(tmp_path / "off", allow_url=ALLOW) as off,
+    ):
+        assert send(on, regular(peer.url(QUEUE), 1)) == 400
+        assert send(off, regular(peer.url(QUEUE), 2)) == 400
+        time.sleep(0.5)
+        assert peer.journal == []
+
+
+def test_outgoing_messages_go_by_a_gateway_and_receipts_come_back_by_another_address(tmp_path: Path) -> None:
+    """3.1.7.9: the connection goes to the host of **To**, ``<to>`` stays. 3.1.7.2.4: ``<sendReceiptsTo>``."""
+    with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer:
+        file = toml(tmp_path, f"""
+            [[redirect]]
+            direction = "out"
+            from = "http://orders.invalid/msmq/*"
+            to = "http://127.0.0.1:{peer.port}/"
+            except = ["http://orders.invalid/msmq/private$/direct"]
+
+            [[receipt_url]]
+            from = "http://orders.invalid/*"
+            to = "http://localhost:8/msmq/private$/order_queue$"
+        """)  # fmt: skip
+        with RunningQueueManager(tmp_path / "qm", config=file, resend_table="0.5", retransmission_timeout=0.2) as running:
+            to, direct = f"http://orders.invalid/msmq/{QUEUE}", "http://orders.invalid/msmq/private$/direct"
+            commit(running.api, "1", [*rows_to(to, bodies(0, 3)), *rows_to(direct, bodies(3, 4))])
+            assert peer.wait(3, 20)
+            arrived = peer.queues[QUEUE]
+            assert [message.body for message in arrived] == bodies(0, 3)
+            assert arrived[0].receipts_to is not None
+            assert arrived[0].receipts_to.startswith("http://localhost:8/msmq/private$/order_queue$?SenderStream=")
+            entry = until(lambda: outgoing(running, direct) if outgoing(running, direct)["last_error"] else None, "no such host")
+            assert "orders.invalid" in entry["last_error"]
+            assert {post["to"] for post in peer.journal if "to" in post} <= {to}
+
+
+def test_redirections_of_what_comes_in(tmp_path: Path) -> None:
+    with Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer:
+        file = toml(tmp_path, f"""
+            [[redirect]]
+            direction = "in"
+            from = "http://front.example/msmq/private$/a"
+            to = "http://127.0.0.1/msmq/private$/orders"
+
+            [[redirect]]
+            direction = "in"
+            from = "http://front.example/msmq/private$/b"
+            to = "{peer.url(QUEUE)}"
+        """)  # fmt: skip
+        with RunningQueueManager(
+            tmp_path / "qm", config=file, queues=["private$/orders"], host_name=["front.example"]
+        ) as running:  # fmt: skip
+            assert send(running, regular("http://front.example/msmq/private$/a", 1)) == 200
+            assert send(running, regular("http://front.example/msmq/private$/b", 2)) == 200
+            assert send(running, regular("http://front.example/msmq/private$/c", 3)) == 400
+            assert peer.wait(1, 20)
+            assert [message.uniquifier for message in peer.queues[QUEUE]] == [2]
+            orders = next(each for each in status(running)["queues"] if each["name"] == "private$/orders")
+            assert orders["last"] == 1
+
+
+def test_two_that_forward_to_each_other_end_it_with_a_dead_letter(tmp_path: Path) -> None:
+    """The mark in ``Via`` shows the loop: the second one refuses, so the first one knows that it arrives nowhere."""
+    sought = f"http://nowhere.example/msmq/{QUEUE}"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+
+    def led_to(name: str, target: str) -> str:
+        return toml(tmp_path / name, f"""
+            [[redirect]]
+            direction = "out"
+            from = "http://nowhere.example/*"
+            to = "{target}/"
+        """)  # fmt: skip
+
+    options = {"store_and_forward": "true", "resend_table": "0.5", "allow_url": [LOOPBACK, "http://nowhere.example"]}
+    with RunningQueueManager(tmp_path / "a" / "qm", config=led_to("a", "http://127.0.0.1:9"), **options) as a:  # type: ignore[arg-type]
+        with RunningQueueManager(tmp_path / "b" / "qm", config=led_to("b", a.listening), **options) as b:  # type: ignore[arg-type]
+            a.stop()
+            led_to("a", b.listening)
+            a.restart()
+            assert send(a, regular(sought, 1)) == 200
+            until(lambda: "sender.dead destination=http://nowhere.example" in b.stderr(), "b is refused by a")
+            assert "reason=refused status=400" in b.stderr()
+            assert forward_queue(a)["last"] == forward_queue(b)["last"] == 1
+            assert outgoing(a, sought, "plain")["queued"] == 0, "b has taken it from a"
