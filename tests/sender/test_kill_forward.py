@@ -1,0 +1,103 @@
+"""kill -9 of a store-and-forward queue manager, and of its sender process alone, while a stream goes through it.
+
+The sender loses replies, repeats and reorders; the destination loses answers. Every message arrives once and in order: the log
+of what is forwarded and the outbox are two databases, and the cursor between them is what this attacks. A failure prints the
+seed: SRMP_SPARK_KILL_SEED=… injects the same faults again; SRMP_SPARK_KILL_SECONDS=300 makes it long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from forwarding_kit import ELSEWHERE, LOOPBACK, Relayed, forward_queue
+from kit import acknowledged, sender_of, until
+
+from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.testing.foreign.faults import Faults as PeerFaults
+from srmp_spark.testing.foreign.http import ReceiptsServer
+from srmp_spark.testing.foreign.ledger import Ledger
+from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager
+from srmp_spark.testing.foreign.stream_sender import StreamSender
+from srmp_spark.testing.service import RunningQueueManager
+
+SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
+SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
+QUEUES = ("private$/in", "private$/other")
+AT_SENDER = Faults(lost_reply=0.03, duplicate=0.03, reorder=0.02)
+AT_PEER = "drop-before=0.005,drop-after=0.01,503=0.01,receipt-twice=0.1"
+DRAIN_S = 120.0
+KILLS_MIN = 3
+
+
+async def application(sender: StreamSender, dice: random.Random, until_: float) -> int:
+    """Bursts, with pauses in which a stream may end; how many messages."""
+    count = 0
+    while time.monotonic() < until_:
+        for _ in range(dice.randrange(1, 20)):
+            sender.enqueue(b"%s %06d" % (sender.queue.encode(), count))
+            count += 1
+        await asyncio.sleep(dice.uniform(0.05, 1.0))
+    sender.close()
+    return count
+
+
+async def killer(running: RunningQueueManager, dice: random.Random, until_: float) -> dict[str, int]:
+    kills = {"all": 0, "sender": 0}
+    while time.monotonic() < until_:
+        await asyncio.sleep(dice.choice((0.05, 0.3, 1.0)) * dice.uniform(0.5, 1.5))
+        pid = sender_of(running) if dice.random() < 0.4 else None
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            kills["sender"] += 1
+            continue
+        await asyncio.to_thread(running.kill9)
+        await asyncio.to_thread(running.restart)
+        kills["all"] += 1
+    return kills
+
+
+async def drive(running: RunningQueueManager, peer: Destination) -> tuple[Ledger, list[int], dict[str, int]]:
+    """Two streams of one sender, while things die; returns when receipts of ours cover all of them."""
+    dice, ledger, end = random.Random(SEED), Ledger(), time.monotonic() + SECONDS
+    async with ReceiptsServer() as receipts:
+        manager: ForeignQueueManager = Relayed(
+            endpoint=lambda: running.endpoint, ledger=ledger, receipts_url=receipts.url(), seed=SEED, to=peer.url
+        )
+        receipts.on_receipt = manager.on_receipt
+        senders = [StreamSender(manager, queue, faults=AT_SENDER) for queue in QUEUES]
+        sending = [asyncio.create_task(sender.run()) for sender in senders]
+        *counts, kills = await asyncio.gather(
+            *(application(sender, random.Random(f"{SEED} {sender.queue}"), end) for sender in senders),
+            killer(running, dice, end),
+        )
+        await asyncio.wait_for(asyncio.gather(*sending), DRAIN_S)
+    return ledger, counts, kills  # type: ignore[return-value]  # the last one is the killer's
+
+
+def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
+    with Destination(
+        host=ELSEWHERE, queues=dict.fromkeys(QUEUES, True), faults=PeerFaults.parse(AT_PEER, SEED), receipt_wait=0.1,
+        repeat_receipts=True, allow=["stream-guid"],
+    ) as peer:  # fmt: skip
+        options = {"resend_table": "0.1,0.1,0.5", "retransmission_timeout": 0.2, "store_and_forward": "true"}
+        allow = [LOOPBACK, f"http://{ELSEWHERE}:*"]
+        with RunningQueueManager(tmp_path / "qm", allow_url=allow, **options) as running:  # type: ignore[arg-type]
+            ledger, counts, kills = asyncio.run(drive(running, peer))
+            assert ledger.violations == [], f"seed {SEED}"
+            for queue in QUEUES:
+                until(lambda: forward_queue(running).get("waiting") == 0, "all that was taken is outgoing", DRAIN_S)
+                acknowledged(running, peer.url(queue), DRAIN_S)
+            verdict = peer.verdict({
+                queue: [b"%s %06d" % (queue.encode(), number) for number in range(count)]
+                for queue, count in zip(QUEUES, counts, strict=True)
+            })  # fmt: skip
+            print(f"seed {SEED}: {kills} kills, {counts} messages, {dict(verdict.faults)}")
+            assert verdict.ok, f"seed {SEED}: {verdict.complaint()}"
+            assert forward_queue(running)["last"] == sum(counts), "each was taken once"
+            assert sum(kills.values()) >= KILLS_MIN
+            assert running.stop() == 0
