@@ -163,12 +163,7 @@ def test_a_paused_forward_queue_answers_503() -> None:
     def pause() -> None:
         playbook.receiver.queues[FORWARD_QUEUE].paused = True
 
-    assert (
-        playbook
-        >> operator("pause", lambda r: pause())
-        >> post(user_message(destination=FOREIGN))
-        << refused(503, "paused")
-    )
+    assert playbook >> operator("pause", lambda r: pause()) >> post(user_message(destination=FOREIGN)) << refused(503, "paused")
 
 
 def test_a_message_passes_a_queue_manager_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,3 +81,10 @@ def toml(folder: Path, text: str) -> str:
     file = folder / "serve.toml"
     file.write_text(text)
     return str(file)
+
+
+def free_address() -> str:
+    """``HOST:PORT`` where nobody listens now: of two that name each other one must be known before it runs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"

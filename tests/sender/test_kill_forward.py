@@ -11,12 +11,14 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
 from forwarding_kit import ELSEWHERE, LOOPBACK, Relayed, forward_queue
 from kit import acknowledged, sender_of, until
 
+from srmp_spark.store.outbox.schema import DATABASE_FILE
 from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults as PeerFaults
 from srmp_spark.testing.foreign.http import ReceiptsServer
@@ -31,6 +33,7 @@ QUEUES = ("private$/in", "private$/other")
 AT_SENDER = Faults(lost_reply=0.03, duplicate=0.03, reorder=0.02)
 AT_PEER = "drop-before=0.005,drop-after=0.01,503=0.01,receipt-twice=0.1"
 DRAIN_S = 120.0
+PROGRESS_S = 10.0
 KILLS_MIN = 3
 
 
@@ -46,10 +49,13 @@ async def application(sender: StreamSender, dice: random.Random, until_: float) 
     return count
 
 
-async def killer(running: RunningQueueManager, dice: random.Random, until_: float) -> dict[str, int]:
+async def killer(running: RunningQueueManager, peer: Destination, dice: random.Random, until_: float) -> dict[str, int]:
+    """Kill it again and again, but not before something was forwarded: else nothing that counts is ever interrupted."""
     kills = {"all": 0, "sender": 0}
     while time.monotonic() < until_:
-        await asyncio.sleep(dice.choice((0.05, 0.3, 1.0)) * dice.uniform(0.5, 1.5))
+        arrived = sum(map(len, peer.queues.values()))
+        await asyncio.to_thread(peer.wait, arrived + 1, PROGRESS_S)
+        await asyncio.sleep(dice.choice((0.0, 0.05, 0.5)) * dice.uniform(0.5, 1.5))
         pid = sender_of(running) if dice.random() < 0.4 else None
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
@@ -73,7 +79,7 @@ async def drive(running: RunningQueueManager, peer: Destination) -> tuple[Ledger
         sending = [asyncio.create_task(sender.run()) for sender in senders]
         *counts, kills = await asyncio.gather(
             *(application(sender, random.Random(f"{SEED} {sender.queue}"), end) for sender in senders),
-            killer(running, dice, end),
+            killer(running, peer, dice, end),
         )
         await asyncio.wait_for(asyncio.gather(*sending), DRAIN_S)
     return ledger, counts, kills  # type: ignore[return-value]  # the last one is the killer's
@@ -101,3 +107,7 @@ def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_k
             assert forward_queue(running)["last"] == sum(counts), "each was taken once"
             assert sum(kills.values()) >= KILLS_MIN
             assert running.stop() == 0
+            outbox = sqlite3.connect(tmp_path / "qm" / DATABASE_FILE)
+            given_out = outbox.execute("SELECT destination, end FROM queues").fetchall()
+            wanted = {peer.url(queue): count for queue, count in zip(QUEUES, counts, strict=True)}
+            assert dict(given_out) == wanted, "each became outgoing once; the peer would know a second one by its identifier"
