@@ -15,6 +15,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.outgoing_effects import DeadLetter, Load, QueueKey, Send, SerialRun
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS
+from srmp_spark.store.outbox.schema import FORMAT
 
 STREAM = QueueKey(A, "stream")
 
@@ -216,7 +217,7 @@ def test_another_queue_manager_s_outbox_is_refused(desk: Desk, monkeypatch: pyte
 
 
 def test_a_newer_format_is_refused(desk: Desk) -> None:
-    desk.outbox.database.connection.execute("PRAGMA user_version = 2")
+    desk.outbox.database.connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
     desk.close()
     with pytest.raises(StoreDamagedError, match="start the newer version"):
         Desk(desk.directory)

@@ -147,10 +147,19 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
 
 def _forwarded(envelope: bytes, body: bytes | None, extension: bytes | None, identity: str, uniquifier: int) -> Message:
     """A message that is sent on as it came; one without an identity gets ours, so that its next receiver knows a repeat."""
-    message = decode(b"text/xml", envelope)._replace(body=body or b"", extension=extension)
+    message = decode(b"text/xml", envelope)
+    message = message._replace(
+        body=body or b"", extension=extension, expires_at=_ends(message.expires_at),
+        time_to_reach_queue=_ends(message.time_to_reach_queue),
+    )  # fmt: skip
     if message.has_identity:
         return message
     return message._replace(lineage=identity, uniquifier=uniquifier, source_qm=identity)
+
+
+def _ends(until: int | None) -> int | None:
+    """Windows' word for never is a date (:data:`REACH_MAX`)."""
+    return None if until is None or until >= REACH_MAX else until
 
 
 def _bare(address: str) -> str:

@@ -1,0 +1,106 @@
+"""The log of what is forwarded, read by a cursor: each row once, also when a copy of the data directory goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import store_kit
+from store_kit import NOW, Store, srmp_record
+
+from srmp_spark.names import FORWARD_QUEUE, LocalHosts
+from srmp_spark.queue_manager.sender import forwarder
+from srmp_spark.queue_manager.sender.forwarder import ForwardLog
+from srmp_spark.rows.group import Record
+from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
+from srmp_spark.store import queues
+from srmp_spark.store.outbox.forwarded import Cursor
+
+QM, OTHER = "caf195ea-615c-4264-ae08-11a4e60194c0", "32221eda-9376-46df-b6ed-783091123831"
+
+
+@pytest.fixture(autouse=True)
+def forward_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_kit, "QUEUE", FORWARD_QUEUE)
+
+
+def log_of(path: Path, *hosts: str, inbound: Redirections = Redirections()) -> ForwardLog:  # noqa: B008  # a value
+    return ForwardLog(path, QM, Forwarding(inbound=inbound), LocalHosts(frozenset(hosts)))
+
+
+def bodies(read: forwarder.Read) -> list[int]:
+    return [int(row.message.body[:8]) for row in read.rows]
+
+
+def test_rows_after_the_cursor_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarder, "ROWS_MAX", 3)
+    store = Store(tmp_path / "d")
+    store.put(7, together=4, make=srmp_record)
+    log, epoch = log_of(tmp_path / "d"), store.directory.epoch
+    first = log.read(None)
+    assert (bodies(first), first.to, first.more) == ([1, 2, 3], Cursor(epoch, 3), True)
+    second = log.read(first.to)
+    assert (bodies(second), second.to) == ([4, 5, 6], Cursor(epoch, 6))
+    last = log.read(second.to)
+    assert (bodies(last), last.to, last.more) == ([7], Cursor(epoch, 7), False)
+    assert bodies(log.read(last.to)) == []
+    store.close()
+
+
+def test_no_queue_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")
+    store = Store(tmp_path / "d")
+    assert log_of(tmp_path / "d").read(None) == forwarder.Read([], None, more=False)
+    store.close()
+
+
+def test_what_an_operator_purged_is_passed_over(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    store.put(3, make=srmp_record)
+    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    store.put(1, make=srmp_record)
+    read = log_of(tmp_path / "d").read(None)
+    assert (bodies(read), read.to) == ([4], Cursor(store.directory.epoch, 4))
+    store.close()
+
+
+def test_a_copy_that_goes_on_gives_its_new_rows_and_no_old_ones(tmp_path: Path) -> None:
+    """Its sequences were given out before: the cursor knows the epoch."""
+    store = Store(tmp_path / "d")
+    store.put(2, make=srmp_record)
+    store.close()
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    store = Store(tmp_path / "d")
+    store.put(3, make=srmp_record)
+    read = log_of(tmp_path / "d").read(None)
+    assert bodies(read) == [1, 2, 3, 4, 5]
+    store.close()
+    copy = Store(tmp_path / "copy")
+    assert copy.directory.epoch != read.to.epoch if read.to else None
+    copy.put(2, make=lambda n, size, at: srmp_record(n + 100, size, at))
+    again = log_of(tmp_path / "copy").read(read.to)
+    assert (bodies(again), again.to) == ([103, 104], Cursor(copy.directory.epoch, 4))
+    assert bodies(log_of(tmp_path / "copy").read(again.to)) == []
+    copy.close()
+
+
+def test_each_row_says_where_it_goes_and_who_forwarded_it(tmp_path: Path) -> None:
+    """A redirection is looked up for our own host alone (3.1.5.1.3)."""
+    inbound = Redirections((Redirection.parse("http://machine2/*", "http://machine9/msmq/private$/q"),))
+
+    def marked(n: int, size: int, at: int) -> Record:
+        made: Any = srmp_record(n, size, at)
+        head = made.head.replace(b"\r\n\r\n", b"\r\nVia: 1.1 proxy, 1.1 srmp-%s\r\n\r\n" % OTHER.encode())
+        return Record(made.arrival, head + made.content, len(head))
+
+    store = Store(tmp_path / "d")
+    store.put(1, make=marked)
+    (redirected,) = log_of(tmp_path / "d", "machine2", inbound=inbound).read(None).rows
+    assert redirected.to == "http://machine9/msmq/private$/q"
+    assert redirected.via == f"1.1 srmp-{OTHER}, 1.1 srmp-{QM}"
+    (foreign,) = log_of(tmp_path / "d", inbound=inbound).read(None).rows
+    assert foreign.to == "http://machine2/msmq/private$/orders"
+    assert redirected.message.sent_at == NOW
+    store.close()
