@@ -261,3 +261,9 @@ def test_of_two_faults_the_first_decides_whether_the_head_came_whole_or_in_piece
 
 def test_a_method_that_is_too_long_is_one_whatever_follows() -> None:
     assert status_of(b"A" * 33 + b"@ / HTTP/1.1\r\nHost: a\r\n\r\n") == 501
+
+
+def test_via_is_a_list_that_each_hop_may_begin_anew() -> None:
+    """RFC 9110 5.3, 7.6.3: who forwarded a message before; a second line of it is no fault, as it is of a length."""
+    head = b"POST /msmq/q HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nVia: 1.1 a, 1.1 b\r\nvia: 1.0 c\r\n\r\n"
+    assert RequestHead.parse(head).headers[b"via"] == b"1.1 a, 1.1 b,1.0 c"
