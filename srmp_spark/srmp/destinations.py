@@ -130,10 +130,9 @@ class Destinations:
         if not self._forwarding.store_and_forward:
             hint = f"if {host} is this queue manager, add --host-name {host}"
             return Refused(400, "foreign-host", f"<to> is for host {host}, which is not this one; {hint}", _SECTION)
-        if not self._forwarding.allows(split_url(destination)):
-            name = f"[{host}]" if ":" in host else host
-            port = "" if address.port == (443 if address.scheme == "https" else 80) else f":{address.port}"
-            hint = f"to forward it, add --allow-url {address.scheme}://{name}{port}"
+        url = split_url(destination)
+        if not self._forwarding.allows(url):
+            hint = f"to forward it, add --allow-url {address.scheme}://{url.authority}"
             return Refused(400, "forward-not-allowed", f"<to> is for host {host}, which no --allow-url names; {hint}", _SECTION)
         try:
             return Route(self.queues[FORWARD_QUEUE], canonical_destination(destination), forwards=True)

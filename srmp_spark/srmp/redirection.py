@@ -99,9 +99,11 @@ class UrlRule:
         return url.path.startswith(path) if self.is_prefix else url.path == path
 
     def __str__(self) -> str:
-        host = "*" if self.host is None else f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.host is None else ":*" if self.port is None else f":{self.port}"
-        return f"{self.scheme}://{host}{port}{self.path}{'*' if self.is_prefix and self.path else ''}"
+        if self.host is None:
+            return f"{self.scheme}://*"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "*" if self.port is None else self.port
+        return f"{self.scheme}://{host}:{port}{self.path}{'*' if self.is_prefix and self.path else ''}"
 
 
 def _path_of(path: str, *, is_prefix: bool) -> str:
@@ -125,16 +127,12 @@ class Redirection:
     @classmethod
     def parse(cls, source: str, to: str, exceptions: Sequence[str] = ()) -> Redirection:
         """Raises :class:`ConfigurationError`."""
-        canonical_destination(to if split_url_of(to).path not in ("", "/") else f"{to.rstrip('/')}/{VIRTUAL_DIRECTORY}/x")
+        try:
+            parts = split_url(to)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+        canonical_destination(f"{parts.scheme}://{parts.authority}/{VIRTUAL_DIRECTORY}/x")  # the host, by the same rules
         return cls(UrlRule.parse(source), to, tuple(UrlRule.parse(each) for each in exceptions))
-
-
-def split_url_of(text: str) -> UrlParts:
-    """:func:`~srmp_spark.names.split_url` for what an operator wrote. Raises :class:`ConfigurationError`."""
-    try:
-        return split_url(text)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from None
 
 
 class Redirections(NamedTuple):
