@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import deltalake
 from forwarding_kit import ELSEWHERE, LOOPBACK, forward_queue, free_address, send, send_stream, status, toml
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
@@ -158,3 +159,26 @@ def test_two_that_forward_to_each_other_end_it_with_a_dead_letter(tmp_path: Path
         assert "reason=refused status=400" in b.stderr()
         assert forward_queue(a)["last"] == forward_queue(b)["last"] == 1
         assert outgoing(a, sought, "plain")["queued"] == 0, "b has taken it from a"
+
+
+def test_what_waits_to_be_forwarded_is_in_the_delta_state(tmp_path: Path) -> None:
+    """Its receiver does not answer; a lost disk would cost nothing of it."""
+    to = f"http://{free_address().replace('127.0.0.1', ELSEWHERE)}/msmq/{QUEUE}"
+    options = {"store_and_forward": "true", "state": str(tmp_path / "state"), "state_interval": 0.5, "resend_table": "0.5"}
+    with RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, **options) as running:  # type: ignore[arg-type]
+        assert send(running, regular(to, 5, label="waits", body=b"content", extension=b"ext", priority=6, app=9)) == 200
+
+        def found() -> list[dict[str, object]]:
+            try:
+                return deltalake.DeltaTable(tmp_path / "state" / "outgoing_queue").to_pyarrow_table().to_pylist()
+            except deltalake.exceptions.TableNotFoundError:
+                return []
+
+        (row,) = until(found, "it is published")
+        shown = {
+            name: row[name] for name in ("destination", "application", "label", "body", "extension", "priority", "app_specific")
+        }
+        assert shown == {
+            "destination": to, "application": "srmp-spark forward", "label": "waits", "body": b"content", "extension": b"ext",
+            "priority": 6, "app_specific": 9,
+        }  # fmt: skip
