@@ -31,6 +31,10 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "the host in <to> is not known as this queue manager: a name or address that it does not have itself (DNS alias, NAT)",
         "serve --host-name {host}, or --public-url with the URL that senders use",
     ),
+    "forward-not-allowed": (
+        "the host in <to> is not known as this queue manager, and none that messages are forwarded to",
+        "serve --host-name {host} if it is this one, --allow-url http://{host} to forward to it",
+    ),
     "unknown-queue": (
         "there is no queue of that name here",
         "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders keep the message",

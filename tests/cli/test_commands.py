@@ -247,6 +247,8 @@ class TestDoctor:
         check = judge(400, "foreign-host; [MC-MQSRM] 3.1.5.1.3", queue="q", host="gateway")
         assert not check.ok
         assert "--host-name gateway" in check.hint
+        check = judge(400, "forward-not-allowed; [MC-MQSRM] 3.1.5.1.3", queue="q", host="gateway")
+        assert "--allow-url http://gateway" in check.hint
         assert judge(404, None, queue="q", host="h").hint.startswith("the answer is not from srmp-spark")
 
     def test_each_host_name_is_tried_and_what_was_not_is_said(self, tmp_path: Path) -> None:
