@@ -153,7 +153,7 @@ def test_the_delivery_receipt_is_owed_by_the_last_on_the_way() -> None:
 
 
 def test_what_would_lose_something_on_the_way_is_refused_and_not_changed() -> None:
-    for lost in ({"signed": True}, {"soap_body": "<x/>"}):
+    for lost in ({"signature": "unverified"}, {"signature": "valid"}, {"soap_body": "<x/>"}):
         assert Playbook(settings()) >> post(user_message(destination=FOREIGN, **lost)) << refused(400, "unforwardable")
 
 

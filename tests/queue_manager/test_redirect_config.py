@@ -55,13 +55,13 @@ def test_the_tables(tmp_path: Path) -> None:
         [[receipt_url]]
         to = "http://default.example/msmq/private$/order_queue$"
     """)  # fmt: skip
-    redirects = config.redirects
+    redirects = config.redirect
     assert redirects.outbound.target("http://orders.example/msmq/private$/x") == "http://gateway.example:8080"
     assert redirects.outbound.target("http://orders.example/msmq/private$/Direct") is None
     assert redirects.outbound.target("http://front.example/msmq/orders") is None
     assert redirects.inbound.target("http://front.example/msmq/orders") == "http://127.0.0.1/msmq/private$/orders"
     own = "http://qm/msmq/private$/order_queue$?SenderStream=s"
-    urls = redirects.receipt_urls
+    urls = config.receipt_url
     assert urls.replacement("http://orders.example/msmq/x", own).startswith("http://nat.example/")
     assert urls.replacement("http://other.example/msmq/x", own).startswith("http://default.example/")
     assert config.forwarding.is_on
@@ -73,7 +73,7 @@ def test_the_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[[redirect]]\nfrom = "http://a/*"\nto = "http://b/"', "number 1 in .*: direction is missing"),
+        ('[[redirect]]\nfrom = "http://a/*"\nto = "http://b/"', "redirect in .*, number 1: direction is missing"),
         ('[[redirect]]\ndirection = "up"\nfrom = "http://a/*"\nto = "http://b/"', "in.*out"),
         ('[[redirect]]\ndirection = "out"\nfrom = "http://a*"\nto = "http://b/"', r"write http://a/\*"),
         ('[[redirect]]\ndirection = "out"\nfrom = "http://a/*"\nto = "gateway"', "not an http or https URL"),
