@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import Peer
+from peer_kit import Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError

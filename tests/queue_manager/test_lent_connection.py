@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from conftest import Peer
+from peer_kit import Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiUnreachableError

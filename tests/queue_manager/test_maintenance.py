@@ -137,9 +137,7 @@ def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
     rig(tmp_path / "d", test)
 
 
-def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         stopped: list[bool] = []
         maintenance_._on_unused = lambda: stopped.append(True)

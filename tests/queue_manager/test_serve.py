@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from conftest import QUEUES, Peer
+from peer_kit import QUEUES, Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError

@@ -143,10 +143,10 @@ def test_it_ends_when_nobody_has_used_it(directory: Path, monkeypatch: pytest.Mo
 
 def test_it_does_not_end_under_a_reader_that_only_peeks(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a reader has no lease."""
-    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 1)
+    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 4)  # on a busy machine the first call comes late
     client = QueueManagerClient(locate(parse(options(directory))).urls[0])
     begun = time.monotonic()
-    while time.monotonic() - begun < 3.5:
+    while time.monotonic() - begun < 9:
         assert client.range("private$/in", wait=0.2).end == 0
 
 
