@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.rows_stream import RowsStream
-from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
+from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError, StoreDamagedError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.spark.offsets import LogKey
@@ -75,6 +75,7 @@ def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator
 def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     client = QueueManagerClient(partition.url, options.token)
     after, rows = partition.after, 0
+    dense = True
     progress_at = time.monotonic()
     while after < partition.to:
         try:
@@ -85,7 +86,7 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                     after=after,
                     to=partition.to,
                     envelope=options.include_envelope,
-                    dense=True,
+                    dense=dense,
                 ) as stream,
                 contextlib.closing(_batches(stream, partition, after, options)) as batches,  # before the stream it reads
             ):
@@ -102,6 +103,11 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                 raise
             _log.warning("read.resumed log=%s after=%s reason=%s", partition.key, after, error)
             time.sleep(RESUME_PAUSE_SECONDS)
+        except StoreDamagedError as error:
+            if not dense:
+                raise
+            dense = False  # in the other form the queue manager looks at what it sends, and says which rows are damaged
+            _log.warning("read.checked_again log=%s after=%s reason=%s", partition.key, after, error)
         except ApiError as error:
             if error.code == DAMAGED:
                 raise DataLossError(f"{partition.key}: {error.message}") from error

@@ -11,6 +11,7 @@ A :class:`Log` has its own read-only connection and belongs to one thread. No mo
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 import zlib
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import Record, post_lengths, unpack_group
@@ -114,11 +115,30 @@ class SegmentChunk(NamedTuple):
         """The file of posts; errors as :meth:`read_columns`."""
         return self._read(self.posts, self.posts_bytes, self.posts_crc)
 
+    def open_columns(self) -> BinaryIO:
+        """The same file, unread: only its length was checked. Errors as :meth:`read_columns`."""
+        return self._open(self.columns, self.columns_bytes)
+
+    def open_posts(self) -> BinaryIO:
+        """The file of posts; as :meth:`open_columns`."""
+        return self._open(self.posts, self.posts_bytes)
+
     def _read(self, path: Path, size: int, crc: int) -> bytes:
         data = path.read_bytes()
         if len(data) != size or zlib.crc32(data) != crc:
-            raise damaged(self.queue, self.first, self.last, f"{path} is not what was sealed ({len(data)} bytes of {size})")
+            raise self._other(path, len(data), size)
         return data
+
+    def _open(self, path: Path, size: int) -> BinaryIO:
+        file = path.open("rb", buffering=0)
+        found = os.fstat(file.fileno()).st_size
+        if found != size:
+            file.close()
+            raise self._other(path, found, size)
+        return file
+
+    def _other(self, path: Path, found: int, size: int) -> StoreDamagedError:
+        return damaged(self.queue, self.first, self.last, f"{path} is not what was sealed ({found} bytes of {size})")
 
 
 Chunk = GroupChunk | SegmentChunk

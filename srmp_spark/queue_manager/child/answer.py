@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import socket
-from typing import Any
+from typing import Any, BinaryIO
 
 from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
 
@@ -69,6 +71,34 @@ class AnswerWriter:
         self._pending += view[at:]
         return size
 
+    def write_file(self, file: BinaryIO, size: int) -> None:
+        """``size`` bytes of a file, from its beginning; those for a caller's connection do not come into this process.
+
+        Raises :class:`EOFError` if the file has fewer.
+        """
+        if self._caller is None:
+            left = size
+            while left:
+                data = file.read(min(left, SEND_MAX))
+                if not data:
+                    raise EOFError(f"{file.name} ends {left} bytes early")
+                self.write(data)
+                left -= len(data)
+            return
+        self.flush()
+        self._send_all(memoryview(b"%x\r\n" % size))
+        at = 0
+        while at < size:
+            try:
+                sent = os.sendfile(self._caller.fileno(), file.fileno(), at, min(size - at, SEND_MAX))
+            except BlockingIOError:  # a socket with a time-out does not wait by itself
+                self._until_writable(self._caller)
+                continue
+            if not sent:
+                raise EOFError(f"{file.name} ends {size - at} bytes early")
+            at += sent
+        self._send_all(memoryview(b"\r\n"))
+
     def flush(self) -> None:
         """Send what is collected."""
         if self._pending:
@@ -80,9 +110,20 @@ class AnswerWriter:
             self._connection.sendmsg((DATA, data))
             return
         for part in (memoryview(b"%x\r\n" % len(data)), data, memoryview(b"\r\n")):
-            left = part
-            while left:  # not sendall, whose timeout is for all of it: a slow caller is no stalled one
-                left = left[self._caller.send(left[:SEND_MAX]) :]
+            self._send_all(part)
+
+    def _send_all(self, data: memoryview) -> None:
+        """Into the caller's connection. Not ``sendall``, whose timeout is for all of it: a slow caller is no stalled one."""
+        assert self._caller is not None
+        while data:
+            data = data[self._caller.send(data[:SEND_MAX]) :]
+
+    @staticmethod
+    def _until_writable(connection: socket.socket) -> None:
+        poll = select.poll()
+        poll.register(connection, select.POLLOUT)
+        if not poll.poll(STALL_SECONDS * 1000):
+            raise TimeoutError("the caller takes nothing")
 
     def end(self) -> None:
         """Everything was sent."""

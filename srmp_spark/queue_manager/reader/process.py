@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import receive_command
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
-from srmp_spark.queue_manager.reader.dense_rows import dense_pieces
+from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
 from srmp_spark.queue_manager.reader.events import Events
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
@@ -135,9 +136,12 @@ class Reader:
                 answer.head({})
                 if command["direct"]:
                     answer.take_caller()
-                answer.write(first)
-                for piece in pieces:
-                    answer.write(piece)
+                for piece in chain((first,), pieces):
+                    if isinstance(piece, FilePiece):
+                        with piece.file:
+                            answer.write_file(*piece)
+                    else:
+                        answer.write(piece)
             else:
                 batches = reading.batches(stored, self._queue_manager, queue, epoch, after, to, command["envelope"])
                 batch = next(batches, None)
