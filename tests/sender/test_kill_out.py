@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 import requests
 from kit import acknowledged, arrow, bodies, rows_to, sender_of
 
@@ -34,6 +35,7 @@ KILLS_MIN = 2
 """Fewer would prove little; a quiet machine comes to one in three seconds."""
 
 
+@pytest.mark.timeout(SECONDS + 3 * DRAIN_S + 60)
 def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     peers = [
