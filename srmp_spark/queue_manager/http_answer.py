@@ -64,6 +64,8 @@ class AnswerParser:
         interim ones, however few reads bring it."""
         self._on_complete = on_complete
         self._http = httptools.HttpResponseParser(self)
+        self.has_begun = False
+        """Something of an answer that was not taken has come, be it an interim one."""
         self._forget()
 
     def _forget(self) -> None:
@@ -117,10 +119,14 @@ class AnswerParser:
             reason = "".join(c if c.isprintable() else "?" for c in text[:REASON_MAX].decode("latin-1"))
             if self._retry_after is not None:
                 retry_after = retry_after_of(self._retry_after, datetime.now(timezone.utc))
+        self.has_begun = False
         self._forget()
         return PeerAnswer(status, reason, retry_after)
 
     # --- httptools ----------------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:  # noqa: D102  # httptools'
+        self.has_begun = True
 
     def on_status(self, status: bytes) -> None:  # noqa: D102  # httptools'
         self._status_text += status

@@ -108,6 +108,29 @@ kept: list[socket.socket] = []
 """Open: what the peer does not close must not hang either."""
 
 
+@pytest.mark.parametrize("more", [OK, OK[:9], b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" + OK])
+def test_an_answer_that_came_before_its_request_finishes_no_message(more: bytes) -> None:
+    """[MC-MQSRM] 3.1.7.2.5: a 200 says that the message was received; this peer has read the first one only."""
+    heard: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = not heard
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readexactly(len(REQUEST)):
+                heard.append(1)
+                writer.write(OK + more if first else OK)
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        told.connections.post(send(1))
+        told.connections.post(send(2))
+        assert await told.next() == ("answer", 1, 200)
+        assert await told.next() == ("failure", 2, True, "the peer speaks unasked")
+        told.connections.post(send(2))
+        assert await told.next() == ("answer", 2, 200)
+
+    with_peer(serve, body)
+
+
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_lost_reply_on_a_kept_connection_costs_one_more_connection_and_no_time(reset: bool) -> None:
     served: list[int] = []
@@ -274,6 +297,7 @@ def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch
         assert (len(opened), ended.is_set()) == (1, False)
         await asyncio.wait_for(ended.wait(), 5)
         assert len(told.connections) == 0
+        assert [wire.troubled for wire in told.connections._wires.values()] == [False]  # it does not wait behind dead hosts
         told.connections.post(send(4))
         assert await told.next() == ("answer", 4, 200)
         assert len(opened) == 2

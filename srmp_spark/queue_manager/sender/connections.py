@@ -154,7 +154,7 @@ class Wire:
         if again:
             self.retried = bool(unanswered)
             self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
-        else:
+        elif unanswered or self.waiting:  # else it was idle, and we closed it
             self.troubled = True
         connections = self.connections
         connections.release(self)

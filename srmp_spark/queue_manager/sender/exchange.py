@@ -21,6 +21,9 @@ from srmp_spark.queue_manager.http_answer import (
 from srmp_spark.srmp.outgoing_effects import Send
 
 
+_UNASKED = "the peer speaks unasked"
+
+
 class Owner(Protocol):
     """Who is told. Each is called from the loop, never before :meth:`Exchange.post` has returned."""
 
@@ -42,6 +45,8 @@ class Exchange(asyncio.Protocol):
         self.answers = 0
         """Complete answers so far."""
         self._over = False
+        self._asked = 0
+        """Of the unanswered requests those that were posted before the present read: only they can have been answered in it."""
         self._parser = AnswerParser(self._complete)
 
     @property
@@ -81,15 +86,18 @@ class Exchange(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:  # noqa: D102  # asyncio's
         if self._over:
             return
-        if not self.unanswered:
-            self.end("the peer speaks unasked")
+        self._asked = len(self.unanswered)
+        if not self._asked:
+            self.end(_UNASKED)
             return
         try:
             self._parser.feed(data)
         except MalformedAnswerError as error:
             self.end(str(error))
             return
-        if self._is_too_much:
+        if not self._asked and self._parser.has_begun:
+            self.end(_UNASKED)
+        elif self._is_too_much:
             self.end("the answer has no end")
 
     @property
@@ -99,10 +107,15 @@ class Exchange(asyncio.Protocol):
     # --- answers ------------------------------------------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        if self.unanswered and not self._over and not self._is_too_much:  # one read may hold all of it
+        if self._over or self._is_too_much:  # one read may hold all of it
+            return
+        if self._asked:
             self._answer(keep=self._parser.keeps_alive)
+        else:  # behind an answer, before the request that it would answer was read: it would finish a message nobody has
+            self.end(_UNASKED)
 
     def _answer(self, *, keep: bool = False) -> None:
+        self._asked -= 1
         answer = self._parser.take()
         send = self.unanswered.popleft()
         self.answers += 1

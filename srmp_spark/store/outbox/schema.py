@@ -1,7 +1,7 @@
 """The tables of ``outbox.db``.
 
 A batch is stored as *parts*, one for each outgoing queue. A part's rows lie in *groups* of up to 256, packed as Arrow
-(:mod:`.messages`), under their offset in the part. A part has no queue and no serials until the batch counts: the last
+(:mod:`.packed_group`), under their offset in the part. A part has no queue and no serials until the batch counts: the last
 transaction fills in ``queue_id``, ``first``, ``last`` and ``ids_first``, and that alone makes its rows outgoing. So other
 writers give out serials of the same queue meanwhile, and nothing is written twice.
 
