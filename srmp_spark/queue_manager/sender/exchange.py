@@ -20,7 +20,6 @@ from srmp_spark.queue_manager.http_answer import (
 )
 from srmp_spark.srmp.outgoing_effects import Send
 
-
 _UNASKED = "the peer speaks unasked"
 
 
