@@ -8,10 +8,7 @@ wait, by ``--resend-table``, and no other: neither a host that is away nor a URL
 Each receipt has its identifier in the store before it leaves and keeps it. A peer whose answer was lost gets it again with
 the same bytes, and drops it.
 
-A final stream receipt waits for the stream receipt that covers its message. A sender that was told of neither may give its
-stream up and send the message again at another place; told of the first, it will not. What it gave up nevertheless names a
-stream that it has forgotten, and 3.1.5.1.9.1 has it discard the receipt: that one is sent, and then parked
-(:mod:`srmp_spark.store.decisions`) in case its message comes again.
+A final stream receipt waits for the stream receipt that covers its message, as in figure 11 of the document.
 """
 
 from __future__ import annotations
@@ -33,13 +30,13 @@ from srmp_spark.srmp.decisions import DecisionReceipt
 from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, decision_receipt
 from srmp_spark.srmp.receiver import Receiver
 from srmp_spark.store import decisions
-from srmp_spark.store.decisions import PARKED, Lane, OwedDecision
+from srmp_spark.store.decisions import NO_LANE, Lane, OwedDecision
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.schema import connect_reader
 from srmp_spark.store.transaction import Transaction
 
 EXPAND_PAUSE_SECONDS = 0.005
-"""Between two slices of a decision, so that messages come first: a million rows are decided within a minute."""
+"""Between two slices of a decision, so that messages come first: 5,000 rows a second, ten times what leaves."""
 LANE_BATCH = 100
 """Receipts of a lane read, numbered and forgotten at once: two commits for so many."""
 LANE_POSTS = 4
@@ -54,8 +51,6 @@ BUSY_SECONDS = 5.0
 """Too many receipts wait for the host: as :data:`.receipts_sender.HOST_PENDING_MAX` says."""
 TROUBLE_SECONDS = 60.0
 """After an error of ours (identifiers used up, a bug) a lane, or the expansion, is left alone so long."""
-PARKED_DAYS = 30
-"""How long a decision is kept that its sender may have discarded; as long as message identifiers."""
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +94,7 @@ class DecisionReceipts:
     def start(self) -> None:
         """Begin with what the last run has left."""
         self._reader = connect_reader(self._database)
-        self._looked_to = PARKED
+        self._looked_to = NO_LANE
         self._look_for_lanes()
         self._decided.set()
         self._expander = asyncio.get_running_loop().create_task(self._expand())
@@ -127,7 +122,7 @@ class DecisionReceipts:
 
     async def _expand(self) -> None:
         """Turn decisions into receipts, a slice a transaction."""
-        await self._guarded(self._forget_parked)
+        await self._guarded(self._forget_told)
         while True:
             await self._decided.wait()
             self._decided.clear()
@@ -144,9 +139,8 @@ class DecisionReceipts:
                 return
             await asyncio.sleep(EXPAND_PAUSE_SECONDS)
 
-    async def _forget_parked(self) -> None:
-        before = self._trusted_utc() - PARKED_DAYS * 86_400_000_000
-        await self._journal.transact(partial(decisions.forget_parked, before=before))
+    async def _forget_told(self) -> None:
+        await self._journal.transact(partial(decisions.forget_told, now=self._trusted_utc()))
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Whether it went well; a bug in one step must not end the others."""
@@ -164,7 +158,7 @@ class DecisionReceipts:
         if lane in self._lanes or self._closed:
             return  # it reads the store until there is nothing left
         if len(self._lanes) >= LANES_MAX:
-            self._looked_to = self._looked_to or PARKED
+            self._looked_to = self._looked_to or NO_LANE
             return
         self._lanes[lane] = asyncio.get_running_loop().create_task(self._guarded_lane(lane))
 
@@ -204,7 +198,7 @@ class DecisionReceipts:
             if over:
                 log.warning("receipt.expired url=%s count=%d", lane[0], len(over))
                 self._metrics.receipts_dropped += len(over)
-                await self._journal.transact(partial(decisions.forget, sent=over))
+                await self._journal.transact(partial(decisions.forget, receipts=over))
                 continue
             ready = self._not_held(batch)
             if not ready:
@@ -232,16 +226,7 @@ class DecisionReceipts:
         stream_id = receipt.stream_id
         if stream_id is None:
             return False
-        stream = self._receiver.streams.get(receipt.queue, stream_id.guid)
-        return stream is not None and stream.ordinal == stream_id.ordinal and stream.last_acknowledged < receipt.position
-
-    def _may_be_discarded(self, receipt: DecisionReceipt) -> bool:
-        """A receipt about a stream that is no longer live."""
-        stream_id = receipt.stream_id
-        if stream_id is None:
-            return False
-        stream = self._receiver.streams.get(receipt.queue, stream_id.guid)
-        return stream is None or stream.ordinal != stream_id.ordinal
+        return self._receiver.awaits_stream_receipt(receipt.queue, stream_id, receipt.position)
 
     def _is_over(self, receipt: DecisionReceipt) -> bool:
         """Its time to reach the queue has passed, by a clock that can be trusted (:mod:`.receipts_sender` says why)."""
@@ -266,38 +251,37 @@ class DecisionReceipts:
 
     async def _send(self, batch: list[OwedDecision], attempts: int) -> Outcome:
         """Send them in order, some at once, and forget those that are done with; ``delivered`` if all are."""
-        done: list[OwedDecision] = []
-        parked: list[OwedDecision] = []
+        delivered: list[OwedDecision] = []
+        refused: list[OwedDecision] = []
         trouble: list[Outcome] = []
         at, together = 0, 1
         try:
             while at < len(batch) and not trouble:
                 part = batch[at : at + together]
-                unsure = [self._may_be_discarded(each.receipt) for each in part]
                 outcomes = await asyncio.gather(*(self._deliver(each, first=attempts == 0) for each in part))
-                for each, discarded, outcome in zip(part, unsure, outcomes, strict=True):
+                for each, outcome in zip(part, outcomes, strict=True):
                     if outcome == "delivered":
                         self._metrics.receipts_sent[each.receipt.kind] += 1
-                        (parked if discarded else done).append(each)
+                        delivered.append(each)
                     elif outcome == "refused":
                         log.warning("receipt.refused queue=%s url=%s", each.receipt.queue, each.receipt.url)
-                        done.append(each)
+                        refused.append(each)
                     else:
                         trouble.append(outcome)
                 at += len(part)
                 together = LANE_POSTS
         finally:
-            if done or parked:
-                await self._settle(done, parked)
+            if delivered or refused:
+                await self._settle(delivered, refused)
         return "delivered" if not trouble else "failed" if "failed" in trouble else "busy"
 
-    async def _settle(self, done: list[OwedDecision], parked: list[OwedDecision]) -> None:
+    async def _settle(self, delivered: list[OwedDecision], refused: list[OwedDecision]) -> None:
         if self._closed:
             return  # the store keeps them, and a peer drops what it gets once more
 
         def settle(transaction: Transaction) -> None:
-            decisions.forget(transaction, done)
-            decisions.park(transaction, parked)
+            decisions.delivered(transaction, delivered)
+            decisions.forget(transaction, refused)
 
         await self._journal.transact(settle)
 

@@ -336,6 +336,15 @@ class Receiver:
             return StreamReceiptGivenUp(queue, stream.id, stream.send_receipts_to, stream.committed)
         return None
 
+    def awaits_stream_receipt(self, queue: str, stream_id: StreamId, position: int) -> bool:
+        """Whether the sender of a stream message was not told yet that it arrived: its final stream receipt must wait.
+
+        3.1.5.1.9.2 takes back there what 3.1.5.1.8.2 must have counted before. Of a stream that is no longer live no stream
+        receipt will come.
+        """
+        stream = self.streams.get(queue, stream_id.guid)
+        return stream is not None and stream.ordinal == stream_id.ordinal and stream.last_acknowledged < position
+
     # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
 
     def accept_gap(self, queue: str, guid: str) -> bool:

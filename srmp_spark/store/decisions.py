@@ -1,16 +1,21 @@
 """Rows that ask to be told of their end, what was decided about them, and the receipts that follow ([MC-MQSRM] 3.1.7.3).
 
-Three tables, and a row of ours is in at most one of them at any moment:
+Four tables, and a row of ours is in at most one of them at any moment:
 
     undecided          with the message, in its transaction; only messages that ask have one
     decisions          (first, last, reason): with the mark, purge or deletion that decides, in its transaction; one for a
                        million rows
     decided_receipts   what is to be sent, until it is delivered
+    told               what senders of streams were told, in runs of message identifiers, for 30 days
 
 :func:`expand` takes decisions in the order in which they were made and moves a bounded slice from ``undecided`` to
 ``decided_receipts``. A row leaves ``undecided`` in the transaction that writes its receipts, so it is decided once, by the
 first decision that covers it, however often the process dies in between; and a decision is seen only after its commit.
 :func:`number` gives a receipt its identifier before it is sent for the first time; it keeps it over all repeats.
+
+**Why ``told``.** A sender that gives up a stream sends its messages again, under their identifiers, in a new one. A final
+receipt that names the old stream it answers with 200 and discards (3.1.5.1.9.1), so 200 proves nothing. When such a message
+comes again it makes no row; :func:`move` then tells its end at its new place, also if that was told already.
 
 Every function but the reading ones is for :meth:`Journal.transact` or the journal itself.
 """
@@ -49,14 +54,20 @@ CREATE TABLE IF NOT EXISTS decided_receipts(
     stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id);
-CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage)
+CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
+CREATE TABLE IF NOT EXISTS told(
+    lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,
+    decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)
+) WITHOUT ROWID
 """
 """New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays."""
 
-EXPAND_ROWS_MAX = 200
-"""Rows decided in one transaction: about 2 ms in the loop."""
-PARKED: Lane = ("", "", "")
-"""Where a final receipt stays that the sender may have discarded, should its message come again at another place."""
+EXPAND_ROWS_MAX = 50
+"""Rows decided in one transaction: about 1 ms in the loop."""
+NO_LANE: Lane = ("", "", "")
+"""Before the first one."""
+TOLD_DAYS = 30
+"""How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
 
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
@@ -102,26 +113,33 @@ def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Und
 
 
 def move(transaction: Transaction, row: Undecided) -> None:
-    """The message came once more, at another place: its final receipt names that place, decided or not.
+    """The message came once more, at another place: its final receipt names that place, decided or not, told or not.
 
     The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
     was sent already is another message now, under another identifier: the peer must not take it for a repeat.
     """
     if row.final_to is None:
         return
-    db = transaction.connection
+    db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
     place = (row.final_to, row.peer, *_stream(row.stream_id), row.position)
-    who = (signed(row.uniquifier), row.lineage)
-    db.execute(
+    undecided = db.execute(
         "UPDATE undecided SET final_to = ?, peer = ?, stream_guid = ?, stream_ordinal = ?, position = ? "
         "WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL",
-        (*place, *who, queue_id_of(transaction, row.queue)),
+        (*place, uniquifier, row.lineage, queue_id),
     )
-    db.execute(
+    untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, stream_guid = ?, stream_ordinal = ?, position = ?, number = NULL "
         "WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream'",
-        (*place, *who, row.queue),
+        (*place, uniquifier, row.lineage, row.queue),
     )
+    if undecided.rowcount or untold.rowcount:
+        return
+    told = db.execute(
+        "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        (row.lineage, uniquifier),
+    ).fetchone()
+    if told is not None and told[0] >= uniquifier:
+        _save_receipts(db, [each for each in receipts_for(row, Reason(told[1]), told[2]) if each.kind == "final_stream"])
 
 
 # With the mark
@@ -167,10 +185,7 @@ def expand(transaction: Transaction) -> Expanded:
         (queue_id, first, last, EXPAND_ROWS_MAX),
     ).fetchall()
     receipts = [receipt for row in rows for receipt in receipts_for(_undecided(queue, row), Reason(reason), decided_at)]
-    db.executemany(
-        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_values(receipt) for receipt in receipts],
-    )
+    _save_receipts(db, receipts)
     end = last
     if len(rows) == EXPAND_ROWS_MAX:
         end = rows[-1][0]
@@ -220,25 +235,46 @@ def number(transaction: Transaction, receipts: Sequence[OwedDecision], numbers: 
     return numbered
 
 
-def forget(transaction: Transaction, sent: Iterable[OwedDecision]) -> None:
+def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
     """Receipts that are done with. One that :func:`move` has changed meanwhile is another, and stays."""
     transaction.connection.executemany(
-        "DELETE FROM decided_receipts WHERE id = ? AND number IS ?", [(each.id, each.number) for each in sent]
+        "DELETE FROM decided_receipts WHERE id = ? AND number IS ?", [(each.id, each.number) for each in receipts]
     )
 
 
-def park(transaction: Transaction, sent: Iterable[OwedDecision]) -> None:
-    """Receipts that were delivered, about a stream that may have been given up: the sender has perhaps discarded them."""
-    transaction.connection.executemany(
-        "UPDATE decided_receipts SET url = ?, peer = ?, stream_guid = ? WHERE id = ? AND number IS ?",
-        [(*PARKED, each.id, each.number) for each in sent],
-    )
+def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> None:
+    """Receipts that their peer has answered 200: forget them, but keep what senders of streams were told."""
+    forget(transaction, receipts)
+    finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
+    for lineage, uniquifier, reason, at in sorted(
+        (each.lineage, signed(each.uniquifier), each.reason.value, each.decided_at) for each in finals
+    ):
+        _remember(transaction.connection, lineage, uniquifier, reason, at)
 
 
-def forget_parked(transaction: Transaction, before: int) -> None:
-    """Those decided before a moment (microseconds since 1970, UTC): no sender begins anew after so long."""
-    transaction.connection.execute(
-        "DELETE FROM decided_receipts WHERE url = ? AND peer = ? AND stream_guid = ? AND decided_at < ?", (*PARKED, before)
+def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
+    """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
+    before = db.execute(
+        "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        (lineage, uniquifier),
+    ).fetchone()
+    if before is not None and before[1] >= uniquifier:
+        return  # told again, at another place
+    if before is not None and before[1:] == (uniquifier - 1, reason, at):
+        db.execute("UPDATE told SET last = ? WHERE lineage = ? AND first = ?", (uniquifier, lineage, before[0]))
+    else:
+        db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at))
+
+
+def forget_told(transaction: Transaction, now: int) -> None:
+    """What was decided more than :data:`TOLD_DAYS` before ``now`` (microseconds since 1970, UTC)."""
+    transaction.connection.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
+
+
+def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:
+    db.executemany(
+        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [_values(receipt) for receipt in receipts],
     )
 
 

@@ -31,6 +31,7 @@ from srmp_spark.names import split_url
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.testing.decision_oracle import DecisionOracle
 from srmp_spark.testing.oracle import Oracle, Verdict
 from srmp_spark.testing.sender_model import RESEND_TABLE_S, DatagramSender, SenderModel, StreamSender
 from srmp_spark.testing.sending_simulation import SendingSimulation
@@ -96,6 +97,8 @@ class Simulation:
         self.queue_manager = queue_manager_class(
             self.clock, self.disk, random, self._post_receipt, queues=QUEUES, settings=settings
         )
+        self.decisions = DecisionOracle()
+        self.disk.on_decided = self.decisions.decided
         self.senders = self._make_senders()
         self._senders_by_host = {sender.name: sender for sender in self.senders}
         self.steps = 0
@@ -113,6 +116,7 @@ class Simulation:
             name, guid = f"sender-{number}", f"5e4de400-0000-4000-8000-{number:012}"
             senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle,
                                 partial(self._post_message, f"from {name}")))  # fmt: skip
+            senders[-1].decisions = self.decisions
         return senders
 
     def _schedule(self) -> None:
@@ -178,6 +182,7 @@ class Simulation:
         for sender in self.senders:
             problems += sender.faults_found
             self.queue_manager.marks.update(sender.marks)
+        problems += self.decisions.verdict()
         return Outcome(self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks)
 
     def _run_with_faults(self) -> None:

@@ -13,7 +13,7 @@ from store_kit import NOW, QUEUE, SENDER, Store, record
 from srmp_spark.message import StreamId
 from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.store import decisions, queues
-from srmp_spark.store.decisions import EXPAND_ROWS_MAX, PARKED, OwedDecision
+from srmp_spark.store.decisions import EXPAND_ROWS_MAX, NO_LANE, OwedDecision
 from srmp_spark.store.directory import DataDirectory
 
 ADMIN = "http://machine1/MSMQ/private$/admin"
@@ -191,14 +191,28 @@ class TestAMessageThatComesAgainElsewhere:
         store.expand_all()
         lane = ORDERS, "192.0.2.1", GUID
         sent = store.call(lambda t: decisions.number(t, store.owed(lane), [70, 71]))
-        store.call(lambda t: decisions.park(t, sent))
-        assert store.owed(lane) == []
-        assert decisions.lanes(store.directory.writer, PARKED, 10) == []
+        store.call(lambda t: decisions.delivered(t, sent))
+        assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
         store.call(lambda t: decisions.move(t, in_stream(2, 8)))
         (owed,) = store.owed(lane)
         assert (owed.receipt.stream_id, owed.receipt.reason, owed.number) == (StreamId(GUID, 8), Reason.QUEUE_PURGED, None)
-        store.call(lambda t: decisions.forget_parked(t, NOW + 1))
-        assert store.count("decided_receipts") == 1
+        again = store.call(lambda t: decisions.number(t, store.owed(lane), [72]))
+        store.call(lambda t: decisions.delivered(t, again))
+        assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
+        store.call(lambda t: decisions.move(t, in_stream(3, 8)))
+        assert store.count("decided_receipts") == 0, "that one was never told of"
+
+    def test_what_was_told_is_kept_in_runs_for_thirty_days(self, store: Asking) -> None:
+        store.put_asking([in_stream(n) for n in range(1, 31)])
+        store.decide((1, 10), at=NOW)
+        store.decide((11, 20), reason=Reason.QUEUE_PURGED, at=NOW)
+        store.decide((21, 30), at=NOW + 1)
+        store.expand_all()
+        store.call(lambda t: decisions.delivered(t, store.owed((ORDERS, "192.0.2.1", GUID))))
+        told = store.directory.writer.execute("SELECT first - 1000, last - 1000, reason FROM told ORDER BY first").fetchall()
+        assert told == [(1, 10, 0x4000), (11, 20, 0xC001), (21, 30, 0x4000)]
+        store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
+        assert store.count("told") == 1
 
     def test_a_commitment_receipt_is_not_concerned(self, store: Asking) -> None:
         store.put_asking([asking(1)])
@@ -215,11 +229,11 @@ def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
     store.decide((1, 100))
     store.expand_all()
     connection = store.directory.writer
-    assert decisions.lanes(connection, PARKED, 3) == [(url, "192.0.2.1", "") for url in urls[:3]]
+    assert decisions.lanes(connection, NO_LANE, 3) == [(url, "192.0.2.1", "") for url in urls[:3]]
     assert decisions.lanes(connection, (urls[2], "192.0.2.1", ""), 10) == [(url, "192.0.2.1", "") for url in urls[3:]]
     plan = connection.execute(
         "EXPLAIN QUERY PLAN SELECT url, peer, stream_guid FROM decided_receipts WHERE (url, peer, stream_guid) > (?, ?, ?) "
-        "ORDER BY url, peer, stream_guid LIMIT 1", PARKED,
+        "ORDER BY url, peer, stream_guid LIMIT 1", NO_LANE,
     ).fetchall()  # fmt: skip
     assert "SEARCH" in str(plan)
     assert "SCAN" not in str(plan)
@@ -229,11 +243,11 @@ def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
 def test_a_directory_of_an_older_version_gets_the_tables(tmp_path: Path) -> None:
     Asking(tmp_path / "d").close()
     with sqlite3.connect(tmp_path / "d" / "store.db") as connection:
-        for table in ("undecided", "decisions", "decided_receipts"):
+        for table in ("undecided", "decisions", "decided_receipts", "told"):
             connection.execute(f"DROP TABLE {table}")
     with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
         assert not decisions.is_pending(directory.writer)
-        assert decisions.lanes(directory.writer, PARKED, 1) == []
+        assert decisions.lanes(directory.writer, NO_LANE, 1) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -247,7 +261,7 @@ def test_against_a_model_with_restarts_at_any_step(tmp_path: Path, seed: int) ->
 
     def take() -> None:
         """Send some: here that is to forget them."""
-        for lane in decisions.lanes(store.directory.writer, PARKED, 10):
+        for lane in decisions.lanes(store.directory.writer, NO_LANE, 10):
             found = store.owed(lane, dice.randrange(1, 50))
             receipts.extend((each.receipt.uniquifier - 1000, each.receipt.kind, each.receipt.reason) for each in found)
             store.call(lambda t, found=found: decisions.forget(t, found))
@@ -281,7 +295,7 @@ def test_against_a_model_with_restarts_at_any_step(tmp_path: Path, seed: int) ->
             store.close()
             store = Asking(tmp_path / "d")
     store.expand_all()
-    while decisions.lanes(store.directory.writer, PARKED, 1):
+    while decisions.lanes(store.directory.writer, NO_LANE, 1):
         take()
     expected = []
     for sequence, row in asked.items():
