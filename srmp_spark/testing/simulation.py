@@ -123,10 +123,10 @@ class Simulation:
         """Draw when what happens."""
         random, clock = self.random, self.clock
         span = self.heal_at - clock.now
-        hasty = random.random() < 0.3
+        hasty = random.random() < 0.45
         for number in range(random.randint(4, MESSAGES_MAX)):
             sender = random.choice(self.senders)
-            expires = random.random() < (0.5 if hasty else 0.1)
+            expires = random.random() < (0.8 if hasty else 0.1)
             time_to_reach_queue = random.uniform(0.2, 40.0) if expires else None
             # Messages come in bursts: of the drawn moments some are rounded to whole tens of seconds.
             when = random.uniform(0.0, span)
