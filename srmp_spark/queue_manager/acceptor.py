@@ -97,10 +97,12 @@ class Acceptor:
         arm_receipts: Callable[[], object],
         stored: Callable[[str, int, int, int, int], object],
         moved: Callable[[Undecided], object],
+        discarded: Callable[[Undecided], object],
     ) -> None:
         """``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
         each queue that got rows: name, first and last sequence, bytes, arrival time of the first; ``moved`` when a message
-        came again at another place, to put that into the transaction that is being collected."""
+        came again at another place, and ``discarded`` when one was too old, to put that into the transaction that is being
+        collected."""
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
@@ -110,6 +112,7 @@ class Acceptor:
         self._arm_receipts = arm_receipts
         self._stored = stored
         self._moved = moved
+        self._discarded = discarded
         self._batch: list[_Waiting] = []
         self._collecting: object = None
         """Which of the journal's transactions ``_batch`` belongs to."""
@@ -199,6 +202,8 @@ class Acceptor:
             journal.submit(None, callback, must_commit=outcome.needs_commit)
             if outcome.moved is not None:
                 self._moved(outcome.moved)
+            if outcome.discarded is not None:
+                self._discarded(outcome.discarded)
 
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
         """The journal's answer to one batch."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from srmp_spark.message import Message
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.receipts_sender import FOUND_TRIED_SECONDS, Outcome, ReceiptsSender
-from srmp_spark.srmp.decisions import DecisionReceipt
+from srmp_spark.srmp.decisions import DecisionReceipt, Undecided
 from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, decision_receipt
 from srmp_spark.srmp.receiver import Receiver
 from srmp_spark.store import decisions
@@ -41,10 +42,19 @@ LANE_BATCH = 100
 """Receipts of a lane read, numbered and forgotten at once: two commits for so many."""
 LANE_POSTS = 4
 """Receipts of a lane under way at once; the first after trouble goes alone."""
+POSTS_MAX = 32
+"""Posts of all lanes at once: half of what receipts have, so that stream receipts never wait for these."""
 LANES_MAX = 10_000
-"""Lanes with a task; receipts of further ones wait in the store until one of these ends, four days at most."""
+"""Lanes with a task; receipts of further ones wait in the store until one of these ends, four days at most …"""
+PEER_LANES_MAX = 200
+"""… and lanes of one sender: whoever names ten thousand dead addresses holds up nobody else."""
 LANES_LOOK = 200
-"""Lanes looked up at once, about 1 ms."""
+"""Lanes looked up at once, about 1 ms …"""
+LOOK_PAUSE_SECONDS = 0.05
+"""… and what messages get in between."""
+LOOK_SECONDS = 5.0
+"""How often those that had no room are looked for."""
+HOUSEKEEPING_SECONDS = 86_400.0
 HELD_SECONDS = (0.25, 5.0)
 """How soon a lane looks again whether its stream receipt was delivered: at first, and doubling up to."""
 BUSY_SECONDS = 5.0
@@ -80,37 +90,43 @@ class DecisionReceipts:
         self._database = database
         self._reader: sqlite3.Connection | None = None
         self._decided = asyncio.Event()
+        """There are decisions to expand."""
+        self._left = asyncio.Event()
+        """There are lanes without a task."""
         self._lanes: dict[Lane, asyncio.Task[None]] = {}
-        self._expander: asyncio.Task[None] | None = None
-        self._looked_to: Lane | None = None
-        """Lanes behind this one were not looked at since there were too many; ``None``: all that there are have a task."""
+        self._of_peer: Counter[str] = Counter()
+        self._posts = asyncio.Semaphore(POSTS_MAX)
+        self._loops: list[asyncio.Task[None]] = []
         self._begin = clock.monotonic()
         self._begin_utc = clock.utc()
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<DecisionReceipts lanes={len(self._lanes)} all={self._looked_to is None}>"
+        return f"<DecisionReceipts lanes={len(self._lanes)} left={self._left.is_set()}>"
 
     def start(self) -> None:
         """Begin with what the last run has left."""
         self._reader = connect_reader(self._database)
-        self._looked_to = NO_LANE
-        self._look_for_lanes()
+        self._left.set()
         self._decided.set()
-        self._expander = asyncio.get_running_loop().create_task(self._expand())
+        loop = asyncio.get_running_loop()
+        self._loops = [loop.create_task(each()) for each in (self._expand, self._look_for_lanes, self._housekeep)]
 
     def wake(self) -> None:
         """A commit holds a decision about rows that asked to be told."""
         self._decided.set()
 
-    def moved(self, lane: Lane) -> None:
-        """A commit holds another place of a message; its receipt may be there already."""
-        self._run(lane)
+    def look(self, row: Undecided) -> None:
+        """A commit may hold receipts for this row, in lanes that have no task."""
+        if row.commitment_to is not None:
+            self._run((row.commitment_to, row.peer, ""))
+        if row.final_to is not None and row.stream_id is not None:
+            self._run((row.final_to, row.peer, row.stream_id.guid))
 
     async def close(self) -> None:
         """Stop; what is owed stays owed."""
         self._closed = True
-        tasks = [*self._lanes.values(), *([self._expander] if self._expander is not None else [])]
+        tasks = [*self._lanes.values(), *self._loops]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -122,7 +138,6 @@ class DecisionReceipts:
 
     async def _expand(self) -> None:
         """Turn decisions into receipts, a slice a transaction."""
-        await self._guarded(self._forget_told)
         while True:
             await self._decided.wait()
             self._decided.clear()
@@ -138,6 +153,11 @@ class DecisionReceipts:
             if not expanded.more:
                 return
             await asyncio.sleep(EXPAND_PAUSE_SECONDS)
+
+    async def _housekeep(self) -> None:
+        while True:
+            await self._guarded(self._forget_told)
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
 
     async def _forget_told(self) -> None:
         await self._journal.transact(partial(decisions.forget_told, now=self._trusted_utc()))
@@ -157,19 +177,28 @@ class DecisionReceipts:
         """See that the lane has a task, now or when there is room."""
         if lane in self._lanes or self._closed:
             return  # it reads the store until there is nothing left
-        if len(self._lanes) >= LANES_MAX:
-            self._looked_to = self._looked_to or NO_LANE
+        if len(self._lanes) >= LANES_MAX or self._of_peer[lane[1]] >= PEER_LANES_MAX:
+            self._left.set()
             return
+        self._of_peer[lane[1]] += 1
         self._lanes[lane] = asyncio.get_running_loop().create_task(self._guarded_lane(lane))
 
-    def _look_for_lanes(self) -> None:
+    async def _look_for_lanes(self) -> None:
         """Start lanes that the store has receipts for and that have no task, as far as there is room."""
+        while True:
+            await self._left.wait()
+            self._left.clear()
+            await self._guarded(self._look)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
         assert self._reader is not None
-        while self._looked_to is not None and len(self._lanes) < LANES_MAX:
-            found = decisions.lanes(self._reader, self._looked_to, min(LANES_LOOK, LANES_MAX - len(self._lanes)))
-            self._looked_to = found[-1] if found else None
+        at = NO_LANE
+        while found := decisions.lanes(self._reader, at, LANES_LOOK):
             for lane in found:
                 self._run(lane)
+            at = found[-1]
+            await asyncio.sleep(LOOK_PAUSE_SECONDS)
 
     async def _guarded_lane(self, lane: Lane) -> None:
         try:
@@ -185,8 +214,9 @@ class DecisionReceipts:
                 await asyncio.sleep(TROUBLE_SECONDS)
         finally:
             del self._lanes[lane]
-            if self._looked_to is not None and not self._closed:
-                self._look_for_lanes()
+            self._of_peer[lane[1]] -= 1
+            if not self._of_peer[lane[1]]:
+                del self._of_peer[lane[1]]
 
     async def _send_lane(self, lane: Lane) -> None:
         """Send until nothing of the lane is left."""
@@ -296,9 +326,10 @@ class DecisionReceipts:
             return decision_receipt(receipt, identity=self._receiver.identity, uniquifier=number, via=via)
 
         try:
-            return await self._receipts.deliver(
-                receipt.url, build, peer=f"[{receipt.peer}]:0", tls_name=receipt.sender_name, first=first
-            )
+            async with self._posts:
+                return await self._receipts.deliver(
+                    receipt.url, build, peer=f"[{receipt.peer}]:0", tls_name=receipt.sender_name, first=first
+                )
         except LocalProtocolError as error:  # its sender gave us something that no receipt can say, and never will
             log.warning('receipt.impossible url=%r reason="%s"', receipt.url[:200], error)
             return "refused"

@@ -145,7 +145,10 @@ class QueueManager:
             signatures,
             arm_receipts=self.receipts.arm,
             stored=self._stored,
-            moved=self._moved,
+            moved=lambda row: self._told_without_row(row, partial(decisions.move, row=row)),
+            discarded=lambda row: self._told_without_row(
+                row, partial(decisions.discard, row=row, reason=Reason.EXPIRED, decided_at=clock.utc())
+            ),
         )
         self.receipts_came: Callable[[], object] = lambda: None
         """Called when our order queue has new rows; the process has it tell the sender."""
@@ -278,14 +281,14 @@ class QueueManager:
         elif name == FORWARD_QUEUE:
             self.forward_came()
 
-    def _moved(self, row: Undecided) -> None:
-        """A message came again at another place of its stream: with the commit of that place its receipts name it."""
+    def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
+        """A message that makes no row changes what is to be told, in the commit that its sender's 200 waits for."""
 
         def stored(result: None, error: BaseException | None) -> None:
-            if error is None and row.final_to is not None and row.stream_id is not None:
-                self.decision_receipts.moved((row.final_to, row.peer, row.stream_id.guid))
+            if error is None:
+                self.decision_receipts.look(row)
 
-        self.journal.call(partial(decisions.move, row=row), stored)
+        self.journal.call(store, stored)
 
     def _on_commit(self, rows: int, seconds: float) -> None:
         self.metrics.sync_seconds.observe(seconds)

@@ -107,6 +107,8 @@ class Repeated(NamedTuple):
     """Which call of :meth:`Receiver.changes` must be committed first: the original may still be on its way to the disk."""
     moved: Undecided | None = None
     """The message stands at another place of its stream now: a final receipt must name that one. Its sequence is not known."""
+    discarded: Undecided | None = None
+    """The message was too old to be received: it makes no row, and this is what it asks to be told (NackReceiveTimeout)."""
 
     @property
     def needs_commit(self) -> bool:

@@ -163,6 +163,11 @@ def decide(transaction: Transaction, queue_id: int, queue: str, runs: Iterable[R
     return bool(found)
 
 
+def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
+    """The message never became a row; its sender is told all the same."""
+    _save_receipts(transaction.connection, receipts_for(row, reason, decided_at))
+
+
 # After the mark
 
 

@@ -27,7 +27,27 @@ from srmp_spark.srmp.encoder import encode, encode_envelope
 from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.receipts import decision_receipt
 from srmp_spark.srmp.values import parse_date
-from srmp_spark.testing.playbook import RECEIPTS_URL, SENDER, STREAM, Playbook, stream_message, user_message
+from srmp_spark.testing.playbook import (
+    RECEIPTS_URL,
+    SENDER,
+    STREAM,
+    Playbook,
+    commit_begins,
+    commit_ends,
+    delivered,
+    leaves,
+    ok,
+    post,
+    repeated,
+    restart,
+    row,
+    stream_message,
+    stream_receipt,
+    synced,
+    tick,
+    told,
+    user_message,
+)
 
 ADMIN = "http://machine1/MSMQ/private$/receipts"
 ARRIVAL = Arrival(5, "http", "192.0.2.1:1801")
@@ -150,6 +170,68 @@ class TestFinalStreamReceipts:
         assert repeat.moved is not None
         assert (repeat.moved.stream_id, repeat.moved.position) == (StreamId(SENDER, STREAM + 1), 1)
         assert (repeat.moved.lineage, repeat.moved.uniquifier) == (SENDER, 101)
+
+
+class TestDialogue:
+    """What leaves, and when."""
+
+    ASKING = user_message(7, **BOTH)
+
+    def test_nothing_is_told_before_the_mark_is_stored(self) -> None:
+        playbook = Playbook() >> post(self.ASKING) << row("private$/orders", 1) >> synced() << ok()
+        assert (
+            playbook
+            >> leaves("private$/orders", 1)
+            >> commit_begins()
+            >> commit_ends()
+            << told("commitment", "positive", "7", to=ADMIN)
+        )
+
+    def test_a_mark_that_the_crash_took_is_told_as_it_is_made_again(self) -> None:
+        playbook = Playbook() >> post(self.ASKING) << row("private$/orders", 1) >> synced() << ok()
+        playbook = playbook >> leaves("private$/orders", 1) >> commit_begins() >> restart()
+        assert (
+            playbook
+            >> leaves("private$/orders", 1, Reason.QUEUE_PURGED)
+            >> synced()
+            << told("commitment", "negative", "7", to=ADMIN)
+        )
+
+    def test_a_mark_that_the_crash_kept_is_told_after_it(self) -> None:
+        playbook = Playbook() >> post(self.ASKING) << row("private$/orders", 1) >> synced() << ok()
+        playbook = playbook >> leaves("private$/orders", 1) >> commit_begins()
+        assert playbook >> restart(commit_survives=True) << told("commitment", "positive", "7", to=ADMIN) >> synced()
+
+    def test_a_final_receipt_waits_for_the_stream_receipt(self) -> None:
+        """Figure 11."""
+        assert (
+            Playbook()
+            >> post(stream_message(1, dead_letter=True))
+            << row("private$/ledger", 1)
+            >> synced()
+            << ok()
+            >> leaves("private$/ledger", 1)
+            >> synced()
+            >> tick(0.5)
+            << stream_receipt(last_ordinal=1)
+            >> delivered()
+            << told("final_stream", "positive", f"{STREAM}@1", to=RECEIPTS_URL)
+        )
+
+    def test_what_was_told_of_a_stream_that_was_given_up_is_told_again_of_the_next(self) -> None:
+        playbook = Playbook() >> post(stream_message(1, dead_letter=True)) << row("private$/ledger", 1) >> synced() << ok()
+        playbook = playbook >> tick(0.5) << stream_receipt(last_ordinal=1) >> delivered()
+        playbook = playbook >> leaves("private$/ledger", 1) >> synced()
+        playbook = playbook << told("final_stream", "positive", f"{STREAM}@1", to=RECEIPTS_URL)
+        again = stream_message(1, stream=STREAM + 1, uniquifier=101, dead_letter=True)
+        playbook = playbook >> post(again) << repeated("identifier") >> synced() << ok()
+        assert (
+            playbook
+            >> tick(0.5)
+            << stream_receipt(last_ordinal=1, stream=STREAM + 1)
+            >> delivered()
+            << told("final_stream", "positive", f"{STREAM + 1}@1", to=RECEIPTS_URL)
+        )
 
 
 class TestMarks:

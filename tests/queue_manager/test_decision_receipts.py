@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_receipts_sender import SOURCE, Rig, SetClock, rig, until
+from test_receipts_sender import SOURCE, Recorder, Rig, SetClock, rig, until
 
 from srmp_spark.errors import ApiError
-from srmp_spark.message import StreamId, StreamPosition
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.queue_manager import decision_receipts
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
-from srmp_spark.srmp.decisions import Reason
+from srmp_spark.rows.group import Record
+from srmp_spark.srmp.decisions import Reason, undecided_of
+from srmp_spark.srmp.effects import Repeated
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.messages import ForeignReceipt
 
@@ -77,6 +79,24 @@ class TestReasons:
                 assert told(server.receipts) == [(f"uuid:1@{SOURCE}", decision, number)]
                 assert server.receipts[0].action == "MSMQ:a label"
                 assert it.manager.metrics.receipts_sent == {"commitment": 1}
+
+        rig(tmp_path / "d", test, ALLOW)
+
+    def test_a_message_that_is_discarded_because_it_is_too_old(self, tmp_path: Path) -> None:
+        """NackReceiveTimeout; what finds it too old is not here."""
+
+        async def test(it: Rig) -> None:
+            async with ReceiptsServer() as server:
+                arrival = Arrival(it.manager.clock.utc(), "http", "127.0.0.1:5000")
+                message = Message("http://localhost/msmq/private$/orders", "MSMQ:late", SOURCE, 9, has_msmq=True,
+                                  **both(server.url("private$/admin")))  # fmt: skip
+                row = undecided_of(message, ORDERS, 0, arrival)
+                waiting = Recorder()
+                outcome = Repeated(ORDERS, "stale", None, 0, discarded=row)
+                it.manager.acceptor._submit(outcome, Record(arrival, b"POST", 4), waiting)
+                await waiting.stored.wait()
+                await until(lambda: server.receipts and left(it) == 0)
+                assert told(server.receipts) == [(f"uuid:9@{SOURCE}", "negative", 0xC002)]
 
         rig(tmp_path / "d", test, ALLOW)
 
@@ -259,8 +279,12 @@ class TestDelivery:
         rig(tmp_path / "d", before, ALLOW, clock=clock, resend_table="0.1")
         rig(tmp_path / "d", after, ALLOW, clock=clock, resend_table="0.1")
 
-    def test_lanes_beyond_the_limit_wait_for_their_turn(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(decision_receipts, "LANES_MAX", 2)
+    @pytest.mark.parametrize("limit", ["LANES_MAX", "PEER_LANES_MAX"])
+    def test_lanes_beyond_the_limit_wait_for_their_turn(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+    ) -> None:
+        monkeypatch.setattr(decision_receipts, limit, 2)
+        monkeypatch.setattr(decision_receipts, "LOOK_SECONDS", 0.05)
 
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
@@ -268,6 +292,22 @@ class TestDelivery:
                     await it.take(**both(server.url(f"private$/admin{n}")))
                 await mark(it, 9)
                 await until(lambda: len(server.receipts) == 9 and left(it) == 0, 10)
+
+        rig(tmp_path / "d", test, ALLOW)
+
+    def test_a_sender_that_names_dead_addresses_holds_up_nobody_else(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(decision_receipts, "PEER_LANES_MAX", 2)
+
+        async def test(it: Rig) -> None:
+            async with ReceiptsServer() as server:
+                for n in range(9):
+                    await it.take(**both(f"http://127.0.0.1:1/msmq/private$/a{n}"), peer="192.0.2.1:9")
+                await it.take(**both(server.url("private$/admin")))
+                await mark(it, 10)
+                await until(lambda: server.receipts)
+                assert (len(server.receipts), left(it)) == (1, 9)
 
         rig(tmp_path / "d", test, ALLOW)
 
