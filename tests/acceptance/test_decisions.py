@@ -1,4 +1,4 @@
-"""What became of each message, told to whoever asked: a foreign sender, kill -9 in between, and two queue managers of ours."""
+"""What became of each message, told to whoever asked: a foreign sender, and kill -9 in between."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import http.client
 import itertools
 import os
 import random
-import sqlite3
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,15 +16,12 @@ from typing import Any
 
 import pytest
 import requests
+from harness import command
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignReceipt, ForeignStream, post
 from srmp_spark.testing.service import RunningQueueManager
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sender"))
-from kit import arrow, bodies, outgoing, rows_to, until  # noqa: E402  # the kit of the sender's tests
-from kit import post as call  # noqa: E402
 
 SOURCE = "aaaaaaaa-0000-4000-8000-00000000000d"
 ORDERS, PAYMENTS = "private$/orders", "private$/payments"
@@ -173,65 +168,7 @@ def test_each_message_is_told_of_once_and_as_it_was_decided_through_kill_9(tmp_p
         assert "Traceback" not in running.stderr()
 
 
-@pytest.mark.timeout(120)
-def test_dead_letter_between_two_queue_managers_of_ours(tmp_path: Path) -> None:
-    """``deadLetter``: finished when the application took it, a dead letter when it was purged; both killed in between."""
-    count, queue = 60, "private$/in"
-    with (
-        RunningQueueManager(tmp_path / "b", queues=[f"{queue}:transactional"], allow_url=["http://127.0.0.1:*"], **QUICK) as b,
-        RunningQueueManager(tmp_path / "a", **QUICK) as a,
-    ):
-        url = f"{b.listening}/msmq/{queue}"
-        base = f"{a.api}/v1/outbox/app/1"
-        staged = call(
-            f"{base}/stage?partition=0&attempt=0", data=arrow(rows_to(url, bodies(0, count)), {"srmp.dead_letter": "true"})
-        )
-        call(f"{base}/commit", json={"stages": [staged["stage"]]})
-
-        def waiting(number: int) -> bool:
-            entry = outgoing(a, url)
-            return (
-                bool(entry)
-                and (entry["queued"], entry["awaiting_stream_receipt"]) == (0, 0)
-                and (entry["awaiting_final_stream_receipt"] == number)
-            )
-
-        until(lambda: waiting(count), "all have arrived and none is finished")
-        application = Application(b)
-        application.receive(queue_setup(application, queue), 20)
-        until(lambda: waiting(count - 20), "the received ones are finished")
-        a.kill9()  # what b tells meanwhile waits for it
-        application.receive(queue, 40)
-        b.kill9()
-        b.restart()
-        application.purge(queue, count)
-        b.kill9()
-        b.restart()
-        a.restart()
-        until(lambda: waiting(0), "all are finished or dead")
-        states = call(
-            f"{a.api}/v1/outgoing/states",
-            json={"destination": url, "kind": "stream", "serials": list(range(1, count + 1)), "wait": 0},
-        )["states"]
-        assert states == ["acknowledged"] * 40 + ["dead"] * 20
-        for running in (a, b):
-            assert running.stop() == 0
-            assert "Traceback" not in running.stderr()
-    with contextlib.closing(sqlite3.connect(tmp_path / "a" / "outbox.db")) as connection:
-        dead = connection.execute(
-            "SELECT reason, message_class, in_doubt, target, sum(rows) FROM moved GROUP BY 1, 2, 3, 4"
-        ).fetchall()
-    assert dead == [("not-received", 0xC001, 0, "deadxact$", 20)]
-
-
-def queue_setup(application: Application, queue: str) -> str:
-    application.decided.setdefault(queue, [])
-    return queue
-
-
 def test_receive_reject_tells_the_sender(tmp_path: Path) -> None:
-    from harness import command
-
     async def main(running: RunningQueueManager) -> None:
         async with ReceiptsServer() as receipts:
             sender = Sender(running, receipts)

@@ -20,9 +20,9 @@ from srmp_spark.srmp.effects import Committed
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.checkpoints import Checkpoints
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S
+from srmp_spark.store.outbox.queue_rows import add_columns
 from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, OUTBOX, PAGE_SIZE_BYTES
 from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read_which, write_which
-from srmp_spark.store.outbox.queue_rows import add_columns
 from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
 
 COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
