@@ -98,4 +98,3 @@ def _checked(value: object, key: str, place: str) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise ConfigurationError(f"{place}: {key} is a URL, got {value!r}")
     return value
-
