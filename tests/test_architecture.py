@@ -133,10 +133,7 @@ def test_protocols_are_sans_io(package: str) -> None:
 
 def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
     """It must start fast, stay small, and never wait for a column."""
-    code = (
-        f"import sys, {ACCEPTING_PROCESS}; "
-        f"print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
-    )
+    code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert out.stdout.strip() == "[]"
 

@@ -213,11 +213,17 @@ class QueueManagerClient:
         to: int,
         holder: Mapping[str, Any] | str,
         sequences: Sequence[int] | None = None,
+        rejected: bool = False,
     ) -> int:
-        """Mark what was planned up to ``to`` (or just ``sequences``) as received; answers the consumer's mark."""
+        """Mark what was planned up to ``to`` (or just ``sequences``) as received; answers the consumer's mark.
+
+        ``rejected``: these rows were read and are not wanted; whoever asked for their end is told so.
+        """
         body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
         if sequences is not None:
             body["sequences"] = list(sequences)
+        if rejected:
+            body["rejected"] = True
         return int(self._json("POST", _consumer_path(queue, consumer, "received"), body=body)["received"])
 
     def release(self, queue: str, consumer: str, *, holder: Mapping[str, Any] | str, timeout: float | None = None) -> None:

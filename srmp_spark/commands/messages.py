@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
 from srmp_spark.errors import ConfigurationError, with_hint
-from srmp_spark.interface import ExitCode
+from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
 from srmp_spark.names import SERVED_DESTINATION, local_queue_name, not_served_yet, parse_queue_url
 
 if TYPE_CHECKING:
@@ -74,7 +74,12 @@ def add_commands(commands: Commands[Any]) -> None:
         parser.add_argument("--max", type=_sequence, metavar="N", help="at most so many")
         parser.add_argument("--body", choices=("base64", "text", "none"), default="base64", help="form of the column body")
         if name == "receive":
-            parser.add_argument("--consumer", default="default", metavar="NAME", help="whose mark moves (default: default)")
+            parser.add_argument(
+                "--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose mark moves (default: default)"
+            )
+            parser.add_argument(
+                "--reject", action="store_true", help="the rows are read and not wanted: a sender who asked is told so"
+            )
         add_connection_flags(parser)
         parser.set_defaults(run=run)
 
@@ -276,6 +281,8 @@ def _receive(args: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"--max {limit}: at most {SEQUENCES_MAX} rows are received at once; call receive again for more"
         )
+    if args.reject and args.consumer != DEFAULT_CONSUMER:
+        raise ConfigurationError(f"--reject: consumer {args.consumer} decides nothing; leave --consumer out")
     client, queue = connect(args), local_queue_name(args.queue)
     keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())
     registration = keeper.acquire(client, queue, args.consumer)
@@ -295,8 +302,9 @@ def _receive(args: argparse.Namespace) -> int:
             keeper.check()
             sequences = sorted(row["sequence"] for row in rows)
             client.received(
-                queue, args.consumer, epoch=registration.epoch, to=sequences[-1], holder=keeper.holder, sequences=sequences
-            )
+                queue, args.consumer, epoch=registration.epoch, to=sequences[-1], holder=keeper.holder, sequences=sequences,
+                rejected=args.reject,
+            )  # fmt: skip
     finally:
         keeper.release()
     return 0

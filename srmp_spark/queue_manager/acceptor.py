@@ -40,6 +40,7 @@ from srmp_spark.store.journal import Journal
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
     from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection
+    from srmp_spark.srmp.decisions import Undecided
     from srmp_spark.srmp.incoming_streams import IncomingStream
     from srmp_spark.srmp.receiver import Receiver
 
@@ -95,9 +96,13 @@ class Acceptor:
         *,
         arm_receipts: Callable[[], object],
         stored: Callable[[str, int, int, int, int], object],
+        moved: Callable[[Undecided], object],
+        discarded: Callable[[Undecided], object],
     ) -> None:
         """``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
-        each queue that got rows: name, first and last sequence, bytes, arrival time of the first."""
+        each queue that got rows: name, first and last sequence, bytes, arrival time of the first; ``moved`` when a message
+        came again at another place, and ``discarded`` when one was too old, to put that into the transaction that is being
+        collected."""
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
@@ -106,6 +111,8 @@ class Acceptor:
         self._monotonic = clock.monotonic
         self._arm_receipts = arm_receipts
         self._stored = stored
+        self._moved = moved
+        self._discarded = discarded
         self._batch: list[_Waiting] = []
         self._collecting: object = None
         """Which of the journal's transactions ``_batch`` belongs to."""
@@ -189,9 +196,14 @@ class Acceptor:
             callback = partial(self._committed, self._batch)
         self._batch.append((outcome, requester, len(record.post), record.arrival))
         if isinstance(outcome, Accepted):
-            journal.submit((outcome.queue, outcome.sequence, record), callback, owed=outcome.owed)
+            row = (outcome.queue, outcome.sequence, record)
+            journal.submit(row, callback, owed=outcome.owed, undecided=outcome.undecided)
         else:
             journal.submit(None, callback, must_commit=outcome.needs_commit)
+            if outcome.moved is not None:
+                self._moved(outcome.moved)
+            if outcome.discarded is not None:
+                self._discarded(outcome.discarded)
 
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
         """The journal's answer to one batch."""

@@ -16,6 +16,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER, UNKNOWN_EPOCH, UNKNOWN_QUEUE
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, OWN_QUEUES, canonical_queue_name, is_glob
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
+from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
 from srmp_spark.store.retention import SYSTEM_QUEUES
 from srmp_spark.store.state import StoredQueue
@@ -61,6 +62,8 @@ class Queue:
     """Bytes that came since there was nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    deciding: Deciding = field(default_factory=Deciding)
+    """What the default consumer's marks have decided and the store does not hold yet."""
     damage: dict[str, str] = field(default_factory=dict)
     """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
 

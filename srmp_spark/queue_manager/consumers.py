@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
+from srmp_spark.srmp.decisions import Marks
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
@@ -156,6 +157,10 @@ class Consumer:
         )
 
     # --- the marks --------------------------------------------------------------------------------------------------------
+
+    def marks(self) -> Marks:
+        """As they are now."""
+        return Marks(self.received, tuple(self.ahead))
 
     def mark_to(self, to: int) -> int:
         """Received: everything that the holder planned, up to ``to``. How many rows that added."""

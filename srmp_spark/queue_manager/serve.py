@@ -157,7 +157,7 @@ class _Process:
         api_server.should_exit = True
         await api_task
         await manager.outgoing.stop()  # while the journal still gives message identifiers
-        await manager.receipts.close()
+        await manager.stop_sending()
         await manager.journal.drain()
         await manager.reader.stop()
         manager.journal.close()

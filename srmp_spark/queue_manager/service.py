@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
@@ -19,6 +20,7 @@ from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
 from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, holder_text, try_register
+from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.reader.link import ReaderLink
@@ -27,11 +29,12 @@ from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.url_policy import UrlPolicy
+from srmp_spark.srmp.decisions import Reason, Run, Undecided
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.store import queues, retention, state
+from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
@@ -124,8 +127,28 @@ class QueueManager:
             resend_table=config.resend_table,
         )
         signatures = Signatures(trusted_keys(config.signer), self.metrics)
+        self.decision_receipts = DecisionReceipts(
+            self.receiver,
+            self.journal,
+            self.identifiers,
+            self.receipts,
+            self.metrics,
+            clock,
+            database=directory.database,
+            resend_table=config.resend_table,
+        )
         self.acceptor = Acceptor(
-            self.receiver, self.journal, self.metrics, clock, signatures, arm_receipts=self.receipts.arm, stored=self._stored
+            self.receiver,
+            self.journal,
+            self.metrics,
+            clock,
+            signatures,
+            arm_receipts=self.receipts.arm,
+            stored=self._stored,
+            moved=lambda row: self._told_without_row(row, partial(decisions.move, row=row)),
+            discarded=lambda row: self._told_without_row(
+                row, partial(decisions.discard, row=row, reason=Reason.EXPIRED, decided_at=clock.utc())
+            ),
         )
         self.receipts_came: Callable[[], object] = lambda: None
         """Called when our order queue has new rows; the process has it tell the sender."""
@@ -149,6 +172,12 @@ class QueueManager:
         self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start = []
         self.receipts.arm()
+        self.decision_receipts.start()
+
+    async def stop_sending(self) -> None:
+        """No receipt leaves any more; what is owed stays owed."""
+        await self.decision_receipts.close()
+        await self.receipts.close()
 
     @property
     def epoch(self) -> str:
@@ -184,13 +213,16 @@ class QueueManager:
     async def delete_queue(self, name: str) -> None:
         """Remove a queue and its rows."""
         async with self._admin:
-            self.catalogue.find(name)
+            queue = self.catalogue.find(name)
             try:
                 self.receiver.remove_queue(name)  # first: nothing new may be accepted for it
             except ConfigurationError as error:
                 raise ApiError(400, "usage", str(error)) from None
 
             def delete(transaction: Transaction) -> None:
+                end = end_of(transaction.connection, queue.id)
+                left = gaps(max(queue.default.received, queue.trimmed_to) + 1, end, queue.default.ahead)
+                self.decide(transaction, queue, left, Reason.QUEUE_DELETED)
                 queues.delete(transaction, name, self.directory.segments, self.clock.utc())
                 self.catalogue.remove(name)  # here: a mark that is saved after this must find its queue gone
 
@@ -207,7 +239,9 @@ class QueueManager:
                 received, ahead = queue.default.received, list(queue.default.ahead)
                 purged = queues.purge(transaction, queue.name, self.directory.segments, received=received, ahead=ahead)
                 end = end_of(transaction.connection, queue.id)
-                for low, high in gaps(max(received, queue.trimmed_to) + 1, end, ahead):
+                taken = list(gaps(max(received, queue.trimmed_to) + 1, end, ahead))
+                self.decide(transaction, queue, taken, Reason.QUEUE_PURGED)
+                for low, high in taken:
                     queue.waiting.cut(low, high)
                 queue.damage.clear()
                 # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
@@ -220,6 +254,16 @@ class QueueManager:
             self.garbage.set()
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
+
+    def decide(self, transaction: Transaction, queue: Queue, runs: Iterable[Run], reason: Reason) -> None:
+        """Note, in the transaction that takes these rows away, that they left the queue ([MC-MQSRM] 3.1.7.3).
+
+        What the marks have decided by now goes before: what was received is not purged.
+        """
+        asked = queue.deciding.save(transaction, queue.id, queue.name)
+        asked = decisions.decide(transaction, queue.id, queue.name, runs, reason, self.clock.utc()) or asked
+        if asked:
+            transaction.after_commit.append(self.decision_receipts.wake)
 
     async def pause_queue(self, name: str, *, paused: bool) -> None:
         """Whether the queue takes messages; while paused they are answered 503."""
@@ -236,6 +280,15 @@ class QueueManager:
             self.receipts_came()
         elif name == FORWARD_QUEUE:
             self.forward_came()
+
+    def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
+        """A message that makes no row changes what is to be told, in the commit that its sender's 200 waits for."""
+
+        def stored(result: None, error: BaseException | None) -> None:
+            if error is None:
+                self.decision_receipts.look(row)
+
+        self.journal.call(store, stored)
 
     def _on_commit(self, rows: int, seconds: float) -> None:
         self.metrics.sync_seconds.observe(seconds)
@@ -270,9 +323,13 @@ class QueueManager:
         return consumer
 
     async def received(
-        self, queue: Queue, span: EpochSpan, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None
-    ) -> Consumer:
-        """Add marks. Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of."""
+        self, queue: Queue, span: EpochSpan, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None,
+        *, reason: Reason = Reason.RECEIVED,
+    ) -> Consumer:  # fmt: skip
+        """Add marks; those of the default consumer decide the rows, for ``reason``.
+
+        Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of.
+        """
         consumer = queue.consumer(name)
         self._check_holder(consumer, holder)
         highest = max([to or 0, *(sequences or [])])
@@ -284,9 +341,12 @@ class QueueManager:
                 "nobody has read these rows: was the data directory put back from a copy?",
             )
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
+        decides = name == queue.default.name
+        before = consumer.marks() if decides else None
         added = consumer.mark_each(sequences) if sequences is not None else consumer.mark_to(to or 0)
         if added:
-            if name == queue.default.name:
+            if before is not None:
+                queue.deciding.marked(before, consumer.marks(), reason, self.clock.utc())
                 queue.marks_moved()
             await self._save(queue, consumer)
         return consumer
@@ -322,6 +382,7 @@ class QueueManager:
 
     async def _save(self, queue: Queue, consumer: Consumer) -> None:
         def save(transaction: Transaction) -> None:
+            self.decide(transaction, queue, (), Reason.RECEIVED)
             if self.catalogue.get(queue.name) is not queue:
                 return  # deleted meanwhile, and its consumers with it
             row = consumer.row()

@@ -14,6 +14,7 @@ import json
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.decisions import Undecided
 from srmp_spark.srmp.history import HistoryChanges
 from srmp_spark.srmp.incoming_streams import IncomingStream
 from srmp_spark.srmp.stream_effects import IncomingStreamRow, RepeatKind
@@ -47,7 +48,7 @@ class Refused(NamedTuple):
 class OwedReceipt(NamedTuple):
     """A receipt that the peer asked for, stored in the transaction that holds the message and sent until it is delivered."""
 
-    kind: Literal["delivery", "commitment_positive", "commitment_negative"]
+    kind: Literal["delivery"]
     url: str
     """``<sendTo>`` as sent; whether we call it is for the allow-list to say."""
     queue: str
@@ -87,6 +88,8 @@ class Accepted(NamedTuple):
     mark: StreamMark | None
     generation: int
     """Which call of :meth:`Receiver.changes` this one needs committed."""
+    undecided: Undecided | None = None
+    """What the row asks to be told of its end, to be stored with it."""
 
     @property
     def needs_commit(self) -> bool:
@@ -102,6 +105,10 @@ class Repeated(NamedTuple):
     mark: StreamMark | None
     generation: int
     """Which call of :meth:`Receiver.changes` must be committed first: the original may still be on its way to the disk."""
+    moved: Undecided | None = None
+    """The message stands at another place of its stream now: a final receipt must name that one. Its sequence is not known."""
+    discarded: Undecided | None = None
+    """The message was too old to be received: it makes no row, and this is what it asks to be told (NackReceiveTimeout)."""
 
     @property
     def needs_commit(self) -> bool:

@@ -16,6 +16,7 @@ from srmp_spark.message import (
     CLASS_NACK_DELETED,
     CLASS_NACK_Q_DELETED,
     CLASS_NACK_Q_PURGED,
+    CLASS_NACK_RECEIVE_REJECTED,
     CLASS_NACK_RECEIVE_TIMEOUT,
     CLASS_NORMAL,
     CLASS_ORDER_ACK,
@@ -37,7 +38,10 @@ class MessageType(Enum):
     OTHER = auto()
 
 
-_NEGATIVE = (CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT)
+_NEGATIVE = (
+    CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT, CLASS_NACK_RECEIVE_REJECTED,
+)  # fmt: skip
+"""The last one is not in 3.1.5.1.5, but 3.1.7.3.1 and 3.1.7.3.3 send it: a queue manager that is told so must not wait on."""
 
 TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
     # (receipt element, <decision>, <Class>)

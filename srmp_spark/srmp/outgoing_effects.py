@@ -138,6 +138,16 @@ class DeadLetter(NamedTuple):
     """What the peer gave as the reason (``<Class>`` of a negative final stream receipt)."""
 
 
+class EarlierStream(NamedTuple):
+    """A stream that was given up or ran full while messages of it waited for final stream receipts: these name it."""
+
+    ordinal: int
+    base: int
+    """Its positions are serials minus this."""
+    last: int
+    """The last serial that was acknowledged in it; later ones have moved to another stream."""
+
+
 class OutgoingQueueRow(NamedTuple):
     """A row of the table ``outgoing_streams``; its key is (``destination``, ``kind``). Times: microseconds since 1970, UTC.
 
@@ -162,6 +172,8 @@ class OutgoingQueueRow(NamedTuple):
     paused: bool
     started_at: int
     last_acknowledged_at: int
+    earlier: tuple[EarlierStream, ...] = ()
+    """Streams before the live one, as long as final stream receipts of theirs are awaited."""
 
 
 class OutgoingChanges(NamedTuple):

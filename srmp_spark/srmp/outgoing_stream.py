@@ -23,11 +23,23 @@ we leave the text, and why:
 from __future__ import annotations
 
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
-from srmp_spark.srmp.outgoing_effects import Load, MessageState, OutgoingQueueRow, ReceiptVerdict, Send, StoredMessage
+from srmp_spark.srmp.outgoing_effects import (
+    EarlierStream,
+    Load,
+    MessageState,
+    OutgoingQueueRow,
+    ReceiptVerdict,
+    Send,
+    StoredMessage,
+)
 from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_states import MAY_SEND, SenderSettings
 from srmp_spark.srmp.serial_runs import SerialRuns
+
+EARLIER_STREAMS_MAX = 16
+"""Streams before the live one that final stream receipts may still name. One more each time that an operator begins anew while
+receipts are missing; what the oldest then waits for is given up when its time is over."""
 
 
 class OutgoingStream(OutgoingQueue):
@@ -39,6 +51,9 @@ class OutgoingStream(OutgoingQueue):
         super().__init__(row, identity, settings, ledger)
         if row.stream_ordinal:
             ledger.streams[row.stream_ordinal] = self.key
+        self.earlier = row.earlier
+        for stream in row.earlier:
+            ledger.streams[stream.ordinal] = self.key
         self.ordinal = row.stream_ordinal
         self.base = row.base
         self.receipts_url = row.receipts_url
@@ -64,7 +79,7 @@ class OutgoingStream(OutgoingQueue):
         """As it is saved."""
         return super().row()._replace(
             stream_ordinal=self.ordinal, base=self.base, receipts_url=self.receipts_url,
-            resend_interval_index=self.resend_interval_index, started_at=self.started_at,
+            resend_interval_index=self.resend_interval_index, started_at=self.started_at, earlier=self.earlier,
         )  # fmt: skip
 
     @property
@@ -111,7 +126,11 @@ class OutgoingStream(OutgoingQueue):
         for send in self.in_flight.values():
             self.doubt(send)
         self.pass_number += 1
-        self.ledger.streams.pop(self.ordinal, None)
+        if self.acknowledged_to > self.base and self.finals.inside(self.base + 1, self.acknowledged_to):
+            self.earlier += (EarlierStream(self.ordinal, self.base, self.acknowledged_to),)
+        else:
+            self.ledger.streams.pop(self.ordinal, None)
+        self._forget_earlier()
         self.ordinal = self.ledger.new_stream_ordinal(at)
         self.ledger.streams[self.ordinal] = self.key
         if self.ledger.receipts_url:
@@ -128,6 +147,13 @@ class OutgoingStream(OutgoingQueue):
         self.window_max = self.settings.in_flight_max
         self.touch()
         self.waits_for = self.ledger.generation + 1
+
+    def _forget_earlier(self) -> None:
+        """Streams whose messages have all been told of, and the oldest of too many: their messages wait in vain."""
+        left = tuple(each for each in self.earlier if self.finals.inside(each.base + 1, each.last))[-EARLIER_STREAMS_MAX:]
+        for gone in set(self.earlier) - set(left):
+            self.ledger.streams.pop(gone.ordinal, None)
+        self.earlier = left
 
     def receipts_go_to(self, url: str) -> bool:
         """We are reached at ``url`` now; whether this stream's receipts go there. Only ``<start>`` says it (2.2.5.3.4).
@@ -242,6 +268,9 @@ class OutgoingStream(OutgoingQueue):
     def receipt(self, receipt: Receipt, now: float, at: int, message_class: int) -> ReceiptVerdict:
         """A stream receipt or final stream receipt for this stream ([MC-MQSRM] 3.1.5.1.8, 3.1.5.1.9)."""
         assert receipt.last_ordinal is not None, "the decoder lets no such receipt through"
+        assert receipt.stream_id is not None, "nor one without a stream"
+        if receipt.stream_id.ordinal != self.ordinal:
+            return self._receipt_of_earlier(receipt, receipt.stream_id.ordinal, now, message_class)
         serial = self.base + receipt.last_ordinal
         if serial > self.sent_to:
             return "beyond"
@@ -252,6 +281,17 @@ class OutgoingStream(OutgoingQueue):
             self._final(serial, receipt.decision == "positive", message_class, now)
             return "final"
         return "progress" if progress else "old"
+
+    def _receipt_of_earlier(self, receipt: Receipt, ordinal: int, now: float, message_class: int) -> ReceiptVerdict:
+        """3.1.7.6 keeps a stream as long as a message of it awaits a receipt, also when another has begun."""
+        assert receipt.last_ordinal is not None, "looked at before"
+        stream = next(each for each in self.earlier if each.ordinal == ordinal)
+        serial = stream.base + receipt.last_ordinal
+        if receipt.kind != "final_stream" or serial > stream.last or not self.finals.discard(serial):
+            return "old"
+        self._final(serial, receipt.decision == "positive", message_class, now)
+        self._forget_earlier()
+        return "final"
 
     def _acknowledge(self, serial: int, now: float, at: int) -> None:
         for first, last in self.finals.outside(self.acknowledged_to + 1, serial):
@@ -314,6 +354,7 @@ class OutgoingStream(OutgoingQueue):
         for first, last in self.finals.inside(1, self._finals_mark):
             self.bury(first, last, "final-receipt-missing", in_doubt=True)
         self.finals.remove(1, self._finals_mark)
+        self._forget_earlier()
         self.final_wait_at = None
         self._wait_for_finals(now)
 
@@ -343,6 +384,7 @@ class OutgoingStream(OutgoingQueue):
             if max(first, unsure + 1) <= last:
                 self.bury(max(first, unsure + 1), last, "dropped")
         self.finals.remove(1, self.end)
+        self._forget_earlier()
         self.go_back(self.end)
         self.acknowledged_to = self.held_to = self.left_to = self.last_live = self.end
         self.doubtful.clear()

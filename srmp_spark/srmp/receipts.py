@@ -1,4 +1,4 @@
-"""Receipts, as Windows writes them ([MC-MQSRM] 3.1.5.1.6.2, 3.1.6.3; the samples of chapters 4.3 and 4.4).
+"""Receipts, as Windows writes them ([MC-MQSRM] 3.1.5.1.6.2, 3.1.6.3, 3.1.7.3; the samples of chapters 4.3 and 4.4).
 
 A receipt is a message like any: it has our next MessageIdOrdinal, goes to the URL that the peer gave, and names our queue in
 ``<rev>``. The samples settle what the text leaves open: classes and priorities, a correlation of zeros for stream receipts and
@@ -8,8 +8,8 @@ of the original's identifier for the others, four days to reach the queue, and a
 
 from __future__ import annotations
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_ORDER_ACK, Message, Receipt, StreamId
+from srmp_spark.srmp.decisions import DecisionReceipt
 from srmp_spark.srmp.effects import OwedReceipt
 from srmp_spark.srmp.encoder import NO_CORRELATION
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
@@ -18,7 +18,9 @@ from srmp_spark.srmp.values import NEVER_AT
 RECEIPT_TIME_TO_REACH_QUEUE_US = 4 * 86_400_000_000
 """``<TTrq>`` of every receipt in the samples: four days after ``<sentAt>``, MSMQ's LONG_LIVED."""
 DELIVERY_RECEIPT_PRIORITY = 3
+COMMITMENT_RECEIPT_PRIORITY = 3
 STREAM_RECEIPT_PRIORITY = 0
+"""Of final stream receipts too, of which there is no sample: they go to the same queue under the same label."""
 
 
 def correlation_of(lineage: str, uniquifier: int) -> bytes:
@@ -59,15 +61,10 @@ def stream_receipt(
 
 
 def delivery_receipt(owed: OwedReceipt, *, identity: str, uniquifier: int, via: str, sent_at: int) -> Message:
-    """The delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3); arguments as in :func:`stream_receipt`.
-
-    Raises :class:`LocalProtocolError` for an owed receipt of another kind.
-    """
-    if owed.kind != "delivery":
-        raise LocalProtocolError(f"not a delivery receipt: {owed!r}")
+    """The delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3); arguments as in :func:`stream_receipt`."""
     return Message(
         destination=owed.url,
-        action=owed.action if owed.action.startswith("MSMQ:") else "MSMQ:",
+        action=_label_of(owed.action),
         lineage=identity,
         uniquifier=uniquifier,
         has_msmq=True,
@@ -82,3 +79,37 @@ def delivery_receipt(owed: OwedReceipt, *, identity: str, uniquifier: int, via: 
         response_queue=via,
         source_qm=identity,
     )
+
+
+def decision_receipt(owed: DecisionReceipt, *, identity: str, uniquifier: int, via: str) -> Message:
+    """The commitment receipt of [MC-MQSRM] 3.1.7.3.1 (sample in 4.3) or the final stream receipt of 3.1.7.3.3.
+
+    ``uniquifier`` is the identifier that this receipt was given for good. ``<sentAt>`` is ``<decidedAt>``, as in the sample:
+    so each sending has the same bytes, and a peer that answered and was not heard drops the repeat by its identifier.
+    """
+    final = owed.kind == "final_stream"
+    return Message(
+        destination=owed.url,
+        action=ORDERING_ACK_ACTION if final else _label_of(owed.action),
+        lineage=identity,
+        uniquifier=uniquifier,
+        has_msmq=True,
+        message_class=owed.reason.value,
+        priority=STREAM_RECEIPT_PRIORITY if final else COMMITMENT_RECEIPT_PRIORITY,
+        receipt=Receipt(
+            owed.kind, lineage=owed.lineage, uniquifier=owed.uniquifier, at=owed.decided_at, decision=owed.reason.decision,
+            stream_id=owed.stream_id, last_ordinal=owed.position if final else None,
+        ),
+        sent_at=owed.decided_at,
+        expires_at=NEVER_AT,
+        time_to_reach_queue=owed.decided_at + RECEIPT_TIME_TO_REACH_QUEUE_US,
+        correlation=correlation_of(owed.lineage, owed.uniquifier),
+        hash_algorithm=0,
+        response_queue=via,
+        source_qm=identity,
+    )  # fmt: skip
+
+
+def _label_of(action: str) -> str:
+    """The ``<action>`` that repeats the label of the original; without ``MSMQ:`` it had none (appendix A <6>)."""
+    return action if action.startswith("MSMQ:") else "MSMQ:"

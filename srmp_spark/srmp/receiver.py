@@ -21,6 +21,7 @@ from typing import Literal
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
+from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.history import MessageIdHistory
@@ -187,7 +188,8 @@ class Receiver:
                 # The same message at another place: a sender gave up a stream and began the next with what was left of it.
                 # The position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), the row is there already.
                 self._open = True
-                return Repeated(queue.name, "identifier", mark, self._generation + 1)
+                moved = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to)
+                return Repeated(queue.name, "identifier", mark, self._generation + 1, moved)
             self.history.add(lineage, uniquifier, self._received_at(arrival, now))
         return self._insert(queue, message, arrival, mark)
 
@@ -229,7 +231,11 @@ class Receiver:
                 OwedReceipt("delivery", message.delivery_receipt_to, queue.name, message.lineage, message.uniquifier,
                             arrival.at, message.action, arrival.peer),
             )  # fmt: skip
-        return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1))
+        undecided = None
+        if message.commitment_receipt_to is not None or message.dead_letter:
+            send_receipts_to = None if mark is None else mark.stream.send_receipts_to
+            undecided = undecided_of(message, queue.name, sequence, arrival, send_receipts_to)
+        return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1, undecided))
 
     def _refuses_route(self, route: Route, message: Message, *, own: bool = False) -> Refused | None:
         """What can be neither stored nor sent on where it is led; ``own``: it was made here just now."""
@@ -329,6 +335,15 @@ class Receiver:
         if permanent:
             return StreamReceiptGivenUp(queue, stream.id, stream.send_receipts_to, stream.committed)
         return None
+
+    def awaits_stream_receipt(self, queue: str, stream_id: StreamId, position: int) -> bool:
+        """Whether the sender of a stream message was not told yet that it arrived: its final stream receipt must wait.
+
+        3.1.5.1.9.2 takes back there what 3.1.5.1.8.2 must have counted before. Of a stream that is no longer live no stream
+        receipt will come.
+        """
+        stream = self.streams.get(queue, stream_id.guid)
+        return stream is not None and stream.ordinal == stream_id.ordinal and stream.last_acknowledged < position
 
     # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
 

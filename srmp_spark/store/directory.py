@@ -39,7 +39,7 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
-from srmp_spark.store import epochs, state
+from srmp_spark.store import decisions, epochs, state
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.schema import RESTORE_HINT, connect_writer, readable
@@ -174,6 +174,8 @@ class DataDirectory:
             # Before the database is told: a crash between the two must not make a foreign directory of our own.
             _write_identity(path, queue_manager, starts, starts + 1, position)
         writer.execute("BEGIN IMMEDIATE")
+        for statement in decisions.DDL.split(";"):  # a directory that an older version made has none of these
+            writer.execute(statement)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")

@@ -34,8 +34,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from srmp_spark.errors import StoreError, StoreSyncError
 from srmp_spark.rows.group import Record, pack_group
+from srmp_spark.srmp.decisions import Undecided
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
-from srmp_spark.store import state
+from srmp_spark.store import decisions, state
 from srmp_spark.store.checkpointer import Checkpointer
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
@@ -84,7 +85,7 @@ class _Call(NamedTuple):
 class _Batch:
     """What goes into one transaction."""
 
-    __slots__ = ("bytes", "callbacks", "calls", "must_commit", "owed", "rows", "rows_count", "submissions")
+    __slots__ = ("bytes", "callbacks", "calls", "must_commit", "owed", "rows", "rows_count", "submissions", "undecided")
 
     def __init__(self) -> None:
         self.rows: dict[str, list[tuple[int, Record]]] = {}
@@ -92,6 +93,7 @@ class _Batch:
         self.submissions = 0
         self.bytes = 0
         self.owed: list[OwedReceipt] = []
+        self.undecided: list[Undecided] = []
         self.callbacks: list[Callable[[Committed], object]] = []
         self.calls: list[_Call] = []
         self.must_commit = False
@@ -183,12 +185,14 @@ class Journal:
         callback: Callable[[Committed], object] | None,
         *,
         owed: Sequence[OwedReceipt] = (),
+        undecided: Undecided | None = None,
         must_commit: bool = False,
     ) -> None:
         """Store ``insert`` (and what the engine says has changed), then call ``callback`` with the proof.
 
         ``insert`` is None for a message that makes no row: with ``must_commit`` its traces are committed first, without it
-        any proof that covers everything submitted so far will do. ``callback`` is None when that of an earlier submission to
+        any proof that covers everything submitted so far will do. ``undecided`` is what the row asks to be told of its end.
+        ``callback`` is None when that of an earlier submission to
         the same :attr:`collecting` answers for this one too. Raises :class:`StoreSyncError` after a failure.
         """
         batch = self._collect()
@@ -206,6 +210,8 @@ class Journal:
             batch.bytes += len(record.post)
         if owed:
             batch.owed += owed
+        if undecided is not None:
+            batch.undecided.append(undecided)
         if must_commit:
             batch.must_commit = True
         if callback is not None:
@@ -334,6 +340,8 @@ class Journal:
             if changes:
                 state.save_changes(connection, changes)
         owed = self._store_owed(batch.owed) if batch.owed else []
+        if batch.undecided:
+            decisions.save_undecided(connection, [(self._queues[row.queue][0], row) for row in batch.undecided])
         transaction = Transaction(connection, position, epoch_id)
         results = [self._call(call, transaction) for call in batch.calls]
         return _Written(batch, position, transaction, results, owed)

@@ -16,6 +16,7 @@ from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store.epochs import end_of
+from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.waiting import Waiting
 
 MESSAGE_IDENTIFIERS = "message_id"
@@ -25,8 +26,6 @@ IDENTIFIER_MAX = (1 << 32) - 1
 IDENTIFIERS_SKIPPED = 1 << 28
 """How far a copy steps ahead at least: 268 million numbers that the original may have given out since, a month of 100 messages
 a second. Six copies of copies have room for that; beyond, it is a part of what is left."""
-
-_UNSIGNED = (1 << 64) - 1
 
 
 class StoredQueue(NamedTuple):
@@ -134,7 +133,7 @@ def load_streams(connection: sqlite3.Connection) -> list[IncomingStreamRow]:
 def load_history(connection: sqlite3.Connection) -> list[HistoryRun]:
     """The table ``history``."""
     found = connection.execute("SELECT lineage, first, last, last_received_at FROM history")
-    return [HistoryRun(lineage, first & _UNSIGNED, last & _UNSIGNED, at) for lineage, first, last, at in found]
+    return [HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at) for lineage, first, last, at in found]
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
@@ -151,11 +150,6 @@ def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
         connection.execute("DELETE FROM history WHERE lineage = ? AND first = ?", (lineage, signed(first)))
     for lineage, first, last, at in history.upserts:
         connection.execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", (lineage, signed(first), signed(last), at))
-
-
-def signed(number: int) -> int:
-    """A number of unsigned 64 bit as SQLite (and the JVM) can hold it: two's complement."""
-    return number if number < 1 << 63 else number - (1 << 64)
 
 
 # Receipts owed

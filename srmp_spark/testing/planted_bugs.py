@@ -8,13 +8,14 @@ overriding one method; the docstring says what a customer would have seen.
 from __future__ import annotations
 
 from srmp_spark.message import Arrival, Message, StreamPosition
+from srmp_spark.srmp.decisions import Undecided, receipts_for
 from srmp_spark.srmp.destinations import QueueState
 from srmp_spark.srmp.effects import Changes, OwedReceipt, Pending, Refused, Repeated
 from srmp_spark.srmp.history import HistoryChanges
 from srmp_spark.srmp.incoming_streams import IncomingStream, IncomingStreams
 from srmp_spark.srmp.receiver import Receiver
 from srmp_spark.srmp.stream_effects import RepeatKind
-from srmp_spark.testing.sim_disk import SimRow
+from srmp_spark.testing.sim_disk import SimDecision, SimDisk, SimRow, SimTold
 from srmp_spark.testing.sim_net import Answer
 from srmp_spark.testing.sim_queue_manager import Request, SimQueueManager, Waiting
 
@@ -80,6 +81,71 @@ class OwedReceiptsForgotten(SimQueueManager):
     def crash(self, survives: bool) -> None:
         self.disk.owed.clear()
         super().crash(survives)
+
+
+class ToldBeforeMarkSynced(SimQueueManager):
+    """Whoever asked is told when the application has the row, before its mark is stored: after a crash the row is purged."""
+
+    def decide(self, decision: SimDecision) -> None:
+        super().decide(decision)
+        for sequence in range(decision.first, decision.last + 1):
+            row = self.disk.take_undecided(decision.queue, sequence)
+            for receipt in () if row is None else receipts_for(row, decision.reason, decision.at):
+                self.disk.receipt_numbers += 1
+                key = -self.disk.receipt_numbers
+                self.disk.told[key] = told = SimTold(self.disk.receipt_numbers, receipt)
+                self.send_decision(key, told, self.life)
+
+
+class DecisionsForgotten(SimQueueManager):
+    """A mark is stored and what follows from it is not: after a crash nobody is told."""
+
+    def crash(self, survives: bool) -> None:
+        super().crash(survives)
+        self.disk.decisions.clear()
+
+
+class NewIdentifierForEachSending(SimQueueManager):
+    """A receipt whose answer was lost goes again as another message: the sender's application counts it twice."""
+
+    def number_of(self, told: SimTold) -> int:
+        self.disk.receipt_numbers += 1
+        return self.disk.receipt_numbers
+
+
+class _KeptUndecided(SimDisk):
+    def take_undecided(self, queue: str, sequence: int) -> Undecided | None:
+        return self.undecided.get((queue, sequence))
+
+
+class DecidedTwice(SimQueueManager):
+    """Rows that were told of still count as undecided: a purge after a crash tells them again, and otherwise."""
+
+    def start(self) -> None:
+        self.disk.__class__ = _KeptUndecided
+        super().start()
+        self._received = {}
+
+
+class FinalReceiptBeforeStreamReceipt(SimQueueManager):
+    """A final receipt does not wait for its stream receipt: the sender's counts of what is unread go wrong."""
+
+    def is_held(self, told: SimTold) -> bool:
+        return False
+
+
+class _ForgetsWhatWasTold(SimDisk):
+    def decision_delivered(self, key: int, told: SimTold) -> None:
+        super().decision_delivered(key, told)
+        self.told_of.clear()
+
+
+class TwoHundredIsHeard(SimQueueManager):
+    """A final receipt that was answered 200 is forgotten: of a stream that was given up nobody has heard it."""
+
+    def start(self) -> None:
+        self.disk.__class__ = _ForgetsWhatWasTold
+        super().start()
 
 
 def _with_stream(stream: type[IncomingStream]) -> type[SimQueueManager]:
@@ -175,7 +241,8 @@ PLANTED: dict[str, type[SimQueueManager]] = {
     bug.__name__: bug
     for bug in (
         AckBeforeSync, IdBeforeBody, IdNeverSaved, PositionBeforeRow, RepeatOvertakesOriginal, OverloadIs400,
-        OwedReceiptsForgotten,
+        OwedReceiptsForgotten, ToldBeforeMarkSynced, DecisionsForgotten, NewIdentifierForEachSending, DecidedTwice,
+        FinalReceiptBeforeStreamReceipt, TwoHundredIsHeard,
     )
 } | {
     stream.__name__: _with_stream(stream)

@@ -20,6 +20,7 @@ from typing import Any
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
+from srmp_spark.srmp.decisions import DecisionKind, Reason
 from srmp_spark.srmp.effects import Accepted, Pending, Refused
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
@@ -27,7 +28,7 @@ from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.testing.dialogue import Dialogue, Input, Output
 from srmp_spark.testing.sim_clock import SimClock
-from srmp_spark.testing.sim_disk import SimDisk, SimRow, SimTransaction
+from srmp_spark.testing.sim_disk import SimDecision, SimDisk, SimRow, SimTransaction
 
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
 IDENTITY = "32221eda-9376-46df-b6ed-783091123831"
@@ -103,6 +104,11 @@ def restart(*, commit_survives: bool = False) -> Input:
     return Input("restart", lambda playbook: playbook.restart(commit_survives))
 
 
+def leaves(queue: str, to: int, reason: Reason = Reason.RECEIVED) -> Input:
+    """The rows of a queue up to ``to`` leave it; it is stored with the next commit ([MC-MQSRM] 3.1.7.3)."""
+    return Input(f"{queue} up to {to} {reason.name}", lambda playbook: playbook.decide(queue, to, reason))
+
+
 def operator(text: str, act: Callable[[Receiver], object]) -> Input:
     """Somebody does ``act`` to the engine."""
 
@@ -135,6 +141,11 @@ def owed_receipt(url: str) -> Output:
     return Output(f"owed delivery receipt to {url}")
 
 
+def told(kind: DecisionKind, decision: str, about: str, *, to: str) -> Output:
+    """A receipt about a decision leaves; ``about`` is the message's number, or its place ``stream@position``."""
+    return Output(f"{kind} {decision} of {about} to {to}")
+
+
 def ok(count: int = 1) -> Output:
     """200 leaves, for ``count`` messages."""
     return Output(f"200 for {count}")
@@ -165,6 +176,7 @@ class Playbook(Dialogue):
         self._waiting: list[Pending] = []
         self._syncing: list[Pending] = []
         self._last_receipt: SendStreamReceipt | None = None
+        self._deciding: list[SimDecision] = []
         self.receiver = self._new_receiver()
 
     def describe(self) -> str:
@@ -201,7 +213,10 @@ class Playbook(Dialogue):
         accepted = [pending for pending in self._syncing if isinstance(pending, Accepted)]
         rows = [SimRow(pending.queue, pending.sequence, "") for pending in accepted]
         owed = [receipt for pending in accepted for receipt in pending.owed]
-        self.disk.begin(SimTransaction(rows, owed, self.receiver.changes()))
+        asking = [pending.undecided for pending in accepted if pending.undecided is not None]
+        moved = [each.moved for each in self._syncing if not isinstance(each, Accepted) and each.moved is not None]
+        decided, self._deciding = self._deciding, []
+        self.disk.begin(SimTransaction(rows, owed, self.receiver.changes(), asking, moved, decided))
 
     def end_commit(self) -> None:
         """:func:`commit_ends`."""
@@ -210,6 +225,25 @@ class Playbook(Dialogue):
         self._syncing = []
         if answers:
             self.heard.append(ok(len(answers)))
+        while self.disk.decisions:
+            self.disk.expand()
+        self._tell()
+
+    def decide(self, queue: str, to: int, reason: Reason) -> None:
+        """:func:`leaves`."""
+        first = max([self.disk.received.get(queue, 0), *(each.last for each in self._deciding if each.queue == queue)]) + 1
+        self._deciding.append(SimDecision(queue, first, to, reason, self.clock.utc()))
+
+    def _tell(self) -> None:
+        """Whatever may be told now; the peer answers 200."""
+        for key, owed in list(self.disk.told.items()):
+            receipt = owed.receipt
+            place = receipt.stream_id
+            if place is not None and self.receiver.awaits_stream_receipt(receipt.queue, place, receipt.position):
+                continue
+            about = str(receipt.uniquifier) if place is None else f"{place.ordinal}@{receipt.position}"
+            self.heard.append(told(receipt.kind, receipt.reason.decision, about, to=receipt.url))
+            self.disk.decision_delivered(key, owed)
 
     def commit(self) -> None:
         """:func:`synced`."""
@@ -231,6 +265,7 @@ class Playbook(Dialogue):
         assert self._last_receipt is not None, "no stream receipt has left yet"
         queue, stream_id, _, last_ordinal, _, _ = self._last_receipt
         self.receiver.receipt_delivered(queue, stream_id.guid, stream_id, last_ordinal, self.clock.now)
+        self._tell()
 
     def receipt_failed(self, permanent: bool) -> None:
         """:func:`failed`."""
@@ -243,5 +278,8 @@ class Playbook(Dialogue):
     def restart(self, commit_survives: bool) -> None:
         """:func:`restart`."""
         self.disk.crash(commit_survives)
-        self._waiting, self._syncing = [], []
+        self._waiting, self._syncing, self._deciding = [], [], []
         self.receiver = self._new_receiver()
+        while self.disk.decisions:
+            self.disk.expand()
+        self._tell()

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from srmp_spark.message import Message, StreamId, StreamPosition
+from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
+from srmp_spark.testing.decision_oracle import DecisionOracle
 from srmp_spark.testing.oracle import Oracle
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_net import Answer
@@ -72,6 +73,8 @@ class SenderModel:
         self.faults_found: list[str] = []
         """What the peer did that the protocol forbids."""
         self.awaited_delivery_receipts: dict[str, None] = {}
+        self.decisions: DecisionOracle | None = None
+        """Hears of every receipt about a decision."""
         self._delivery_receipts: dict[str, None] = {}
         self._cursor = 0
         self._under_way = 0
@@ -168,6 +171,8 @@ class SenderModel:
             name = f"{receipt.lineage}/{receipt.uniquifier}"
             self._delivery_receipts[name] = None  # it may overtake the 200
             self.awaited_delivery_receipts.pop(name, None)
+        elif receipt.kind in ("commitment", "final_stream") and self.decisions is not None:
+            self.decisions.told(receipt, message.uniquifier)
         answer(200)
 
 
@@ -180,6 +185,7 @@ class DatagramSender(SenderModel):
         super().__init__(name, guid, queue_url, clock, random, oracle, post)
         self.durable = random.random() < 0.5
         self.wants_delivery_receipts = random.random() < 0.3
+        self.wants_commitment = random.choice(((False, False), (False, False), (True, True), (True, False), (False, True)))
 
     def message_for(self, item: Outgoing) -> Message:
         """The same bytes each time."""
@@ -188,6 +194,8 @@ class DatagramSender(SenderModel):
                 destination=self.queue_url, action="MSMQ:", lineage=self.guid, uniquifier=item.uniquifier, has_msmq=True,
                 durable=self.durable, body=item.key.encode(), source_qm=self.guid,
                 delivery_receipt_to=f"http://{self.name}/msmq/private$/admin" if self.wants_delivery_receipts else None,
+                commitment_receipt_to=f"http://{self.name}/msmq/private$/admin" if any(self.wants_commitment) else None,
+                commitment_positive=self.wants_commitment[0], commitment_negative=self.wants_commitment[1],
             )  # fmt: skip
         return item.message
 
@@ -213,6 +221,14 @@ class StreamSender(SenderModel):
         self.last_acknowledged = 0
         self.resend_interval_index = 0
         self._receipt_wait = 0
+        self.dead_letter = random.random() < 0.4
+        self.awaited_final_receipts: dict[int, None] = {}
+        """Positions of the live stream: acknowledged, and waiting to hear of their end (AwaitingFinalStreamReceipt)."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left, also to hear of."""
+        return super().idle and not self.awaited_final_receipts
 
     @property
     def stream_name(self) -> str | None:
@@ -227,7 +243,7 @@ class StreamSender(SenderModel):
             return False
         if first:
             self._give_up_stream()
-        elif not self.queue:
+        elif not self.queue and not self.awaited_final_receipts:
             self.stream_id = None  # 3.1.7.6
         return True
 
@@ -270,7 +286,7 @@ class StreamSender(SenderModel):
         start = item.position == 1
         return Message(
             destination=self.queue_url, action="MSMQ:", lineage=self.guid, uniquifier=item.uniquifier, has_msmq=True,
-            durable=True, priority=0, body=item.key.encode(), source_qm=self.guid,
+            durable=True, priority=0, body=item.key.encode(), source_qm=self.guid, dead_letter=self.dead_letter,
             stream=StreamPosition(
                 self.stream_id, item.position, item.previous, start,
                 f"http://{self.name}/msmq/private$/order_queue$" if start else None,
@@ -311,7 +327,22 @@ class StreamSender(SenderModel):
                 self._acknowledge(receipt.last_ordinal)
             else:
                 self.marks["receipt-for-an-ended-stream"] += 1
+        elif receipt is not None and receipt.kind == "final_stream":
+            self._final(receipt)
         super().receive(message, answer)
+
+    def _final(self, receipt: Receipt) -> None:
+        """[MC-MQSRM] 3.1.5.1.9: of an unknown stream it is discarded."""
+        assert receipt.last_ordinal is not None
+        if receipt.stream_id != self.stream_id:
+            self.marks["final-receipt-discarded"] += 1
+        elif any(item.position == receipt.last_ordinal for item in self.queue):
+            self.faults_found.append(f"a final receipt for {receipt.last_ordinal}, which no stream receipt covers yet")
+        elif receipt.last_ordinal in self.awaited_final_receipts:
+            del self.awaited_final_receipts[receipt.last_ordinal]
+            if not self.awaited_final_receipts and not any(item.position for item in self.queue):
+                self.stream_id = None
+                self._receipt_wait = 0
 
     def _acknowledge(self, last_ordinal: int) -> None:
         if last_ordinal > self.sequence_number:
@@ -324,8 +355,10 @@ class StreamSender(SenderModel):
         for item in covered:
             self._remove(item)
             self.oracle.acknowledged(item.key)
+            if self.dead_letter:
+                self.awaited_final_receipts[item.position] = None
         self.resend_interval_index = 0
-        if not any(item.position for item in self.queue):
+        if not any(item.position for item in self.queue) and not self.awaited_final_receipts:
             self.stream_id = None
             self._receipt_wait = 0
         else:

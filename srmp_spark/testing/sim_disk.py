@@ -7,9 +7,10 @@ time leaves it wholly there or wholly gone, as the journal of a database does, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from srmp_spark.srmp.decisions import DecisionReceipt, Reason, Undecided, receipts_for
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
@@ -23,12 +24,38 @@ class SimRow(NamedTuple):
     key: str
 
 
+EXPAND_ROWS = 3
+"""Small, so that crashes come between two slices."""
+
+
+class SimDecision(NamedTuple):
+    """Rows that left their queue."""
+
+    queue: str
+    first: int
+    last: int
+    reason: Reason
+    at: int
+
+
+class SimTold(NamedTuple):
+    """A receipt about a decision, and its own identifier."""
+
+    number: int
+    receipt: DecisionReceipt
+
+
 class SimTransaction(NamedTuple):
     """What one group commit writes."""
 
     rows: list[SimRow]
     owed: list[OwedReceipt]
     changes: Changes
+    undecided: Sequence[Undecided] = ()
+    moved: Sequence[Undecided] = ()
+    decided: Sequence[SimDecision] = ()
+    expand: bool = False
+    """A slice of the oldest decision becomes receipts."""
 
 
 Transaction = TypeVar("Transaction")
@@ -86,6 +113,25 @@ class SimDisk(Synced[SimTransaction]):
         self.history: dict[tuple[str, int], HistoryRun] = {}
         self.owed: dict[int, OwedReceipt] = {}
         self._owed_serial = 0
+        self.received: dict[str, int] = {}
+        self.undecided: dict[tuple[str, int], Undecided] = {}
+        self.decisions: list[SimDecision] = []
+        self.told: dict[int, SimTold] = {}
+        """Receipts that follow from decisions."""
+        self.told_of: dict[tuple[str, int], tuple[Reason, int]] = {}
+        """What senders of streams were told: they may have discarded it."""
+        self.on_decided: Callable[[Undecided, Reason], object] = lambda row, reason: None
+        self._told_serial = 0
+        self.receipt_numbers = 1_000_000
+        """Identifiers of receipts about decisions: given out in transactions alone."""
+
+    def decision_delivered(self, key: int, told: SimTold) -> None:
+        """The peer took the receipt. Not synced either; one that was moved meanwhile is another."""
+        if self.told.get(key) == told:
+            del self.told[key]
+            receipt = told.receipt
+            if receipt.kind == "final_stream":
+                self.told_of[receipt.lineage, receipt.uniquifier] = receipt.reason, receipt.decided_at
 
     def receipt_delivered(self, number: int) -> None:
         """Forget an owed receipt. Not synced with anything: at worst it is sent once more."""
@@ -108,6 +154,63 @@ class SimDisk(Synced[SimTransaction]):
         for stream in changes.streams:
             self.streams[stream.queue, stream.guid] = stream
         self.write_history(changes)
+        self._write_decisions(transaction)
+
+    def _write_decisions(self, transaction: SimTransaction) -> None:
+        """As store/decisions.py does."""
+        for row in transaction.undecided:
+            self.undecided[row.queue, row.sequence] = row
+        for moved in transaction.moved:
+            self._move(moved)
+        for decision in transaction.decided:
+            self.decisions.append(decision)
+            self.received[decision.queue] = max(self.received.get(decision.queue, 0), decision.last)
+            for sequence in range(decision.first, decision.last + 1):
+                if (asking := self.undecided.get((decision.queue, sequence))) is not None:
+                    self.on_decided(asking, decision.reason)
+        if transaction.expand and self.decisions:
+            self.expand()
+
+    def expand(self) -> None:
+        """A slice of the oldest decision."""
+        queue, first, last, reason, at = self.decisions[0]
+        end = min(last, first + EXPAND_ROWS - 1)
+        for sequence in range(first, end + 1):
+            row = self.take_undecided(queue, sequence)
+            for receipt in () if row is None else receipts_for(row, reason, at):
+                self._told_serial += 1
+                self.told[self._told_serial] = SimTold(self._next_number(), receipt)
+        if end < last:
+            self.decisions[0] = self.decisions[0]._replace(first=end + 1)
+        else:
+            del self.decisions[0]
+
+    def take_undecided(self, queue: str, sequence: int) -> Undecided | None:
+        """It is decided now, once and for all."""
+        return self.undecided.pop((queue, sequence), None)
+
+    def _next_number(self) -> int:
+        self.receipt_numbers += 1
+        return self.receipt_numbers
+
+    def _move(self, moved: Undecided) -> None:
+        who, known = (moved.lineage, moved.uniquifier), False
+        for where, row in self.undecided.items():
+            if (row.lineage, row.uniquifier) == who:
+                place = moved.final_to, moved.stream_id, moved.position
+                self.undecided[where] = row._replace(final_to=place[0], stream_id=place[1], position=place[2])
+                known = True
+        for key, told in self.told.items():
+            receipt = told.receipt
+            if receipt.kind == "final_stream" and (receipt.lineage, receipt.uniquifier) == who:
+                here = receipt._replace(stream_id=moved.stream_id, position=moved.position)
+                self.told[key] = SimTold(self._next_number(), here)
+                known = True
+        if not known and who in self.told_of:
+            for receipt in receipts_for(moved, *self.told_of[who]):
+                if receipt.kind == "final_stream":
+                    self._told_serial += 1
+                    self.told[self._told_serial] = SimTold(self._next_number(), receipt)
 
     def write_history(self, changes: Changes) -> None:
         """The part of a transaction that concerns identifiers."""

@@ -12,15 +12,16 @@ from random import Random
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
+from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.receipts import delivery_receipt, stream_receipt
+from srmp_spark.srmp.receipts import decision_receipt, delivery_receipt, stream_receipt
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.testing.sim_clock import SimClock
-from srmp_spark.testing.sim_disk import SimDisk, SimRow, SimTransaction
+from srmp_spark.testing.sim_disk import SimDecision, SimDisk, SimRow, SimTold, SimTransaction
 from srmp_spark.testing.sim_net import Answer
 
 IDENTITY = "0a11ce00-0000-4000-8000-000000000001"
@@ -29,6 +30,12 @@ SYNC_S_MAX = 0.02
 STALL_PROBABILITIES = (0.0, 0.05, 0.4)
 STALL_S_MAX = 5.0
 """Some syncs take seconds: another program writes, a disk array fails over. What arrives meanwhile must wait."""
+
+READ_S_MAX = 20.0
+"""How late the application reads what came."""
+PURGE_PROBABILITY = 0.2
+"""How often an operator purges a queue before the application reads it."""
+HELD_LOOK_S = 1.0
 
 Post = Callable[[Message, Answer], None]
 """Send a message to wherever its ``<to>`` says."""
@@ -67,7 +74,11 @@ class SimQueueManager:
         self._syncing: list[Waiting] = []
         self._timer: float | None = None
         self._message_id_ordinal = 0
+        self._also: tuple[list[Undecided], list[Undecided], list[SimDecision], bool] = [], [], [], False
         self._owed_on_their_way: set[int] = set()
+        self._deciding: list[SimDecision] = []
+        self._received: dict[str, int] = {}
+        self._told_on_their_way: set[tuple[int, int]] = set()
         self.start()
 
     def start(self) -> None:
@@ -83,7 +94,12 @@ class SimQueueManager:
         self.up = True
         self._timer = None
         self._arm()
+        self._received = dict(self.disk.received)
         self._send_owed()
+        self._send_decisions()
+        for queue in self._queues:
+            self._read_later(queue)
+        self.work()
 
     def crash(self, survives: bool) -> None:
         """Power off. ``survives``: the transaction under way had just reached the disk."""
@@ -93,6 +109,8 @@ class SimQueueManager:
         hanging = self._syncing + self._waiting
         self._syncing, self._waiting = [], []
         self._owed_on_their_way.clear()
+        self._told_on_their_way.clear()
+        self._deciding = []
         for _, _, answer in hanging:
             answer(None)
 
@@ -131,19 +149,29 @@ class SimQueueManager:
 
     def _begin(self) -> None:
         group, self._waiting = self._waiting, []
-        if not any(pending.needs_commit for pending, _, _ in group):
+        decided, self._deciding = self._deciding, []
+        expand = bool(self.disk.decisions)
+        if not decided and not expand and not any(pending.needs_commit for pending, _, _ in group):
             self.answer(group, self.disk.proof())
             return
         self._syncing = group
         rows = [SimRow(p.queue, p.sequence, key) for p, key, _ in group if isinstance(p, Accepted)]
         owed = [receipt for p, _, _ in group if isinstance(p, Accepted) for receipt in p.owed]
+        asking = [p.undecided for p, _, _ in group if isinstance(p, Accepted) and p.undecided is not None]
+        moved = [p.moved for p, _, _ in group if not isinstance(p, Accepted) and p.moved is not None]
+        self._also = asking, moved, decided, expand
         self.write(rows, owed, self.receiver.changes())
         longest = STALL_S_MAX if self.random.random() < self._stall_probability else SYNC_S_MAX
         self.clock.after(self.random.random() * longest, self._synced, self.life)
 
     def write(self, rows: list[SimRow], owed: list[OwedReceipt], changes: Changes) -> None:
         """One transaction for all of it."""
-        self.disk.begin(SimTransaction(rows, owed, changes))
+        self.disk.begin(SimTransaction(rows, owed, changes, *self._also))
+
+    def work(self) -> None:
+        """Begin a transaction if there is something to write and none is under way."""
+        if self.up and not self.disk.busy and (self._waiting or self._deciding or self.disk.decisions):
+            self._begin()
 
     def _synced(self, life: int) -> None:
         if life != self.life:
@@ -153,8 +181,10 @@ class SimQueueManager:
         self.marks["commit"] += 1
         self.answer(group, proof)
         self._send_owed()
-        if self._waiting and not self.disk.busy:
-            self._begin()
+        self._send_decisions()
+        for queue in dict.fromkeys(pending.queue for pending, _, _ in group if isinstance(pending, Accepted)):
+            self._read_later(queue)
+        self.work()
 
     def answer(self, group: list[Waiting], proof: Committed) -> None:
         """Ask the engine for the answers and send them."""
@@ -229,3 +259,61 @@ class SimQueueManager:
                 self.clock.after(timeout, self._send_delivery_receipt, number, owed, life)
 
         self._post(message, answered)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _read_later(self, queue: str) -> None:
+        self.clock.after(self.random.random() * READ_S_MAX, self._read, queue, self.life)
+
+    def _read(self, queue: str, life: int) -> None:
+        """The application receives everything that is committed, or an operator purges it: its mark is not synced yet."""
+        if life != self.life:
+            return
+        first, last = self._received.get(queue, 0) + 1, self.disk.end(queue)
+        if first <= last:
+            reason = Reason.QUEUE_PURGED if self.random.random() < PURGE_PROBABILITY else Reason.RECEIVED
+            self.marks[f"decided-{reason.name.lower()}"] += 1
+            self._received[queue] = last
+            self.decide(SimDecision(queue, first, last, reason, self.clock.utc()))
+
+    def decide(self, decision: SimDecision) -> None:
+        """With the next commit."""
+        self._deciding.append(decision)
+        self.work()
+
+    def _send_decisions(self) -> None:
+        for key, told in list(self.disk.told.items()):
+            if (key, told.number) not in self._told_on_their_way:
+                self._told_on_their_way.add((key, told.number))
+                self.send_decision(key, told, self.life)
+
+    def is_held(self, told: SimTold) -> bool:
+        """A final receipt waits for its stream receipt."""
+        queue, stream_id, position = told.receipt.queue, told.receipt.stream_id, told.receipt.position
+        return stream_id is not None and self.receiver.awaits_stream_receipt(queue, stream_id, position)
+
+    def send_decision(self, key: int, told: SimTold, life: int) -> None:
+        """Until it is delivered, unless its message was moved: then there is another receipt in its place."""
+        if life != self.life or self.disk.told.get(key) != told:
+            return
+        if self.is_held(told):
+            self.marks["final-receipt-held"] += 1
+            self.clock.after(HELD_LOOK_S, self.send_decision, key, told, life)
+            return
+        receipt, via = told.receipt, queue_url(told.receipt.queue)
+        message = decision_receipt(receipt, identity=IDENTITY, uniquifier=self.number_of(told), via=via)
+        self.marks[f"{receipt.kind}-receipt-{receipt.reason.decision}"] += 1
+
+        def answered(status: int | None) -> None:
+            if life != self.life:
+                return
+            if status == 200:
+                self.disk.decision_delivered(key, told)
+            else:
+                self.clock.after(self._settings.retransmission_timeout, self.send_decision, key, told, life)
+
+        self._post(message, answered)
+
+    def number_of(self, told: SimTold) -> int:
+        """The identifier that the receipt keeps."""
+        return told.number

@@ -31,6 +31,7 @@ from srmp_spark.names import split_url
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.testing.decision_oracle import DecisionOracle
 from srmp_spark.testing.oracle import Oracle, Verdict
 from srmp_spark.testing.sender_model import RESEND_TABLE_S, DatagramSender, SenderModel, StreamSender
 from srmp_spark.testing.sending_simulation import SendingSimulation
@@ -96,6 +97,8 @@ class Simulation:
         self.queue_manager = queue_manager_class(
             self.clock, self.disk, random, self._post_receipt, queues=QUEUES, settings=settings
         )
+        self.decisions = DecisionOracle()
+        self.disk.on_decided = self.decisions.decided
         self.senders = self._make_senders()
         self._senders_by_host = {sender.name: sender for sender in self.senders}
         self.steps = 0
@@ -113,16 +116,17 @@ class Simulation:
             name, guid = f"sender-{number}", f"5e4de400-0000-4000-8000-{number:012}"
             senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle,
                                 partial(self._post_message, f"from {name}")))  # fmt: skip
+            senders[-1].decisions = self.decisions
         return senders
 
     def _schedule(self) -> None:
         """Draw when what happens."""
         random, clock = self.random, self.clock
         span = self.heal_at - clock.now
-        hasty = random.random() < 0.3
+        hasty = random.random() < 0.45
         for number in range(random.randint(4, MESSAGES_MAX)):
             sender = random.choice(self.senders)
-            expires = random.random() < (0.5 if hasty else 0.1)
+            expires = random.random() < (0.8 if hasty else 0.1)
             time_to_reach_queue = random.uniform(0.2, 40.0) if expires else None
             # Messages come in bursts: of the drawn moments some are rounded to whole tens of seconds.
             when = random.uniform(0.0, span)
@@ -178,6 +182,7 @@ class Simulation:
         for sender in self.senders:
             problems += sender.faults_found
             self.queue_manager.marks.update(sender.marks)
+        problems += self.decisions.verdict()
         return Outcome(self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks)
 
     def _run_with_faults(self) -> None:

@@ -92,9 +92,7 @@ def unit() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_units_command_runs_without_privileges_and_ends_in_time(
-    unit: configparser.ConfigParser, tmp_path: Path
-) -> None:
+def test_the_units_command_runs_without_privileges_and_ends_in_time(unit: configparser.ConfigParser, tmp_path: Path) -> None:
     """With the unit's limit of files, and no capability but the one that it grants."""
     service = unit["Service"]
     program, *arguments = shlex.split(service["ExecStart"])

@@ -174,7 +174,7 @@ def test_a_run_in_which_all_of_them_passed_is_good(tmp_path: Path, arguments: tu
 @pytest.mark.parametrize("arguments", [ALONE, TWO])
 def test_a_run_in_which_one_did_not_pass_says_which_and_why(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     names = ("renamed", "never", "sometimes", "fails", "expected_to_fail")
-    entries = [f'tests/test_x.py::test_{name}' for name in names]
+    entries = [f"tests/test_x.py::test_{name}" for name in names]
     table = GOOD.replace('["tests/test_x.py::test_y"]', str(entries).replace("'", '"'))
     code, written = run(tmp_path, PASSES_NOT, *arguments, table=table)
     assert code == 1, written

@@ -64,9 +64,7 @@ def test_every_element_becomes_its_property() -> None:
         message_class=1,
         priority=5,
         durable=True,
-        stream=StreamPosition(
-            StreamId(OTHER, 4839986701558349830), 7, 4, True, "http://machine1/msmq/private$/order_queue$"
-        ),
+        stream=StreamPosition(StreamId(OTHER, 4839986701558349830), 7, 4, True, "http://machine1/msmq/private$/order_queue$"),
         sent_at=parse_date("20070608T023719"),
         expires_at=parse_date("20070609T023719"),
         time_to_reach_queue=parse_date("20070612T023719"),
@@ -129,9 +127,7 @@ def test_a_stream_needs(element: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "-1", "1.0", "18446744073709551616"])
-@pytest.mark.parametrize(
-    "element", ["<Class>1", "<Priority>5", "<App>36", "<BodyType>8", "<HashAlgorithm>32771", "<Type>1234"]
-)
+@pytest.mark.parametrize("element", ["<Class>1", "<Priority>5", "<App>36", "<BodyType>8", "<HashAlgorithm>32771", "<Type>1234"])
 def test_a_number_is_an_unsigned_long(element: str, wrong: str) -> None:
     """2.2.6: "MUST contain a number of type xs:unsignedLong"."""
     with pytest.raises(RemoteProtocolError):

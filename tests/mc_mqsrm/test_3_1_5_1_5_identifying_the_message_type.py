@@ -12,6 +12,7 @@ from srmp_spark.message import (
     CLASS_NACK_DELETED,
     CLASS_NACK_Q_DELETED,
     CLASS_NACK_Q_PURGED,
+    CLASS_NACK_RECEIVE_REJECTED,
     CLASS_NACK_RECEIVE_TIMEOUT,
     CLASS_NORMAL,
     CLASS_ORDER_ACK,
@@ -23,7 +24,10 @@ from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION, TYPES, MessageType, message_type
 from srmp_spark.testing.playbook import SENDER, Playbook, post, repeated, row, user_message
 
-NEGATIVE = (CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT)
+NEGATIVE = (
+    CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT, CLASS_NACK_RECEIVE_REJECTED,
+)  # fmt: skip
+"""The last one stands in 3.1.7.3.1 and 3.1.7.3.3 alone."""
 
 
 def of(kind: str | None, message_class: int, decision: str | None = None, action: str = ORDERING_ACK_ACTION) -> MessageType:
@@ -40,7 +44,7 @@ def test_the_types() -> None:
 
 
 @pytest.mark.parametrize("message_class", NEGATIVE)
-def test_four_classes_say_no(message_class: int) -> None:
+def test_five_classes_say_no(message_class: int) -> None:
     assert of("final_stream", message_class, "negative") is MessageType.FINAL_STREAM_RECEIPT
     assert of("commitment", message_class, "negative") is MessageType.COMMITMENT_RECEIPT
     assert of("commitment", message_class, "positive") is MessageType.OTHER
@@ -60,7 +64,7 @@ def test_everything_else_is_other() -> None:
             continue
         expected = TYPES.get((kind, decision, message_class), MessageType.OTHER)
         assert of(kind, message_class, decision) is expected
-    assert len(TYPES) == 13
+    assert len(TYPES) == 15
 
 
 @pytest.mark.parametrize("message_class", [CLASS_REPORT, 0x8002, 4711])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_REPORT, Arrival, Receipt, StreamId
 from srmp_spark.names import NULL_GUID
 from srmp_spark.srmp.effects import Accepted, OwedReceipt
@@ -159,8 +158,3 @@ def test_the_correlation_is_the_identifier_as_it_stands_in_memory() -> None:
     assert correlation_of("01020304-0506-0708-090a-0b0c0d0e0f10", 0x1_2345_6789) == bytes.fromhex(
         "0403020106050807090a0b0c0d0e0f1089674523"
     )
-
-
-def test_other_kinds_of_receipts_are_not_taken_for_delivery_receipts() -> None:
-    with pytest.raises(LocalProtocolError, match="not a delivery receipt"):
-        delivery_receipt(_owed("")._replace(kind="commitment_positive"), identity=SENDER, uniquifier=1, via="v", sent_at=0)

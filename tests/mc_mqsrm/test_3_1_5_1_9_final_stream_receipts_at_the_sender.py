@@ -12,6 +12,7 @@ from srmp_spark.testing.sending_playbook import (
     delivered,
     enqueue,
     final_receipt,
+    operator,
     restart,
     sends,
     stream_receipt,
@@ -88,3 +89,26 @@ def test_one_for_another_stream_or_for_no_message_changes_nothing() -> None:
     assert playbook >> final_receipt(1) << delivered(1) >> final_receipt(2) << delivered(2)
     assert playbook >> enqueue(1, final=True) << sends(3, position=1, start=True) >> answer(200)
     assert playbook >> final_receipt(1, stream=-1) << verdict("another-stream") >> final_receipt(1) << delivered(3)
+
+
+def test_a_stream_that_was_begun_anew_still_hears_of_the_messages_of_the_one_before() -> None:
+    """3.1.7.6: a Stream is there as long as a message of it awaits either receipt, also across a restart."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(3, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200) << sends(3)
+    assert playbook >> answer(200) >> stream_receipt(2)
+    assert (
+        playbook
+        >> operator("reset", lambda sender: sender.reset(DESTINATION))
+        << sends(3, position=1, start=True, again=True)
+        >> answer(200)
+    )
+    old, new = -1, 0
+    assert playbook >> restart() << sends(3, position=1, start=True, again=True) >> answer(200)
+    assert playbook >> final_receipt(2, stream=old, positive=False) << dead(2, "not-received")
+    assert playbook >> final_receipt(3, stream=old) << verdict("old")  # position 3 has moved to the new stream
+    assert playbook >> stream_receipt(1, stream=old) << verdict("old")
+    assert playbook >> stream_receipt(1, stream=new) >> final_receipt(1, stream=new) << delivered(3)
+    assert stream_of(playbook).earlier != ()
+    assert playbook >> final_receipt(1, stream=old) << delivered(1)
+    assert (stream_of(playbook).earlier, stream_of(playbook).ended) == ((), True)
+    assert playbook >> final_receipt(1, stream=old) << verdict("another-stream")

@@ -66,7 +66,7 @@ def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
             finally:
                 server.close()
                 await endpoint.drain(0.1)
-                await manager.receipts.close()
+                await manager.stop_sending()
                 if not fatal:
                     await asyncio.wait_for(manager.journal.drain(), 5)
                 manager.journal.close()

@@ -47,7 +47,7 @@ def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]
                 if result is not None:
                     await result
             finally:
-                await manager.receipts.close()
+                await manager.stop_sending()
                 await manager.journal.drain()
                 manager.journal.close()
 

@@ -45,7 +45,7 @@ def rig(directory: Path, test: Callable[[QueueManager], Awaitable[None]], clock:
             try:
                 await test(manager)
             finally:
-                await manager.receipts.close()
+                await manager.stop_sending()
                 await manager.journal.drain()
                 manager.journal.close()
 

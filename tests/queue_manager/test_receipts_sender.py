@@ -99,7 +99,7 @@ def rig(
             try:
                 await asyncio.wait_for(test(Rig(manager)), 20)
             finally:
-                await manager.receipts.close()
+                await manager.stop_sending()
                 await manager.journal.drain()
                 manager.journal.close()
 

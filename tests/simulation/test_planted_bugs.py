@@ -18,6 +18,12 @@ FOUND_BY = {
     "RepeatOvertakesOriginal": "lost",
     "OverloadIs400": "problems",
     "OwedReceiptsForgotten": "problems",
+    "ToldBeforeMarkSynced": "early",
+    "DecisionsForgotten": ": lost, decided was",
+    "NewIdentifierForEachSending": ": doubled under",
+    "DecidedTwice": "contradicted",
+    "FinalReceiptBeforeStreamReceipt": "which no stream receipt covers yet",
+    "TwoHundredIsHeard": "still holds",
     "PreviousOffByOne": "lost",
     "ReceiptBeyondCommitted": "lost",
     "ReceiptBeyondGap": "lost",
@@ -27,7 +33,8 @@ FOUND_BY = {
     "QuotaAfterIdentifier": "lost",
     "HistoryByWallClock": "doubled",
 }
-"""Bug → what a customer would have called it; ``problems``: a sender that never finishes, or a message refused for good."""
+"""Bug → what a customer would have called it, or what the simulator says beyond that; ``problems``: a sender that never
+finishes, or a message refused for good."""
 
 
 def test_at_least_twelve_bugs_are_planted() -> None:
@@ -40,7 +47,8 @@ def test_each_is_caught(name: str) -> None:
     for seed in range(SEEDS_MAX):
         outcome = run(seed, PLANTED[name])
         found = {word: getattr(outcome.verdict, word) for word in ("lost", "doubled")} | {"problems": outcome.problems}
-        if found[FOUND_BY[name]]:
+        word = FOUND_BY[name]
+        if found.get(word) or any(word in problem for problem in outcome.problems):
             assert run(seed).clean, "the seed is clean without the bug"
             return
     pytest.fail(f"{name} was not caught within {SEEDS_MAX} seeds")

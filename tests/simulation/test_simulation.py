@@ -18,7 +18,9 @@ SEEDS = int(os.environ.get("SRMP_SPARK_SIM_SEEDS", "1000"))
 """``make sim`` runs more."""
 
 MARKS = {
-    "accepted", "commit", "crash", "delivery-receipt", "expired-at-sender", "receipt-for-an-ended-stream",
+    "accepted", "commit", "commitment-receipt-negative", "commitment-receipt-positive", "crash", "decided-queue_purged",
+    "decided-received", "delivery-receipt", "expired-at-sender", "final-receipt-discarded", "final-receipt-held",
+    "final_stream-receipt-negative", "final_stream-receipt-positive", "receipt-for-an-ended-stream",
     "refused-quota", "repeated-gap", "repeated-identifier", "repeated-identifier-at-new-position", "repeated-position",
     "repeated-stale", "resend", "retransmission", "stream-given-up", "stream-receipt", "stream-receipt-failed",
     # the sending half

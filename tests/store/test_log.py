@@ -165,9 +165,7 @@ def test_sealed_and_unsealed_rows_are_one_log(store: Store, log: Log) -> None:
         assert rows == list(range(after + 1, to + 1))
 
 
-def test_a_group_may_be_sealed_and_deleted_between_two_pieces(
-    store: Store, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_may_be_sealed_and_deleted_between_two_pieces(store: Store, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "GROUPS_MAX", 2)
     store.put(10, make=srmp_record)
     with Log(store.directory.database, store.directory.segments) as other:

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, parse_holder
+from srmp_spark.srmp.decisions import Reason
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -46,7 +48,11 @@ class ConsumersApi:
         )
 
     async def received(self, request: Request) -> Response:
-        """``POST received {"epoch","to","holder"[,"sequences"]}``: add marks."""
+        """``POST received {"epoch","to","holder"[,"sequences"][,"rejected"]}``: add marks.
+
+        ``rejected``: the application has read these rows and does not want them; whoever asked is told so. Only the default
+        consumer decides, so only it can reject.
+        """
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(field_text(body, "epoch"))
@@ -54,8 +60,9 @@ class ConsumersApi:
         sequences = _sequences(body)
         if to is None and sequences is None:
             raise usage("to is missing")
-        holder = parse_holder(body.get("holder"))
-        consumer = await self._manager.received(queue, span, request.parameters["consumer"], holder, to, sequences)
+        name, holder = request.parameters["consumer"], parse_holder(body.get("holder"))
+        reason = _reason(body, name)
+        consumer = await self._manager.received(queue, span, name, holder, to, sequences, reason=reason)
         return Response.json({"received": consumer.received})
 
     async def release(self, request: Request) -> Response:
@@ -77,6 +84,15 @@ def _sequences(body: dict[str, Any]) -> list[int] | None:
     ):
         raise usage(f"sequences is a list of at most {SEQUENCES_MAX} whole numbers above 0")
     return value
+
+
+def _reason(body: dict[str, Any], consumer: str) -> Reason:
+    rejected = body.get("rejected", False)
+    if not isinstance(rejected, bool):
+        raise usage("rejected is true or false")
+    if rejected and consumer != DEFAULT_CONSUMER:
+        raise usage(f"consumer {consumer} decides nothing", f"rows are rejected by the consumer {DEFAULT_CONSUMER}")
+    return Reason.REJECTED if rejected else Reason.RECEIVED
 
 
 async def _watch(request: Request, gone: asyncio.Event) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError, StoreSyncError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.srmp.decisions import Reason
 from srmp_spark.store import queues
 from srmp_spark.store.transaction import Transaction
 
@@ -34,7 +35,9 @@ class GiveUpApi:
             raise usage("first and last are sequences: 1 or more, last not before first")
 
         def give_up(transaction: Transaction) -> int:
-            return queues.give_up(transaction, queue.name, first, last, manager.directory.segments)
+            given_up = queues.give_up(transaction, queue.name, first, last, manager.directory.segments)
+            manager.decide(transaction, queue, [(first, last)], Reason.PURGED)
+            return given_up
 
         try:
             rows = await manager.journal.transact(give_up)

@@ -20,7 +20,7 @@ from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.outbox.incarnations import Incarnation, incarnations, last_moved
 from srmp_spark.store.outbox.live import LiveQueue, read_live
 from srmp_spark.store.outbox.packed_group import unpack_group
-from srmp_spark.store.outbox.queue_rows import load_queues
+from srmp_spark.store.outbox.queue_rows import is_current, load_queues
 from srmp_spark.store.outbox.schema import DATABASE_FILE, OFFSET_BITS, OUTBOX
 from srmp_spark.store.outbox.waiting import GroupRow, MovedRow
 from srmp_spark.store.sqlite_file import connect_reader, readable
@@ -100,7 +100,8 @@ class OutboxSource:
             finally:
                 plain.close()
         source = cls(directory, connect_reader(path, OUTBOX))
-        if source._connection.execute("SELECT 1 FROM meta WHERE key = 'incarnation'").fetchone() is None:
+        begun = source._connection.execute("SELECT 1 FROM meta WHERE key = 'incarnation'").fetchone() is not None
+        if not begun or not is_current(source._connection):
             source.close()
             return None
         return source

@@ -20,6 +20,7 @@ from srmp_spark.srmp.effects import Committed
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.checkpoints import Checkpoints
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S
+from srmp_spark.store.outbox.queue_rows import add_columns
 from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, OUTBOX, PAGE_SIZE_BYTES
 from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read_which, write_which
 from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
@@ -65,6 +66,7 @@ class OutboxDatabase:
             connection = connect_writer(path, OUTBOX)
             try:
                 with readable(path, OUTBOX.restore_hint):
+                    add_columns(connection)
                     position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
                     foreign = foreign_because(which, directory, fence=fence, position=position)
                     connection.execute("UPDATE head SET fence = fence + 1, position = position + 1")

@@ -114,7 +114,8 @@ class ReceiptsServer:
     """The order queue and the administration queue of the sender: an HTTP server that keeps what it is given.
 
     ``on_receipt`` is called with each receipt before it is answered 200; ``refuse_next`` answers so many receipts with
-    503 first, ``drop_next`` closes so many connections after reading and without an answer.
+    ``refuse_status`` first, ``drop_next`` closes so many connections after reading and without an answer, ``lose_next`` keeps
+    so many receipts and then does the same: they arrived, and nobody hears of it.
     """
 
     on_receipt: Callable[[ForeignReceipt], None] | None = None
@@ -122,7 +123,9 @@ class ReceiptsServer:
     faults: list[str] = field(default_factory=list)
     """What came in and was no receipt."""
     refuse_next: int = 0
+    refuse_status: int = 503
     drop_next: int = 0
+    lose_next: int = 0
     port: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -182,13 +185,16 @@ class ReceiptsServer:
             return False
         if self.refuse_next:
             self.refuse_next -= 1
-            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+            writer.write(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % self.refuse_status)
             await writer.drain()
             return True
         receipt = read_receipt(content.decode("utf-8"), at=time.monotonic(), target=target, headers=headers)
         self.receipts.append(receipt)
         if self.on_receipt is not None:
             self.on_receipt(receipt)
+        if self.lose_next:
+            self.lose_next -= 1
+            return False
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
         return True

@@ -1,0 +1,50 @@
+"""What a queue's marks have decided and the store does not hold yet ([MC-MQSRM] 3.1.7.3).
+
+Marks move in memory at once and are saved with the next commit. A purge or a deletion may come into that commit before them,
+and counts what is marked as received. So every transaction that decides about rows of a queue first stores what its marks
+have decided: no row is purged that an application received, and none is received and then never told of.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from srmp_spark.srmp.decisions import Marks, Reason, Run
+from srmp_spark.store import decisions
+from srmp_spark.store.transaction import Transaction
+
+
+class _Decided(NamedTuple):
+    runs: list[Run]
+    reason: Reason
+    at: int
+
+
+class Deciding:
+    """The unsaved decisions of one queue."""
+
+    def __init__(self) -> None:
+        self._unsaved: list[_Decided] = []
+
+    def marked(self, before: Marks, after: Marks, reason: Reason, at: int) -> None:
+        """The default consumer's marks moved; ``at`` is microseconds since 1970, UTC."""
+        runs = after.since(before)
+        if runs:
+            self._unsaved.append(_Decided(runs, reason, at))
+
+    def save(self, transaction: Transaction, queue_id: int, queue: str) -> bool:
+        """Store them; whether any row had asked to be told. Stored twice they are the same: the first one counts."""
+        if not self._unsaved:
+            return False
+        asked = False
+        for each in self._unsaved:
+            asked = decisions.decide(transaction, queue_id, queue, each.runs, each.reason, each.at) or asked
+        transaction.after_commit.append(partial(self._saved, list(self._unsaved)))
+        return asked
+
+    def _saved(self, stored: list[_Decided]) -> None:
+        self._unsaved = [each for each in self._unsaved if all(each is not one for one in stored)]
+
+    def __repr__(self) -> str:
+        return f"<Deciding unsaved={len(self._unsaved)}>"

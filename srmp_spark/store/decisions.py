@@ -1,0 +1,327 @@
+"""Rows that ask to be told of their end, what was decided about them, and the receipts that follow ([MC-MQSRM] 3.1.7.3).
+
+Four tables, and a row of ours is in at most one of them at any moment:
+
+    undecided          with the message, in its transaction; only messages that ask have one
+    decisions          (first, last, reason): with the mark, purge or deletion that decides, in its transaction; one for a
+                       million rows
+    decided_receipts   what is to be sent, until it is delivered
+    told               what senders of streams were told, in runs of message identifiers, for 30 days
+
+:func:`expand` takes decisions in the order in which they were made and moves a bounded slice from ``undecided`` to
+``decided_receipts``. A row leaves ``undecided`` in the transaction that writes its receipts, so it is decided once, by the
+first decision that covers it, however often the process dies in between; and a decision is seen only after its commit.
+:func:`number` gives a receipt its identifier before it is sent for the first time; it keeps it over all repeats.
+
+**Why ``told``.** A sender that gives up a stream sends its messages again, under their identifiers, in a new one. A final
+receipt that names the old stream it answers with 200 and discards (3.1.5.1.9.1), so 200 proves nothing. When such a message
+comes again it makes no row; :func:`move` then tells its end at its new place, also if that was told already.
+
+Every function but the reading ones is for :meth:`Journal.transact` or the journal itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from srmp_spark.message import StreamId
+from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Run, Undecided, receipts_for
+from srmp_spark.store.integers import UNSIGNED, signed
+from srmp_spark.store.queues import queue_id_of
+from srmp_spark.store.transaction import Transaction
+
+Lane = tuple[str, str, str]
+"""URL, peer, and GUID of the stream or nothing: :attr:`DecisionReceipt.lane`."""
+
+DDL = """
+CREATE TABLE IF NOT EXISTS undecided(
+    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, positive INTEGER NOT NULL,
+    negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, position INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, sequence)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS undecided_by_identifier ON undecided(uniquifier, lineage);
+CREATE TABLE IF NOT EXISTS decisions(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, queue_id INTEGER NOT NULL, queue TEXT NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, reason INTEGER NOT NULL, decided_at INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS decided_receipts(
+    id INTEGER PRIMARY KEY, number INTEGER,  -- its own MessageIdOrdinal, before it is sent for the first time
+    kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, reason INTEGER NOT NULL, decided_at INTEGER NOT NULL,
+    stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id);
+CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
+CREATE TABLE IF NOT EXISTS told(
+    lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,
+    decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)
+) WITHOUT ROWID
+"""
+"""New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays."""
+
+EXPAND_ROWS_MAX = 50
+"""Rows decided in one transaction: about 1 ms in the loop."""
+NO_LANE: Lane = ("", "", "")
+"""Before the first one."""
+TOLD_DAYS = 30
+"""How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
+
+_UNDECIDED = (
+    "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
+    "stream_ordinal, position"
+)
+_RECEIPT = (
+    "id, number, kind, url, queue, lineage, uniquifier, action, peer, sender_name, reason, decided_at, stream_guid, "
+    "stream_ordinal, position"
+)
+
+
+class OwedDecision(NamedTuple):
+    """A receipt to send."""
+
+    id: int
+    number: int | None
+    """Its own identifier, once it has one (:func:`number`)."""
+    receipt: DecisionReceipt
+
+
+class Expanded(NamedTuple):
+    """What one slice did."""
+
+    lanes: set[Lane]
+    """Where there are receipts now."""
+    more: bool
+    """There are decisions left to expand."""
+
+
+# With the message
+
+
+def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
+    """Rows of this transaction that ask to be told of their end, each with the id of its queue."""
+    connection.executemany(
+        "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (queue_id, row.sequence, row.lineage, signed(row.uniquifier), row.action, row.peer, row.sender_name,
+             row.commitment_to, row.positive, row.negative, row.final_to, *_stream(row.stream_id), row.position)
+            for queue_id, row in rows
+        ],
+    )  # fmt: skip
+
+
+def move(transaction: Transaction, row: Undecided) -> None:
+    """The message came once more, at another place: its final receipt names that place, decided or not, told or not.
+
+    The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
+    was sent already is another message now, under another identifier: the peer must not take it for a repeat.
+    """
+    if row.final_to is None:
+        return
+    db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
+    place = (row.final_to, row.peer, *_stream(row.stream_id), row.position)
+    undecided = db.execute(
+        "UPDATE undecided SET final_to = ?, peer = ?, stream_guid = ?, stream_ordinal = ?, position = ? "
+        "WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL",
+        (*place, uniquifier, row.lineage, queue_id),
+    )
+    untold = db.execute(
+        "UPDATE decided_receipts SET url = ?, peer = ?, stream_guid = ?, stream_ordinal = ?, position = ?, number = NULL "
+        "WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream'",
+        (*place, uniquifier, row.lineage, row.queue),
+    )
+    if undecided.rowcount or untold.rowcount:
+        return
+    told = db.execute(
+        "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        (row.lineage, uniquifier),
+    ).fetchone()
+    if told is not None and told[0] >= uniquifier:
+        _save_receipts(db, [each for each in receipts_for(row, Reason(told[1]), told[2]) if each.kind == "final_stream"])
+
+
+# With the mark
+
+
+def decide(transaction: Transaction, queue_id: int, queue: str, runs: Iterable[Run], reason: Reason, decided_at: int) -> bool:
+    """Rows of these runs left the queue for ``reason``; whether any of them had asked to be told.
+
+    A row that an earlier decision covers keeps that one.
+    """
+    db, runs = transaction.connection, list(runs)
+    if not runs or db.execute("SELECT 1 FROM undecided WHERE queue_id = ? LIMIT 1", (queue_id,)).fetchone() is None:
+        return False
+    asked = "SELECT 1 FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ? LIMIT 1"
+    found = [
+        (queue_id, queue, first, last, reason.value, decided_at)
+        for first, last in runs
+        if db.execute(asked, (queue_id, first, last)).fetchone() is not None
+    ]
+    db.executemany("INSERT INTO decisions(queue_id, queue, first, last, reason, decided_at) VALUES (?, ?, ?, ?, ?, ?)", found)
+    return bool(found)
+
+
+def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
+    """The message never became a row; its sender is told all the same."""
+    _save_receipts(transaction.connection, receipts_for(row, reason, decided_at))
+
+
+# After the mark
+
+
+def is_pending(connection: sqlite3.Connection) -> bool:
+    """Whether there are decisions to expand."""
+    return connection.execute("SELECT 1 FROM decisions LIMIT 1").fetchone() is not None
+
+
+def expand(transaction: Transaction) -> Expanded:
+    """Turn a slice of the oldest decision into receipts."""
+    db = transaction.connection
+    decision = db.execute(
+        "SELECT id, queue_id, queue, first, last, reason, decided_at FROM decisions ORDER BY id LIMIT 1"
+    ).fetchone()
+    if decision is None:
+        return Expanded(set(), more=False)
+    decision_id, queue_id, queue, first, last, reason, decided_at = decision
+    rows = db.execute(
+        f"SELECT {_UNDECIDED} FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence LIMIT ?",  # noqa: S608  # our own names
+        (queue_id, first, last, EXPAND_ROWS_MAX),
+    ).fetchall()
+    receipts = [receipt for row in rows for receipt in receipts_for(_undecided(queue, row), Reason(reason), decided_at)]
+    _save_receipts(db, receipts)
+    end = last
+    if len(rows) == EXPAND_ROWS_MAX:
+        end = rows[-1][0]
+    db.execute("DELETE FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ?", (queue_id, first, end))
+    if end < last:
+        db.execute("UPDATE decisions SET first = ? WHERE id = ?", (end + 1, decision_id))
+    else:
+        db.execute("DELETE FROM decisions WHERE id = ?", (decision_id,))
+    return Expanded({receipt.lane for receipt in receipts}, is_pending(db))
+
+
+def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]:
+    """The next lanes behind ``after`` that have receipts, one step of the index for each, however many receipts it has."""
+    found: list[Lane] = []
+    at = after
+    sql = (
+        "SELECT url, peer, stream_guid FROM decided_receipts WHERE (url, peer, stream_guid) > (?, ?, ?) "
+        "ORDER BY url, peer, stream_guid LIMIT 1"
+    )
+    while len(found) < limit and (row := connection.execute(sql, at).fetchone()) is not None:
+        at = (row[0], row[1], row[2])
+        found.append(at)
+    return found
+
+
+def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDecision]:
+    """The oldest receipts of a lane, in the order of their decisions."""
+    rows = connection.execute(
+        f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND stream_guid = ? ORDER BY id LIMIT ?",  # noqa: S608  # our own names
+        (*lane, limit),
+    )
+    return [_owed(row) for row in rows.fetchall()]
+
+
+def number(transaction: Transaction, receipts: Sequence[OwedDecision], numbers: Sequence[int]) -> list[OwedDecision]:
+    """Give those that have none an identifier for good, before they are sent for the first time."""
+    left = iter(numbers)
+    numbered = [each if each.number is not None else each._replace(number=next(left)) for each in receipts]
+    transaction.connection.executemany(
+        "UPDATE decided_receipts SET number = ? WHERE id = ? AND number IS NULL AND position = ? AND stream_ordinal IS ?",
+        [
+            (new.number, new.id, new.receipt.position, _stream(new.receipt.stream_id)[1])
+            for old, new in zip(receipts, numbered, strict=True)
+            if old.number is None
+        ],
+    )
+    return numbered
+
+
+def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
+    """Receipts that are done with. One that :func:`move` has changed meanwhile is another, and stays."""
+    transaction.connection.executemany(
+        "DELETE FROM decided_receipts WHERE id = ? AND number IS ?", [(each.id, each.number) for each in receipts]
+    )
+
+
+def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> None:
+    """Receipts that their peer has answered 200: forget them, but keep what senders of streams were told."""
+    forget(transaction, receipts)
+    finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
+    for lineage, uniquifier, reason, at in sorted(
+        (each.lineage, signed(each.uniquifier), each.reason.value, each.decided_at) for each in finals
+    ):
+        _remember(transaction.connection, lineage, uniquifier, reason, at)
+
+
+def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
+    """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
+    before = db.execute(
+        "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        (lineage, uniquifier),
+    ).fetchone()
+    if before is not None and before[1] >= uniquifier:
+        return  # told again, at another place
+    if before is not None and before[1:] == (uniquifier - 1, reason, at):
+        db.execute("UPDATE told SET last = ? WHERE lineage = ? AND first = ?", (uniquifier, lineage, before[0]))
+    else:
+        db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at))
+
+
+def forget_told(transaction: Transaction, now: int) -> None:
+    """What was decided more than :data:`TOLD_DAYS` before ``now`` (microseconds since 1970, UTC)."""
+    transaction.connection.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
+
+
+def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:
+    db.executemany(
+        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [_values(receipt) for receipt in receipts],
+    )
+
+
+def _stream(stream_id: StreamId | None) -> tuple[str | None, str | None]:
+    """A stream identifier as two columns: an ordinal has 64 bits without a sign."""
+    return (None, None) if stream_id is None else (stream_id.guid, str(stream_id.ordinal))
+
+
+def _values(receipt: DecisionReceipt) -> tuple[object, ...]:
+    guid, ordinal = _stream(receipt.stream_id)
+    return (
+        receipt.kind, receipt.url, receipt.queue, receipt.lineage, signed(receipt.uniquifier), receipt.action,
+        receipt.peer, receipt.sender_name, receipt.reason.value, receipt.decided_at, guid or "", ordinal, receipt.position,
+    )  # fmt: skip
+
+
+def _undecided(queue: str, row: tuple[object, ...]) -> Undecided:
+    sequence, lineage, uniquifier, action, peer, name, to, positive, negative, final_to, guid, ordinal, position = row
+    return Undecided(
+        queue, _int(sequence), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name), _text(to),
+        bool(positive), bool(negative), _text(final_to), _stream_id(guid, ordinal), _int(position),
+    )  # fmt: skip
+
+
+def _owed(row: tuple[object, ...]) -> OwedDecision:
+    row_id, own, kind, url, queue, lineage, uniquifier, action, peer, name, reason, at, guid, ordinal, position = row
+    which: DecisionKind = "final_stream" if kind == "final_stream" else "commitment"
+    receipt = DecisionReceipt(
+        which, str(url), str(queue), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name),
+        Reason(reason), _int(at), _stream_id(guid, ordinal), _int(position),
+    )  # fmt: skip
+    return OwedDecision(_int(row_id), None if own is None else _int(own), receipt)
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int), value
+    return value
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _stream_id(guid: object, ordinal: object) -> StreamId | None:
+    return StreamId(str(guid), int(str(ordinal))) if guid and ordinal is not None else None

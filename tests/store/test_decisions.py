@@ -1,0 +1,311 @@
+"""Rows that ask to be told of their end: decided once, by the first decision, in slices, whatever happens in between."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_kit import NOW, QUEUE, SENDER, Store, record
+
+from srmp_spark.message import StreamId
+from srmp_spark.srmp.decisions import Reason, Undecided
+from srmp_spark.store import decisions, queues
+from srmp_spark.store.decisions import EXPAND_ROWS_MAX, NO_LANE, OwedDecision
+from srmp_spark.store.directory import DataDirectory
+
+ADMIN = "http://machine1/MSMQ/private$/admin"
+ORDERS = "http://machine1/MSMQ/private$/order_queue$"
+GUID = "2744e4e1-2b48-43e8-b441-42745f280d53"
+LANE = (ADMIN, "192.0.2.1", "")
+
+
+def asking(sequence: int, **fields: Any) -> Undecided:
+    values: dict[str, Any] = {"commitment_to": ADMIN, "positive": True, "negative": True, "final_to": None, "stream_id": None,
+                              "position": 0} | fields  # fmt: skip
+    return Undecided(
+        QUEUE, sequence, SENDER, 1000 + sequence, "MSMQ:x", "192.0.2.1", None, values["commitment_to"], values["positive"],
+        values["negative"], values["final_to"], values["stream_id"], values["position"],
+    )  # fmt: skip
+
+
+def in_stream(sequence: int, ordinal: int = 7) -> Undecided:
+    return asking(sequence, commitment_to=None, final_to=ORDERS, stream_id=StreamId(GUID, ordinal), position=sequence)
+
+
+class Asking(Store):
+    """A store whose rows ask."""
+
+    def put_asking(self, rows: list[Undecided | None]) -> None:
+        proofs: list[object] = []
+        for row in rows:
+            self.sequence += 1
+            self.journal.submit((QUEUE, self.sequence, record(self.sequence)), proofs.append, undecided=row)
+        self.loop.until(lambda: len(proofs) == len(rows))
+        self.settle()
+
+    def decide(self, *runs: tuple[int, int], reason: Reason = Reason.RECEIVED, at: int = NOW) -> bool:
+        return self.call(lambda t: decisions.decide(t, self.queue_id, QUEUE, runs, reason, at))
+
+    def expand_all(self) -> int:
+        slices = 0
+        while True:
+            slices += 1
+            if not self.call(decisions.expand).more:
+                return slices
+
+    def count(self, table: str) -> int:
+        return int(self.directory.writer.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def owed(self, lane: tuple[str, str, str] = LANE, limit: int = 10_000) -> list[OwedDecision]:
+        return decisions.owed(self.directory.writer, lane, limit)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    made = Asking(tmp_path / "d")
+    yield made
+    made.close()
+
+
+def test_only_messages_that_ask_have_a_row_and_others_cost_nothing_when_decided(store: Asking) -> None:
+    store.put_asking([None, None])
+    assert store.count("undecided") == 0
+    assert not store.decide((1, 2))
+    assert store.count("decisions") == 0
+    store.put_asking([asking(3), None])
+    assert not store.decide((4, 4))
+    assert store.decide((3, 4))
+    assert (store.count("undecided"), store.count("decisions")) == (1, 1)
+
+
+def test_it_is_stored_with_its_row_and_read_back_as_it_was(store: Asking) -> None:
+    row = in_stream(1)._replace(uniquifier=2**64 - 1, sender_name="CN=a", commitment_to=ADMIN)
+    store.put_asking([row._replace(stream_id=StreamId(GUID, 2**64 - 1))])
+    store.decide((1, 1), reason=Reason.QUEUE_PURGED, at=5)
+    store.expand_all()
+    (final,) = store.owed((ORDERS, "192.0.2.1", GUID))
+    (commitment,) = store.owed()
+    assert final.receipt._replace(kind="commitment", url=ADMIN, stream_id=None, position=0) == commitment.receipt
+    assert final.receipt.stream_id == StreamId(GUID, 2**64 - 1)
+    assert (final.receipt.uniquifier, final.receipt.sender_name, final.receipt.position) == (2**64 - 1, "CN=a", 1)
+    assert (final.receipt.reason, final.receipt.decided_at) == (Reason.QUEUE_PURGED, 5)
+
+
+def test_a_mark_over_many_rows_is_one_decision_and_many_bounded_slices(store: Asking) -> None:
+    rows = 3 * EXPAND_ROWS_MAX + 17
+    store.put_asking([asking(n) for n in range(1, rows + 1)])
+    store.decide((1, rows))
+    assert store.count("decisions") == 1
+    changes = store.directory.writer.total_changes
+    store.call(decisions.expand)
+    assert store.directory.writer.total_changes - changes <= 2 * EXPAND_ROWS_MAX + 10, "one slice"
+    assert store.expand_all() == 3
+    assert (store.count("undecided"), store.count("decisions"), store.count("decided_receipts")) == (0, 0, rows)
+    assert [each.receipt.uniquifier - 1000 for each in store.owed()] == list(range(1, rows + 1))
+
+
+def test_the_first_decision_counts(store: Asking) -> None:
+    store.put_asking([asking(n) for n in range(1, 5)])
+    store.decide((1, 2), reason=Reason.RECEIVED, at=1)
+    store.decide((1, 4), reason=Reason.QUEUE_PURGED, at=2)
+    store.decide((1, 4), reason=Reason.RECEIVED, at=3)
+    store.expand_all()
+    assert [each.receipt.reason for each in store.owed()] == [Reason.RECEIVED] * 2 + [Reason.QUEUE_PURGED] * 2
+
+
+def test_a_decision_that_is_taken_back_leaves_nothing(store: Asking) -> None:
+    """What a function of a transaction raises undoes its decision too: the row is still there."""
+    store.put_asking([asking(1)])
+
+    def fails(transaction: Any) -> None:
+        decisions.decide(transaction, store.queue_id, QUEUE, [(1, 1)], Reason.QUEUE_PURGED, 1)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        store.call(fails)
+    assert (store.count("decisions"), store.count("undecided")) == (0, 1)
+
+
+def test_a_deleted_queue_still_owes_and_its_successor_does_not_mix_with_it(store: Asking) -> None:
+    store.put_asking([asking(1), asking(2)])
+    store.decide((1, 2), reason=Reason.QUEUE_DELETED)
+    store.call(lambda t: queues.delete(t, QUEUE, store.directory.segments, NOW))
+    store.call(lambda t: queues.create(t, QUEUE, transactional=False))
+    store.sequence = store.journal._queues[QUEUE][1]
+    store.put_asking([asking(3)])
+    store.expand_all()
+    assert [each.receipt.reason for each in store.owed()] == [Reason.QUEUE_DELETED] * 2
+    assert store.count("undecided") == 1
+
+
+class TestIdentifiers:
+    def test_a_receipt_gets_its_identifier_once(self, store: Asking) -> None:
+        store.put_asking([asking(1), asking(2)])
+        store.decide((1, 2))
+        store.expand_all()
+        first = store.owed()
+        assert [each.number for each in first] == [None, None]
+        numbered = store.call(lambda t: decisions.number(t, first[:1], [70]))
+        assert [each.number for each in numbered] == [70]
+        again = store.call(lambda t: decisions.number(t, store.owed(), [71]))
+        assert [each.number for each in again] == [70, 71]
+        assert store.owed() == again
+
+    def test_what_is_forgotten_is_gone_and_nothing_else(self, store: Asking) -> None:
+        store.put_asking([asking(1), asking(2)])
+        store.decide((1, 2))
+        store.expand_all()
+        numbered = store.call(lambda t: decisions.number(t, store.owed(), [70, 71]))
+        store.call(lambda t: decisions.forget(t, numbered[:1]))
+        assert store.owed() == numbered[1:]
+
+
+class TestAMessageThatComesAgainElsewhere:
+    """Its sender gave up the stream in which it stood."""
+
+    def test_before_it_is_decided(self, store: Asking) -> None:
+        store.put_asking([in_stream(1)])
+        store.call(lambda t: decisions.move(t, in_stream(1, 8)._replace(sequence=0, position=5)))
+        store.decide((1, 1))
+        store.expand_all()
+        (owed,) = store.owed((ORDERS, "192.0.2.1", GUID))
+        assert (owed.receipt.stream_id, owed.receipt.position) == (StreamId(GUID, 8), 5)
+
+    def test_while_its_receipt_is_under_way_it_becomes_another_receipt(self, store: Asking) -> None:
+        store.put_asking([in_stream(1)])
+        store.decide((1, 1))
+        store.expand_all()
+        lane = ORDERS, "192.0.2.1", GUID
+        sent = store.call(lambda t: decisions.number(t, store.owed(lane), [70]))
+        store.call(lambda t: decisions.move(t, in_stream(1, 8)))
+        store.call(lambda t: decisions.forget(t, sent))
+        (owed,) = store.owed(lane)
+        assert (owed.receipt.stream_id, owed.number) == (StreamId(GUID, 8), None), "not a repeat of what was discarded"
+
+    def test_after_it_was_sent_and_perhaps_discarded(self, store: Asking) -> None:
+        store.put_asking([in_stream(1), in_stream(2)])
+        store.decide((1, 2), reason=Reason.QUEUE_PURGED)
+        store.expand_all()
+        lane = ORDERS, "192.0.2.1", GUID
+        sent = store.call(lambda t: decisions.number(t, store.owed(lane), [70, 71]))
+        store.call(lambda t: decisions.delivered(t, sent))
+        assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
+        store.call(lambda t: decisions.move(t, in_stream(2, 8)))
+        (owed,) = store.owed(lane)
+        assert (owed.receipt.stream_id, owed.receipt.reason, owed.number) == (StreamId(GUID, 8), Reason.QUEUE_PURGED, None)
+        again = store.call(lambda t: decisions.number(t, store.owed(lane), [72]))
+        store.call(lambda t: decisions.delivered(t, again))
+        assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
+        store.call(lambda t: decisions.move(t, in_stream(3, 8)))
+        assert store.count("decided_receipts") == 0, "that one was never told of"
+
+    def test_what_was_told_is_kept_in_runs_for_thirty_days(self, store: Asking) -> None:
+        store.put_asking([in_stream(n) for n in range(1, 31)])
+        store.decide((1, 10), at=NOW)
+        store.decide((11, 20), reason=Reason.QUEUE_PURGED, at=NOW)
+        store.decide((21, 30), at=NOW + 1)
+        store.expand_all()
+        store.call(lambda t: decisions.delivered(t, store.owed((ORDERS, "192.0.2.1", GUID))))
+        told = store.directory.writer.execute("SELECT first - 1000, last - 1000, reason FROM told ORDER BY first").fetchall()
+        assert told == [(1, 10, 0x4000), (11, 20, 0xC001), (21, 30, 0x4000)]
+        store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
+        assert store.count("told") == 1
+
+    def test_a_commitment_receipt_is_not_concerned(self, store: Asking) -> None:
+        store.put_asking([asking(1)])
+        store.decide((1, 1))
+        store.expand_all()
+        before = store.owed()
+        store.call(lambda t: decisions.move(t, in_stream(1, 8)))
+        assert store.owed() == before
+
+
+def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
+    urls = [f"http://h{n}/msmq/q" for n in range(5)]
+    store.put_asking([asking(n, commitment_to=urls[n % 5]) for n in range(1, 101)])
+    store.decide((1, 100))
+    store.expand_all()
+    connection = store.directory.writer
+    assert decisions.lanes(connection, NO_LANE, 3) == [(url, "192.0.2.1", "") for url in urls[:3]]
+    assert decisions.lanes(connection, (urls[2], "192.0.2.1", ""), 10) == [(url, "192.0.2.1", "") for url in urls[3:]]
+    plan = connection.execute(
+        "EXPLAIN QUERY PLAN SELECT url, peer, stream_guid FROM decided_receipts WHERE (url, peer, stream_guid) > (?, ?, ?) "
+        "ORDER BY url, peer, stream_guid LIMIT 1", NO_LANE,
+    ).fetchall()  # fmt: skip
+    assert "SEARCH" in str(plan)
+    assert "SCAN" not in str(plan)
+    assert "TEMP B-TREE" not in str(plan)
+
+
+def test_a_directory_of_an_older_version_gets_the_tables(tmp_path: Path) -> None:
+    Asking(tmp_path / "d").close()
+    with sqlite3.connect(tmp_path / "d" / "store.db") as connection:
+        for table in ("undecided", "decisions", "decided_receipts", "told"):
+            connection.execute(f"DROP TABLE {table}")
+    with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
+        assert not decisions.is_pending(directory.writer)
+        assert decisions.lanes(directory.writer, NO_LANE, 1) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_a_model_with_restarts_at_any_step(tmp_path: Path, seed: int) -> None:
+    """Random rows, decisions and slices; the process is gone between any two of them. Each row is decided exactly once."""
+    dice = random.Random(seed)
+    store = Asking(tmp_path / "d")
+    asked: dict[int, Undecided] = {}
+    decided: dict[int, Reason] = {}
+    receipts: list[tuple[int, str, Reason]] = []
+
+    def take() -> None:
+        """Send some: here that is to forget them."""
+        for lane in decisions.lanes(store.directory.writer, NO_LANE, 10):
+            found = store.owed(lane, dice.randrange(1, 50))
+            receipts.extend((each.receipt.uniquifier - 1000, each.receipt.kind, each.receipt.reason) for each in found)
+            store.call(lambda t, found=found: decisions.forget(t, found))
+
+    for _ in range(60):
+        step = dice.choice(("put", "put", "decide", "decide", "expand", "take", "restart"))
+        if step == "put":
+            rows: list[Undecided | None] = []
+            for sequence in range(store.sequence + 1, store.sequence + dice.randrange(2, 300)):
+                kinds = {
+                    "commitment_to": dice.choice((ADMIN, None)), "positive": dice.random() < 0.5,
+                    "negative": dice.random() < 0.5, "final_to": dice.choice((ORDERS, None)),
+                    "stream_id": StreamId(GUID, 7), "position": sequence,
+                }  # fmt: skip
+                row = asking(sequence, **kinds) if dice.random() < 0.7 else None
+                rows.append(row)
+                if row is not None:
+                    asked[sequence] = row
+            store.put_asking(rows)
+        elif step == "decide" and store.sequence:
+            first = dice.randrange(1, store.sequence + 1)
+            last, reason = min(store.sequence, first + dice.randrange(400)), dice.choice(list(Reason))
+            store.decide((first, last), reason=reason)
+            for sequence in range(first, last + 1):
+                decided.setdefault(sequence, reason)
+        elif step == "expand":
+            store.call(decisions.expand)
+        elif step == "take":
+            take()
+        elif step == "restart":
+            store.close()
+            store = Asking(tmp_path / "d")
+    store.expand_all()
+    while decisions.lanes(store.directory.writer, NO_LANE, 1):
+        take()
+    expected = []
+    for sequence, row in asked.items():
+        reason = decided.get(sequence)
+        if reason is None:
+            continue
+        if row.commitment_to and (row.positive if reason is Reason.RECEIVED else row.negative):
+            expected.append((sequence, "commitment", reason))
+        if row.final_to:
+            expected.append((sequence, "final_stream", reason))
+    assert sorted(receipts, key=str) == sorted(expected, key=str)
+    assert store.count("undecided") == sum(sequence not in decided for sequence in asked)
+    store.close()
