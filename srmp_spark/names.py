@@ -34,6 +34,8 @@ VIRTUAL_DIRECTORY = "msmq"
 
 QUEUE_NAME_LENGTH_MAX = 124
 """MSMQ's own limit, MQ_MAX_Q_NAME_LEN."""
+JOURNAL_SUFFIX = ";journal"
+"""After a queue's name: its journal ([MS-MQMQ] 2.1.2). No queue's own name ends so."""
 CONSUMER_NAME_LENGTH_MAX = 100
 """Characters of a consumer's name: people read it in ``status`` beside the queue's."""
 
@@ -44,6 +46,9 @@ _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}
 # A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.
 _URL = re.compile(r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE)
 _QUEUE_SUFFIX = re.compile(r"(.*):(transactional|journal|multicast=.*)", re.IGNORECASE | re.DOTALL)
+_BETWEEN_ELEMENTS = re.compile(
+    r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)", re.IGNORECASE
+)
 _LATER = (
     ("multicast", re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=.*", re.IGNORECASE | re.DOTALL)),
     ("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),
@@ -104,6 +109,19 @@ def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:
         text = match[1]
         suffixes.insert(0, match[2].lower())
     return text, tuple(suffixes)
+
+
+def base_of_journal(name: str) -> str | None:
+    """Whose journal ``private$/orders;journal``, a canonical name, would be; ``None`` for the name of a queue."""
+    return name.removesuffix(JOURNAL_SUFFIX) if name.endswith(JOURNAL_SUFFIX) else None
+
+
+def format_names(text: str) -> tuple[str, ...]:
+    """The elements of a multiple-element format name ([MS-MQMQ] 2.1.7), of any other format name or URL itself.
+
+    A comma separates where a format name or URL follows; any other belongs to a queue's name.
+    """
+    return tuple(_BETWEEN_ELEMENTS.split(text)) if "," in text else (text,)
 
 
 def quote_queue_name(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
 from srmp_spark.errors import ConfigurationError, with_hint
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
-from srmp_spark.names import SERVED_DESTINATION, local_queue_name, not_served_yet, parse_queue_url
+from srmp_spark.names import SERVED_DESTINATION, format_names, local_queue_name, not_served_yet, parse_queue_url
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
@@ -145,8 +145,14 @@ def _send_away(
 
 
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
-    """Until all have ended, or it is time. They have one destination and kind."""
+    """Until all have ended, or it is time. They have one kind."""
     waiting = [answer for answer in answers if answer["serial"] is not None]
+    for destination in dict.fromkeys(answer["destination"] for answer in waiting):
+        _wait_for([answer for answer in waiting if answer["destination"] == destination], client, deadline)
+
+
+def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: float) -> None:
+    """The same for messages to one destination."""
     while waiting:
         left = deadline - time.monotonic()
         serials = [answer["serial"] for answer in waiting]
@@ -162,8 +168,12 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
 
     Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
     """
-    if (later := not_served_yet(destination)) is not None:
-        raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
+    names = format_names(destination)
+    for name in names:
+        if (later := not_served_yet(name)) is not None:
+            raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
+    if len(names) > 1:  # each of them by HTTP, also one that is ours; the queue manager judges them
+        return None
     other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:
@@ -219,10 +229,7 @@ def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
 
 def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None) -> Iterator[dict[str, Any]]:
     """Rows behind ``after`` in order, over all epochs that are left: what is there now, not what comes while we read."""
-    described = next((each for each in client.queues() if each["name"] == queue), None)
-    if described is None:
-        client.range(queue)  # raises the refusal that says why
-        return
+    described = client.queue(queue)  # raises the refusal that says why
     to, at = described["last"], max(after, described["first"] - 1)
     left = limit
     for epoch in described["epochs"]:

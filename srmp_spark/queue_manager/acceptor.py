@@ -234,7 +234,10 @@ class Acceptor:
                     self._tell_move(pending.mark.stream)
             queue = pending.queue
             if not isinstance(pending, Accepted):
-                metrics.duplicates[queue, pending.kind] += 1
+                if pending.kind == "expired":
+                    metrics.refuse(200, pending.kind)
+                else:
+                    metrics.duplicates[queue, pending.kind] += 1
                 continue
             key: tuple[str, str] = queue, arrival.transport
             transports[key] = transports.get(key, 0) + 1

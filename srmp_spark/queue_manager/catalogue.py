@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER, UNKNOWN_EPOCH, UNKNOWN_QUEUE
-from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, OWN_QUEUES, canonical_queue_name, is_glob
+from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, OWN_QUEUES, base_of_journal, canonical_queue_name, is_glob
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
@@ -66,6 +66,22 @@ class Queue:
     """What the default consumer's marks have decided and the store does not hold yet."""
     damage: dict[str, str] = field(default_factory=dict)
     """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
+    journal: Queue | None = None
+    """Its journal (:mod:`.queue_journal`), if it keeps one."""
+
+    @property
+    def log_name(self) -> str:
+        """The queue in whose log the rows are: this one, for a journal another."""
+        return self.name
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the posts that the default consumer has not received."""
+        return self.waiting.bytes
+
+    def stored_name(self, consumer: str) -> str:
+        """The name that a consumer is saved under."""
+        return consumer
 
     @property
     def default(self) -> Consumer:
@@ -119,16 +135,20 @@ class Queue:
         self.end = last
         self.unsealed_bytes += size
         self.waiting.add(first, size, arrived_at, last=last)
+        if self.journal is not None:
+            self.journal.waiting.add(first, size, arrived_at, last=last)
         state = self.state
         state.count += last - first + 1
-        state.bytes_waiting = self.quota_bytes
+        state.weigh(self.quota_bytes)
         if self.waiters:
             self.wake()
 
     def trimmed(self, to: int) -> None:
         """Retention has deleted the rows up to ``to``."""
         self.trimmed_to = max(self.trimmed_to, to)
-        self.waiting.trim(to)
+        for each in (self, self.journal):
+            if each is not None:
+                each.waiting.trim(to)
         self.damage.clear()  # perhaps these rows; if not, the next one to read them says so again
         self.marks_moved()
 
@@ -137,7 +157,15 @@ class Queue:
         default = self.default
         self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
         self.state.count = self.waiting_for(default)
-        self.state.bytes_waiting = self.quota_bytes
+        self.state.weigh(self.quota_bytes)
+        if self.journal is not None:
+            self.journal.marks_moved()
+
+    def cut(self, first: int, last: int) -> None:
+        """These rows are a hole now; :meth:`marks_moved` is next."""
+        for each in (self, self.journal):
+            if each is not None:
+                each.waiting.cut(first, last)
 
     def waiting_for(self, consumer: Consumer) -> int:
         """How many rows a consumer has not received; holes are none."""
@@ -182,9 +210,18 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self._queues)
 
+    def with_journals(self) -> Iterator[Queue]:
+        """All that can be read."""
+        for queue in self:
+            yield queue
+            if queue.journal is not None:
+                yield queue.journal
+
     def get(self, name: str) -> Queue | None:
-        """A queue by its canonical name."""
-        return self._queues.get(name)
+        """A queue, or the journal of one, by its canonical name."""
+        found = self._queues.get(name)
+        base = base_of_journal(name) if found is None else None
+        return found if base is None or base not in self._queues else self._queues[base].journal
 
     def find(self, text: str) -> Queue:
         """A queue by any spelling of its name. Raises a 400 or 404."""
@@ -192,10 +229,12 @@ class Catalogue:
             name = canonical_queue_name(text)
         except ValueError as error:
             raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
-        queue = self._queues.get(name)
+        queue = self.get(name)
         if queue is None:
             close = difflib.get_close_matches(name, list(self._queues), 1, 0.6)
-            if is_glob(name):
+            if base_of_journal(name) in self._queues:
+                hint = f"{base_of_journal(name)} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
+            elif is_glob(name):
                 hint = "this takes one name and no glob: srmp-spark queues lists the names"
             elif close:
                 hint = f"did you mean {close[0]!r}? (srmp-spark queues lists the names)"
@@ -204,11 +243,19 @@ class Catalogue:
             raise ApiError(404, UNKNOWN_QUEUE, f"there is no queue {name}", hint)
         return queue
 
+    def find_base(self, text: str) -> Queue:
+        """:meth:`find` for what can be done to a queue alone. Raises a 400 for a journal."""
+        queue = self.find(text)
+        if queue.log_name != queue.name:
+            hint = f"{queue.log_name} is the queue; its journal can be read, received from and purged"
+            raise ApiError(400, "journal-queue", f"{queue.name} is a journal: it is read only", hint, "[MS-MQMQ] 2.1.7")
+        return queue
+
     def add(self, stored: StoredQueue, state: QueueState) -> Queue:
         """A queue that exists in store and engine."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting)
-        state.bytes_waiting = queue.quota_bytes
+        state.weigh(queue.quota_bytes)
         self._queues[stored.name] = queue
         return queue
 
@@ -216,3 +263,5 @@ class Catalogue:
         """A queue that is gone; calls that wait for it wake up."""
         queue = self._queues.pop(name)
         queue.wake()
+        if queue.journal is not None:
+            queue.journal.wake()

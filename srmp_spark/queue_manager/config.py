@@ -54,10 +54,12 @@ TOKEN_LENGTH_MIN = 16
 
 
 class QueueSpec(NamedTuple):
-    """``NAME[:transactional]``; the name may hold colons."""
+    """``NAME[:transactional][:journal]``; the name may hold colons."""
 
     name: str
     transactional: bool
+    journal: bool = False
+    """Keep a journal. ``False``: leave it as it is."""
 
     @classmethod
     def parse(cls, text: str) -> QueueSpec:
@@ -73,10 +75,10 @@ class QueueSpec(NamedTuple):
                 f"(a queue that is really called so is made by PUT /v1/queues)"
             )
         for suffix in suffixes:
-            if suffix != "transactional":
+            if suffix not in ("transactional", "journal"):
                 word = suffix.partition("=")[0]
-                raise ConfigurationError(f"--queue {text!r}: :{word} is not in this version; known: transactional")
-        return cls(local_queue_name(name), transactional=bool(suffixes))
+                raise ConfigurationError(f"--queue {text!r}: :{word} is not in this version; known: transactional, journal")
+        return cls(local_queue_name(name), transactional="transactional" in suffixes, journal="journal" in suffixes)
 
 
 class Endpoint(NamedTuple):
@@ -127,11 +129,13 @@ class ServeConfig:
     allow_url: tuple[UrlPattern, ...] = ()
     unknown_queue: Literal["reject", "retry"] = "reject"
     invalid_signature: Literal["keep", "refuse"] = "keep"
+    expired: Literal["keep", "refuse"] = "keep"
     signer: tuple[Signer, ...] = ()
     state: str | None = None
     state_interval: float = STATE_INTERVAL_SECONDS
     retention_hours: float = RETENTION_HOURS
     queue_quota_bytes: int | None = None
+    machine_quota_bytes: int | None = None
     resend_table: tuple[float, ...] = RESEND_TABLE_SECONDS
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_SECONDS
     token: str | None = field(default=None, repr=False)
@@ -252,7 +256,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("data_dir", Path, "DIR", "where messages and identity are kept; one queue manager per directory"),
     Option("listen", Endpoint.parse, "HOST:PORT", f"SRMP over HTTP (default {DEFAULT_LISTEN})"),
     Option("api", Endpoint.parse, "HOST:PORT", f"the API (default {DEFAULT_API}); beyond loopback it needs a token and TLS"),
-    Option("queue", QueueSpec.parse, "NAME[:transactional]", "create this queue if it does not exist", many=True),
+    Option("queue", QueueSpec.parse, "NAME[:transactional][:journal]", "create this queue if it does not exist", many=True),
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
     Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
     Option(
@@ -264,10 +268,12 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "invalid_signature", _choice("keep", "refuse"), "keep|refuse", "an XML signature that is wrong: mark the row, or 400"
     ),
+    Option("expired", _choice("keep", "refuse"), "keep|refuse", "a message that came too late: mark the row, or discard it"),
     Option("state", str, "URI|PATH", "where the Delta state tables go"),
     Option("state_interval", _positive, "SECONDS", f"how far the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"),
     Option("retention_hours", _positive, "N", f"how long rows are kept (default {RETENTION_HOURS:g})"),
     Option("queue_quota_bytes", _bytes, "N", "unreceived bytes of a queue above which it answers 503"),
+    Option("machine_quota_bytes", _bytes, "N", "unreceived bytes of all queues together above which it answers 503"),
     Option("resend_table", _seconds_table, "S,S,…", "waits between attempts, the last one repeats"),
     Option("retransmission_timeout", _positive, "S", "when an undelivered stream receipt is owed again"),
     Option("token_file", _token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),

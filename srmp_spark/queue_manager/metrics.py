@@ -68,7 +68,7 @@ class Metrics(Collector):
         self.accepted: dict[tuple[str, str], int] = defaultdict(int)
         """(queue, transport) → messages answered 200 as new rows."""
         self.refused: dict[tuple[str, str], int] = defaultdict(int)
-        """(status, reason) → requests."""
+        """(status, reason) → requests; 200: answered so and discarded."""
         self.duplicates: dict[tuple[str, str], int] = defaultdict(int)
         """(queue, kind) → messages answered 200 without a new row."""
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
@@ -95,7 +95,7 @@ class Metrics(Collector):
         """For ``prometheus_client``."""
         for name, text, labels, counts in (
             ("srmp_messages_accepted", "messages answered 200 as new rows", ("queue", "transport"), self.accepted),
-            ("srmp_messages_refused", "requests not answered 200", ("status", "reason"), self.refused),
+            ("srmp_messages_refused", "requests not answered 200, or discarded", ("status", "reason"), self.refused),
             ("srmp_signatures", "signed messages that were checked", ("status", "how"), self.signatures),
             ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
         ):

@@ -15,7 +15,7 @@ from functools import partial
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
-from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, LocalHosts, canonical_queue_name
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, OWN_QUEUES, LocalHosts, base_of_journal, canonical_queue_name
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
@@ -23,6 +23,14 @@ from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValu
 from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.queue_journal import (
+    JournalSwitch,
+    QueueJournal,
+    begin_journal,
+    journal_hint,
+    open_journal,
+    queue_of_consumer,
+)
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.sender.link import Outgoing
@@ -100,7 +108,9 @@ class QueueManager:
             ReceiverSettings(
                 unknown_queue=config.unknown_queue,
                 invalid_signature=config.invalid_signature,
+                expired=config.expired,
                 queue_quota_bytes=config.queue_quota_bytes,
+                machine_quota_bytes=config.machine_quota_bytes,
                 retransmission_timeout=config.retransmission_timeout,
                 forwarding=config.forwarding,
             ),
@@ -161,8 +171,10 @@ class QueueManager:
             self._open_queue(queue)
         for consumer in stored.consumers:
             row = ConsumerRow(consumer.received, consumer.ahead, consumer.planned, consumer.holder, consumer.lease_until)
-            found = Consumer.load(consumer.name, row, now=clock.monotonic())
-            self.catalogue.find(consumer.queue).consumers[consumer.name] = found
+            whose = queue_of_consumer(self.catalogue.find(consumer.queue), consumer.name)
+            if whose is not None:
+                of, name = whose
+                of.consumers[name] = Consumer.load(name, row, now=clock.monotonic())
         for each in self.catalogue:
             each.marks_moved()
         self._owed_at_start = stored.owed
@@ -188,11 +200,20 @@ class QueueManager:
 
     def _open_queue(self, stored: state.StoredQueue) -> Queue:
         engine = self.receiver.add_queue(stored.name, stored.transactional, stored.end, paused=stored.paused)
-        return self.catalogue.add(stored, engine)
+        queue = self.catalogue.add(stored, engine)
+        switch = JournalSwitch.of(stored.options)
+        if switch is not None:
+            open_journal(queue, switch, self.directory.writer)
+        return queue
 
-    async def create_queue(self, name: str, *, transactional: bool | None) -> bool:
-        """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind."""
+    async def create_queue(self, name: str, *, transactional: bool | None, journal: bool | None = None) -> bool:
+        """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind.
+
+        ``journal`` switches its journal on or off; ``None``: it stays as it is.
+        """
         async with self._admin:
+            if base_of_journal(name) is not None:
+                raise ApiError(400, "usage", f"{name} is the name of a journal", journal_hint(name), "[MS-MQMQ] 2.1.2")
             existing = self.catalogue.get(name)
             if existing is not None:
                 if transactional is not None and existing.state.transactional != transactional:
@@ -200,15 +221,31 @@ class QueueManager:
                     raise ApiError(
                         409, "queue-kind", f"queue {name} exists and is {kind}", "delete it first, or give it as it is"
                     )
+                await self._switch_journal(existing, journal)
                 return False
             if len(self.catalogue) >= QUEUES_MAX:
                 raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
             if name == ORDER_QUEUE and transactional:
                 raise ApiError(400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional")
             stored = await self.journal.transact(lambda t: queues.create(t, name, transactional=bool(transactional)))
-            self._open_queue(stored)
+            made = self._open_queue(stored)
             log.info("queue.created name=%s transactional=%s", name, bool(transactional))
+            await self._switch_journal(made, journal)
             return True
+
+    async def _switch_journal(self, queue: Queue, journal: bool | None) -> None:
+        if journal is None or journal is (queue.journal is not None):
+            return
+        if queue.name in OWN_QUEUES:
+            raise ApiError(400, "usage", f"nobody receives from {queue.name}: it cannot keep a journal")
+        after: int | None = None
+        if journal:
+            after = begin_journal(queue).after
+        elif queue.journal is not None:
+            queue.journal.wake()
+            queue.journal = None
+        await self.journal.transact(lambda t: queues.set_journal(t, queue.name, after))
+        log.info("queue.journal name=%s on=%s", queue.name, journal)
 
     async def delete_queue(self, name: str) -> None:
         """Remove a queue and its rows."""
@@ -234,6 +271,10 @@ class QueueManager:
         """Take away what waits; how many rows that was."""
         async with self._admin:
             queue = self.catalogue.find(name)
+            if isinstance(queue, QueueJournal):
+                purged = queue.purge()
+                await self._save(queue, queue.default)
+                return purged
 
             def purge(transaction: Transaction) -> int:
                 received, ahead = queue.default.received, list(queue.default.ahead)
@@ -242,7 +283,7 @@ class QueueManager:
                 taken = list(gaps(max(received, queue.trimmed_to) + 1, end, ahead))
                 self.decide(transaction, queue, taken, Reason.QUEUE_PURGED)
                 for low, high in taken:
-                    queue.waiting.cut(low, high)
+                    queue.cut(low, high)
                 queue.damage.clear()
                 # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
                 queue.default.skip_to(end)
@@ -390,7 +431,8 @@ class QueueManager:
                 transaction.connection,
                 queue.id,
                 state.StoredConsumer(
-                    queue.name, consumer.name, row.received, row.ahead, row.planned, row.holder, row.lease_until
+                    queue.log_name, queue.stored_name(consumer.name), row.received, row.ahead, row.planned, row.holder,
+                    row.lease_until,
                 ),
             )
 
@@ -399,7 +441,7 @@ class QueueManager:
     def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
         """Every lease with a living holder."""
         now = self.clock.monotonic()
-        for queue in self.catalogue:
+        for queue in self.catalogue.with_journals():
             for consumer in queue.consumers.values():
                 if consumer.is_held(now):
                     yield queue, consumer
@@ -414,11 +456,14 @@ async def ensure_queues(manager: QueueManager) -> None:
             log.warning("forward.no_host: --store-and-forward needs --allow-url PATTERN for each host that it may forward to")
     for name, transactional in wanted:
         await _ensure_queue(manager, name, transactional=transactional)
+    for spec in manager.config.queue:
+        if spec.journal:
+            await _ensure_queue(manager, spec.name, transactional=spec.transactional, journal=True)
 
 
-async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool) -> None:
+async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool, journal: bool | None = None) -> None:
     try:
-        await manager.create_queue(canonical_queue_name(name), transactional=transactional)
+        await manager.create_queue(canonical_queue_name(name), transactional=transactional, journal=journal)
     except (ApiError, StoreError) as error:
         message = with_hint(error.message, error.hint) if isinstance(error, ApiError) else str(error)
         raise ConfigurationError(f"--queue {name}: {message}") from None

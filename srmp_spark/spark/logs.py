@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
-from srmp_spark.names import is_glob
+from srmp_spark.names import base_of_journal, is_glob
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
@@ -132,11 +132,11 @@ class Logs:
         return self._found
 
     def _unlisted(self, guid: str, entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """System queues that the options name and that are not listed, because nothing is in them yet."""
+        """What the options name and is not listed: system queues in which nothing is yet, and journals."""
         listed = {entry["name"] for entry in entries}
         found: list[Mapping[str, Any]] = []
         for name in self._options.queues:
-            if name.endswith("$") and name not in listed:
+            if (name.endswith("$") or base_of_journal(name) is not None) and name not in listed:
                 try:
                     found.append(self._by_guid[guid].queue(name))
                 except ApiError as error:

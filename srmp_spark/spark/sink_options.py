@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from srmp_spark.errors import ConfigurationError, with_hint
-from srmp_spark.names import SERVED_DESTINATION, not_served_yet
+from srmp_spark.names import SERVED_DESTINATION, format_names, not_served_yet
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
@@ -158,8 +158,9 @@ def _destination(text: str | None) -> str | None:
             "option destination is empty: give a format name or URL, for example DIRECT=http://host/msmq/private$/orders, "
             "or leave it out and name it in the column destination"
         )
-    if text is not None and (later := not_served_yet(text)) is not None:
-        raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
+    for name in () if text is None else format_names(text):
+        if (later := not_served_yet(name)) is not None:
+            raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
     return text
 
 

@@ -7,11 +7,20 @@ answers 503.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, OWN_QUEUES, LocalHosts, QueueAddress, parse_queue_url, split_url
+from srmp_spark.names import (
+    FORWARD_QUEUE,
+    ORDER_QUEUE,
+    OWN_QUEUES,
+    LocalHosts,
+    QueueAddress,
+    base_of_journal,
+    parse_queue_url,
+    split_url,
+)
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.sender import canonical_destination
@@ -25,6 +34,16 @@ DESTINATION_KEPT_LENGTH = 512
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
+
+
+class MachineUse:
+    """What the queues of one queue manager hold together."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """The sum of :attr:`QueueState.bytes_waiting`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +62,13 @@ class QueueState:
     """Bytes that the ``default`` consumer has not received."""
     count: int = 0
     """Messages that the ``default`` consumer has not received."""
+    machine: MachineUse = field(default_factory=MachineUse)
+    """The engine's sum over all queues, this one among them."""
+
+    def weigh(self, bytes_waiting: int) -> None:
+        """So much waits in the queue now."""
+        self.machine.bytes += bytes_waiting - self.bytes_waiting
+        self.bytes_waiting = bytes_waiting
 
 
 class Route(NamedTuple):
@@ -88,14 +114,15 @@ class Destinations:
         self.queues[queue.name] = queue
         self._known.clear()
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str) -> QueueState:
         """Raises :class:`KeyError` for an unknown queue, :class:`ConfigurationError` for our order queue."""
         if name == ORDER_QUEUE:
             raise ConfigurationError(f"{ORDER_QUEUE} always exists: peers send stream receipts there")
         if name == FORWARD_QUEUE:
             raise ConfigurationError(f"{FORWARD_QUEUE} holds what was accepted to be sent on; purge it to give that up")
-        del self.queues[name]
+        queue = self.queues.pop(name)
         self._known.clear()
+        return queue
 
     def find(self, destination: str) -> Found:
         """The queue that ``<to>`` names, or the answer that says why there is none."""
@@ -149,6 +176,8 @@ class Destinations:
         if name == FORWARD_QUEUE:
             return Refused(400, "reserved-queue", f"{name} is ours: messages come there by forwarding alone", _SECTION)
         queue = self.queues.get(name)
+        if queue is None and base_of_journal(name) is not None:
+            return Refused(400, "journal-queue", f"{name} is a journal: it is read only", "[MS-MQMQ] 2.1.7")
         if queue is None:
             hint = f"add --queue {name}, or create it with PUT /v1/queues"
             retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None

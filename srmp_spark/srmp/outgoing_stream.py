@@ -63,6 +63,12 @@ class OutgoingStream(OutgoingQueue):
         """Serials that ask for a final stream receipt and have none (AwaitingFinalStreamReceipt)."""
         self.last_live = row.acknowledged_to
         """Serial of the message that was handed out last: the one before the next."""
+        self.before_last = row.acknowledged_to
+        """Serial of the one before that."""
+        self.receipts = 0
+        """Stream receipts for this stream since the process began (EodLastAckCount)."""
+        self.last_receipt_at = 0
+        """When the last of them came, microseconds since 1970, UTC (EodLastAckTime)."""
         self.sent_to = max(row.released_to, row.base)
         """The highest serial that left in *this* stream: no receipt can be for a later one."""
         self.pass_to = self.sent_to
@@ -135,7 +141,8 @@ class OutgoingStream(OutgoingQueue):
         self.ledger.streams[self.ordinal] = self.key
         if self.ledger.receipts_url:
             self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, self.ledger.receipts_url)
-        self.base = self.sent_to = self.pass_to = self.last_live = base
+        self.base = self.sent_to = self.pass_to = self.last_live = self.before_last = base
+        self.receipts = self.last_receipt_at = 0
         self.acknowledged_to = max(self.acknowledged_to, base)
         self.cursor = base
         self.loaded_to = max(self.loaded_to, base)
@@ -195,7 +202,7 @@ class OutgoingStream(OutgoingQueue):
 
     def on_sent(self, serial: int) -> None:
         """It is the one before the next."""
-        self.last_live = serial
+        self.before_last, self.last_live = self.last_live, serial
         self.sent_to = max(self.sent_to, serial)
 
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
@@ -274,6 +281,9 @@ class OutgoingStream(OutgoingQueue):
         serial = self.base + receipt.last_ordinal
         if serial > self.sent_to:
             return "beyond"
+        if receipt.kind == "stream":
+            self.receipts += 1
+            self.last_receipt_at = at
         progress = serial > self.acknowledged_to
         if progress:  # a final receipt, too: what the application took was in its queue
             self._acknowledge(serial, now, at)

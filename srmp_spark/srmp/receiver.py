@@ -22,7 +22,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
-from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, QueueState, Route
+from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
@@ -45,11 +45,14 @@ class ReceiverSettings:
     unknown_queue: Literal["reject", "retry"] = "reject"
     """A queue or host that is not ours: 400, on which the sender deletes the message, or 503."""
     expired: Literal["keep", "refuse"] = "keep"
-    """2.2.5.1.1 discards a message that is too late, 3.1.5.1.4 does not check: keep it and mark the row, or answer 400."""
+    """2.2.5.1.1 and 2.2.6.17 discard a message that is too late, 3.1.5.1.4 does not check it: keep it and mark the row, or
+    take no row (:meth:`Receiver._expired`)."""
     invalid_signature: Literal["keep", "refuse"] = "keep"
     """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or answer 400."""
     queue_quota_bytes: int | None = None
     """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
+    machine_quota_bytes: int | None = None
+    """Answer 503 to new messages while this much waits in all queues together (QueueManagerQuota); ``None``: no quota."""
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
     """Seconds until a stream receipt that could not be delivered is sent again."""
     forwarding: Forwarding = NO_FORWARDING
@@ -67,6 +70,8 @@ class Receiver:
         self.history = history
         self.streams = streams
         self.settings = settings
+        self.machine = MachineUse()
+        """What all queues hold together; the service keeps it up to date."""
         self._destinations = Destinations(hosts, settings.unknown_queue, settings.forwarding)
         self._generation = 0
         self._open = False
@@ -89,13 +94,16 @@ class Receiver:
         stands. Raises :class:`~srmp_spark.errors.ConfigurationError` if the name or the multicast address is taken.
         """
         queue = QueueState(name=name, transactional=transactional, end=end, multicast=multicast, paused=paused,
-                           bytes_waiting=bytes_waiting, count=count)  # fmt: skip
+                           bytes_waiting=bytes_waiting, count=count, machine=self.machine)  # fmt: skip
         self._destinations.add(queue)
+        self.machine.bytes += bytes_waiting
         return queue
 
     def remove_queue(self, name: str) -> None:
         """Forget a queue and its streams. The identifiers stay known: a repeat must not begin a new queue of that name."""
-        self._destinations.remove(name)
+        queue = self._destinations.remove(name)
+        self.machine.bytes -= queue.bytes_waiting
+        queue.machine = MachineUse()  # what is still counted of it is its own matter
         for stream in [stream for stream in self.streams if stream.queue == name]:
             self.streams.drop(name, stream.guid)
 
@@ -176,12 +184,16 @@ class Receiver:
                 return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
             return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
-        refused = self._not_now(queue, message, arrival)
+        expired = self.settings.expired == "refuse" and self._expired(message, arrival)
+        refused = None if expired else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
         stream.accept(message, position, arrival)
         self.streams.put(stream)
         mark = StreamMark(stream, position.id.ordinal, position.current)
+        if expired:
+            self._open = True
+            return Repeated(queue.name, "expired", mark, self._generation + 1)
         lineage, uniquifier = message.lineage, message.uniquifier
         if lineage != NULL_GUID or uniquifier != 1:
             if self.history.seen(lineage, uniquifier):
@@ -202,19 +214,35 @@ class Receiver:
             mark = StreamMark(stream, stream.ordinal, 0)
         return Repeated(queue, kind, mark, self._generation + self._open)
 
+    @staticmethod
+    def _expired(message: Message, arrival: Arrival) -> bool:
+        """Whether the message came too late: "beyond which time the message MUST not be processed by the receiver and MUST be
+        discarded" ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
+
+        With ``--expired refuse`` one outside a stream is answered 400: it can never succeed, and its sender, who may have asked
+        for negative source journaling, hears of it. In a stream that would be the end of the stream: the sender deletes the
+        message (3.1.7.2.5), and the ``<previous>`` of the next one still names it, for 3.1.7.2.3 bridges gaps in what is sent
+        again alone, and only to a message that is still in the queue. It would be a gap for ever. So its position counts, with
+        200 and in the stream receipt, and there is no row.
+        """
+        expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+        return expires_at is not None and expires_at < arrival.at
+
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
         settings = self.settings
-        if settings.expired == "refuse":
-            expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
-            if expires_at is not None and expires_at < arrival.at:
-                return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
+        if settings.expired == "refuse" and self._expired(message, arrival):
+            return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
             return Refused(400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1")
         if settings.queue_quota_bytes is not None and queue.bytes_waiting >= settings.queue_quota_bytes:
             # 3.1.5.1.12 disregards the message, which loses it; the sender keeps what is answered 5xx.
             hint = "receive from it or raise --queue-quota-bytes"
             return Refused(503, "quota", f"queue {queue.name} is full; {hint}", "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
+        if settings.machine_quota_bytes is not None and self.machine.bytes >= settings.machine_quota_bytes:
+            # The text says 500. A sender keeps the message after either; 503 says when to come again.
+            text = "all queues together hold --machine-quota-bytes; receive from them or raise it"
+            return Refused(503, "machine-quota", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         return None
 
     def _insert(self, queue: QueueState, message: Message, arrival: Arrival, mark: StreamMark | None) -> Accepted:

@@ -6,9 +6,10 @@ from typing import Literal, NamedTuple
 
 from srmp_spark.message import StreamId
 
-RepeatKind = Literal["identifier", "position", "gap", "stale"]
+RepeatKind = Literal["identifier", "position", "gap", "stale", "expired"]
 """Why a message that is answered 200 makes no row. Its identifier is known ([MC-MQSRM] 3.1.5.1.11); its position in the
-stream is taken; a position before it is still empty, or its stream is unknown (3.1.5.1.6.3); its stream has been replaced."""
+stream is taken; a position before it is still empty, or its stream is unknown (3.1.5.1.6.3); its stream has been replaced; it
+came too late and is not to be kept (2.2.6.17)."""
 
 
 class SendStreamReceipt(NamedTuple):

@@ -50,6 +50,19 @@ def create(
     return state.load_queue(db, queue_id)
 
 
+def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
+    """From which mark on the queue keeps a journal; ``None``: it keeps none, and who read it is forgotten."""
+    db, queue_id = transaction.connection, queue_id_of(transaction, name)
+    options = json.loads(db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0])
+    if after is None:
+        options.pop("journal_after", None)
+        db.execute("DELETE FROM consumers WHERE queue_id = ? AND substr(name, 1, ?) = ?",
+                   (queue_id, len(state.JOURNAL_CONSUMERS), state.JOURNAL_CONSUMERS))  # fmt: skip
+    else:
+        options["journal_after"] = after
+    db.execute("UPDATE queues SET options = ? WHERE id = ?", (json.dumps(options, sort_keys=True), queue_id))
+
+
 def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
     """Whether the queue takes messages (``pause``, ``resume``)."""
     transaction.connection.execute("UPDATE queues SET paused = ? WHERE id = ?", (paused, queue_id_of(transaction, name)))

@@ -14,31 +14,32 @@ from srmp_spark.store.log import GroupChunk, Log
 
 
 def batches(
-    log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """The rows in (after, to], in order, with all columns; holes are left out.
+    log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool = False, *,
+    shown: str | None = None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """The rows in (after, to], in order, with all columns; holes are left out. ``shown``: the column ``queue`` (a journal's).
 
     Raises as :meth:`Log.chunks`; a row that cannot be decoded is a :class:`StoreDamagedError` with queue and sequence.
     """
     waiting: list[tuple[int, Record]] = []
     waiting_bytes = 0
-    name = log.bounds(queue, epoch).epoch
+    name, shown = log.bounds(queue, epoch).epoch, shown or queue
     for chunk in log.chunks(queue, name, after, to):
         if isinstance(chunk, GroupChunk):
             for sequence, record in chunk.records():
                 waiting.append((sequence, record))
                 waiting_bytes += len(record.post)
                 if len(waiting) >= BATCH_ROWS or waiting_bytes >= BATCH_BYTES:
-                    yield rows_of(queue_manager, name, queue, waiting, envelope)
+                    yield rows_of(queue_manager, name, shown, waiting, envelope)
                     waiting, waiting_bytes = [], 0
             continue
         if waiting:
-            yield rows_of(queue_manager, name, queue, waiting, envelope)
+            yield rows_of(queue_manager, name, shown, waiting, envelope)
             waiting, waiting_bytes = [], 0
         posts = chunk.read_posts() if envelope else None
-        yield from rows_kept(read_segment(chunk.read_columns(), queue_manager, name, queue, posts), chunk.keep)
+        yield from rows_kept(read_segment(chunk.read_columns(), queue_manager, name, shown, posts), chunk.keep)
     if waiting:
-        yield rows_of(queue_manager, name, queue, waiting, envelope)
+        yield rows_of(queue_manager, name, shown, waiting, envelope)
 
 
 def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Iterator[tuple[int, Record]]:

@@ -1,6 +1,7 @@
 """Retention: what may be deleted, and deleting it. The rule of INTERFACE.md section 1, in this order:
 
-* never a row that the default consumer has not received (system queues, which nobody reads, are judged by time alone);
+* never a row that the default consumer has not received, or that of the queue's journal once somebody receives from it (system
+  queues, which nobody reads, are judged by time alone);
 * a row older than the retention time is deleted;
 * a queue that holds more bytes than its cap loses its oldest rows before their time, but only those that are synced elsewhere
   (the Delta state has proved them durable).
@@ -56,7 +57,7 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
         if row is None:
             return None
         queue_id, trimmed_to = row
-        received = SEQUENCE_MAX if queue in SYSTEM_QUEUES else state.received_by_default(db, queue_id)
+        received = SEQUENCE_MAX if queue in SYSTEM_QUEUES else state.kept_after(db, queue_id)
         span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
         what, where = "SELECT last, bytes, arrived_last FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
         units = db.execute(f"{what} segments {where}", span).fetchall()
@@ -80,7 +81,7 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
-    if queue not in SYSTEM_QUEUES and to > state.received_by_default(db, queue_id):
+    if queue not in SYSTEM_QUEUES and to > state.kept_after(db, queue_id):
         return trimmed_to + 1  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)

@@ -19,6 +19,8 @@ from srmp_spark.store.epochs import end_of
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.waiting import Waiting
 
+JOURNAL_CONSUMERS = ";journal/"
+"""Before the names of a journal's consumers, which are kept among its queue's: no name that a user gives has a slash."""
 MESSAGE_IDENTIFIERS = "message_id"
 """Our MessageIdOrdinal in the table ``ids``: receipts and ``send`` share it."""
 IDENTIFIER_MAX = (1 << 32) - 1
@@ -181,6 +183,19 @@ def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
     """The mark of the default consumer; 0 before it received anything."""
     row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
     return int(row[0]) if row else 0
+
+
+def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int | None:
+    """The mark of the default consumer of the queue's journal; ``None`` if nobody ever received from it."""
+    name = JOURNAL_CONSUMERS + "default"
+    row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name)).fetchone()
+    return int(row[0]) if row else None
+
+
+def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
+    """Rows after this one are kept whatever their age: somebody has not received them yet, from the queue or its journal."""
+    received, journal = received_by_default(connection, queue_id), received_from_journal(connection, queue_id)
+    return received if journal is None else min(received, journal)
 
 
 def save_consumer(connection: sqlite3.Connection, queue_id: int, consumer: StoredConsumer) -> None:

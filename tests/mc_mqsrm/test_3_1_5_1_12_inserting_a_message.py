@@ -104,3 +104,35 @@ def test_a_new_stream_at_a_full_queue_does_not_begin() -> None:
     _fill(playbook, LEDGER, 1)
     assert playbook >> post(stream_message(1)) << refused(503, "quota")
     assert len(playbook.receiver.streams) == 0
+
+
+def test_the_quota_of_the_machine_counts_all_queues_and_answers_503() -> None:
+    """The text answers 500, after which the sender keeps the message as well, and is not told when to come again."""
+    playbook = Playbook(ReceiverSettings(machine_quota_bytes=1000))
+    queues = playbook.receiver.queues
+    queues[ORDERS].weigh(600)
+    assert playbook >> post(user_message(1)) << row(ORDERS, 1) >> synced() << ok()
+    queues[LEDGER].weigh(400)
+    assert (
+        playbook
+        >> post(user_message(2))
+        << refused(503, "machine-quota")
+        >> post(stream_message(1))
+        << refused(503, "machine-quota")
+        >> post(user_message(1))
+        << repeated("identifier")
+    )
+    assert len(playbook.receiver.streams) == 0
+    queues[LEDGER].weigh(399)
+    assert playbook >> post(user_message(2)) << row(ORDERS, 2) >> post(stream_message(1)) << row(LEDGER, 1)
+
+
+def test_a_queue_that_is_removed_gives_its_room_back() -> None:
+    playbook = Playbook(ReceiverSettings(machine_quota_bytes=1000))
+    ledger = playbook.receiver.queues[LEDGER]
+    ledger.weigh(5000)
+    assert playbook >> post(user_message(1)) << refused(503, "machine-quota")
+    playbook.receiver.remove_queue(LEDGER)
+    ledger.weigh(9000)  # rows of it that were on their way to the disk
+    assert playbook.receiver.machine.bytes == 0
+    assert playbook >> post(user_message(1)) << row(ORDERS, 1)

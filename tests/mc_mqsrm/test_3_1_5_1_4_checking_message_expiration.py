@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import Playbook, ok, post, refused, repeated, row, stream_message, synced, user_message
+from srmp_spark.testing.playbook import (
+    Playbook,
+    commit_begins,
+    delivered,
+    ok,
+    post,
+    refused,
+    repeated,
+    restart,
+    row,
+    stream_message,
+    stream_receipt,
+    synced,
+    tick,
+    user_message,
+)
 from srmp_spark.testing.sim_clock import START_UTC_US
 
-ORDERS = "private$/orders"
+ORDERS, LEDGER = "private$/orders", "private$/ledger"
 HOUR = 3_600_000_000
 PAST, FUTURE = START_UTC_US - HOUR, START_UTC_US + HOUR
 REFUSE = ReceiverSettings(expired="refuse")
@@ -40,13 +55,71 @@ def test_what_expired_after_it_was_accepted_is_a_repeat_and_not_refused() -> Non
     )
 
 
-def test_a_refused_stream_message_leaves_its_position_free() -> None:
+def test_in_a_stream_the_position_counts_and_there_is_no_row() -> None:
+    """3.1.7.2.3 as printed: ``<previous>`` of 3 is 2 although 2 is gone from the sender's queue. Refused, it would be a gap."""
     assert (
         Playbook(REFUSE)
         >> post(stream_message(1))
-        << row("private$/ledger", 1)
+        << row(LEDGER, 1)
         >> post(stream_message(2, time_to_reach_queue=PAST))
-        << refused(400, "expired")
-        >> post(stream_message(3, previous=1))
-        << row("private$/ledger", 2)
+        << repeated("expired")
+        >> post(stream_message(3, previous=2))
+        << row(LEDGER, 2)
+        >> synced()
+        << ok(3)
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=3)
     )
+
+
+def test_a_stream_may_begin_and_end_with_messages_that_came_too_late() -> None:
+    assert (
+        Playbook(REFUSE)
+        >> post(stream_message(1, time_to_reach_queue=PAST))
+        << repeated("expired")
+        >> synced()
+        << ok()
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=1)
+        >> delivered()
+        >> post(stream_message(2, expires_at=PAST))
+        << repeated("expired")
+        >> post(stream_message(2, expires_at=PAST))  # the sender repeats what it has no receipt for
+        << repeated("position")
+        >> synced()
+        << ok(2)
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=2)
+    )
+
+
+def test_the_position_of_a_discarded_message_survives_a_restart() -> None:
+    """200 for it needs the commit that holds the position, as for a row."""
+    playbook = Playbook(REFUSE)
+    assert (
+        playbook
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(2, time_to_reach_queue=PAST))
+        << repeated("expired")
+        >> commit_begins()
+        >> restart(commit_survives=False)
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(2, time_to_reach_queue=PAST))
+        << repeated("expired")
+        >> synced()
+        << ok(2)
+        >> restart()
+        >> post(stream_message(3, previous=2))
+        << row(LEDGER, 2)
+    )
+
+
+def test_a_discarded_message_waits_for_no_room() -> None:
+    """It takes none: a full queue does not hold up the stream for it."""
+    playbook = Playbook(ReceiverSettings(expired="refuse", queue_quota_bytes=1))
+    assert playbook >> post(stream_message(1)) << row(LEDGER, 1)
+    playbook.receiver.queues[LEDGER].bytes_waiting = 1
+    assert playbook >> post(stream_message(2, time_to_reach_queue=PAST)) << repeated("expired")
+    assert playbook >> post(stream_message(3, previous=2)) << refused(503, "quota")

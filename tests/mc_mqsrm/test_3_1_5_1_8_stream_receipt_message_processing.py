@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.message import Message, Receipt
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.transfer_info import OutgoingTransferInfo, SequenceInfo, transfer_info
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
     RECEIPTS_URL,
@@ -14,6 +16,7 @@ from srmp_spark.testing.sending_playbook import (
     committed,
     delivered,
     enqueue,
+    final_receipt,
     hold_commits,
     restart,
     sends,
@@ -142,3 +145,65 @@ def test_the_time_of_the_last_receipt_is_kept() -> None:
     assert stream.last_acknowledged_at == at
     assert playbook >> tick(3) >> stream_receipt(2) << verdict("old")
     assert stream.last_acknowledged_at == at
+
+
+def _info(playbook: SendingPlaybook) -> OutgoingTransferInfo:
+    (stream,) = playbook.sender
+    assert isinstance(stream, OutgoingStream)
+    found = transfer_info(stream)
+    assert found is not None
+    return found
+
+
+def test_transfer_info_of_what_was_sent() -> None:
+    """3.1.7.2.3: the sequence information of the first and last message without a receipt, and of the next."""
+    playbook = two_sent()
+    (stream,) = playbook.sender
+    assert isinstance(stream, OutgoingStream)
+    ordinal, info = stream.ordinal, _info(playbook)
+    assert info.eod_last_ack == SequenceInfo(ordinal, 0, 0)
+    assert (info.eod_no_ack_count, info.eod_no_read_count, info.eod_last_ack_count) == (3, 0, 0)
+    assert info.eod_first_non_ack == SequenceInfo(ordinal, 1, 0)
+    assert info.eod_last_non_ack == SequenceInfo(ordinal, 3, 2)
+    assert info.eod_next_seq == SequenceInfo(ordinal, 4, 3)
+    assert (info.eod_resend_interval, info.eod_resend_time) == (30.0, stream.receipt_wait_at)
+    assert info.eod_last_ack_time is None
+
+
+def test_transfer_info_after_receipts() -> None:
+    playbook = two_sent()
+    (stream,) = playbook.sender
+    assert isinstance(stream, OutgoingStream)
+    ordinal = stream.ordinal
+    assert playbook >> tick(3) >> stream_receipt(2) << delivered(1, 2)
+    info = _info(playbook)
+    assert (info.eod_last_ack, info.eod_last_ack_count) == (SequenceInfo(ordinal, 2, 0), 1)
+    assert (info.eod_no_ack_count, info.eod_first_non_ack) == (1, SequenceInfo(ordinal, 3, 2))
+    assert info.eod_last_ack_time == playbook.clock.utc()
+    assert playbook >> tick(3) >> stream_receipt(1) << verdict("old")
+    info = _info(playbook)
+    assert (info.eod_last_ack, info.eod_last_ack_count) == (SequenceInfo(ordinal, 2, 0), 2), "a repeat counts"
+    assert info.eod_last_ack_time == playbook.clock.utc()
+    assert playbook >> stream_receipt(3) << delivered(3)
+    info = _info(playbook)
+    assert (info.eod_no_ack_count, info.eod_first_non_ack, info.eod_last_non_ack) == (0, None, None)
+
+
+def test_transfer_info_of_the_next_stream_begins_anew() -> None:
+    playbook = two_sent()
+    assert playbook >> answer(200) >> stream_receipt(3) << delivered(1, 3)
+    before = _info(playbook).eod_last_ack.seq_id
+    assert playbook >> enqueue(1) << sends(4, position=1, start=True)
+    info = _info(playbook)
+    assert info.eod_last_ack.seq_id > before
+    assert (info.eod_last_ack.seq_no, info.eod_last_ack_count, info.eod_no_ack_count) == (0, 0, 1)
+    assert info.eod_first_non_ack == info.eod_last_non_ack == SequenceInfo(info.eod_last_ack.seq_id, 1, 0)
+
+
+def test_transfer_info_counts_what_waits_for_a_final_receipt() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
+    assert playbook >> stream_receipt(2)
+    assert (_info(playbook).eod_no_ack_count, _info(playbook).eod_no_read_count) == (0, 2)
+    assert playbook >> final_receipt(1) << delivered(1)
+    assert _info(playbook).eod_no_read_count == 1

@@ -59,7 +59,8 @@ def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:
         ({"listen": "h:99999"}, "HOST:PORT"),
         ({"queue": ["a:transactionl"]}, "did you mean 'transactional'"),
         ({"queue": ["a:b:journl"]}, "did you mean 'journal'"),
-        ({"queue": ["a:journal"]}, ":journal is not in this version"),
+        ({"expired": "drop"}, "known: keep, refuse"),
+        ({"machine_quota_bytes": "0"}, "machine-quota-bytes"),
         ({"queue": ["a:multicast=234.1.1.1:8001:transactional"]}, ":multicast is not in this version"),
         ({"queue": ["a/b/c"]}, "queue name"),
         ({"queue": ["a", "A"]}, "twice"),
@@ -138,3 +139,12 @@ def test_the_example_file_is_accepted() -> None:
     config = load({"config": str(example)}, {})
     assert config.queue[1] == QueueSpec("private$/payments", True)
     assert config.listen.port == 80
+
+
+def test_messages_that_come_too_late_are_kept_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+    flags = {"data_dir": str(tmp_path)}
+    assert (load(flags, {}).expired, load(flags, {}).machine_quota_bytes) == ("keep", None)
+    file = tmp_path / "serve.toml"
+    file.write_text('expired = "refuse"\nmachine_quota_bytes = 1000000\nqueue = ["a:journal"]\n')
+    config = load({**flags, "config": str(file)}, {})
+    assert (config.expired, config.machine_quota_bytes, config.queue) == ("refuse", 1_000_000, (QueueSpec("a", False, True),))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import requests
 from peer_kit import QUEUES, Peer
 
 from srmp_spark.client.api import QueueManagerClient
@@ -174,6 +175,49 @@ def test_the_quota_answers_503_until_something_is_received(start: Start) -> None
     given = client.register("private$/orders", "default", holder="A")
     client.received("private$/orders", "default", epoch=given.epoch, to=2, holder="A")
     assert peer.send(peer.message()).status == 200
+    peer.close()
+
+
+def test_the_quota_of_the_machine_counts_all_queues(start: Start) -> None:
+    running = start(queues=["private$/a", "private$/b"], machine_quota_bytes=2500)
+    client, peer = QueueManagerClient(running.api), Peer(running)
+    replies = [peer.send(peer.message(queue, body=b"x" * 500)) for queue in ("private$/a", "private$/b", "private$/b")]
+    assert [reply.status for reply in replies] == [200, 200, 503]
+    assert replies[-1].reason.startswith("machine-quota; ")
+    quota = client.status()["quota"]
+    assert (quota["queue_bytes"], quota["machine_bytes"]) == (None, 2500)
+    assert quota["machine_bytes_waiting"] >= 2500
+    metrics = requests.get(f"{running.api}/metrics", timeout=20).text
+    assert 'srmp_quota_bytes{of="machine"} 2500.0' in metrics
+    assert 'srmp_queue_bytes{queue="private$/a"}' in metrics
+    given = client.register("private$/a", "default", holder="A")
+    client.received("private$/a", "default", epoch=given.epoch, to=1, holder="A")
+    assert peer.send(peer.message("private$/b")).status == 200
+    assert client.purge("private$/b")["purged"] == 2
+    assert client.status()["quota"]["machine_bytes_waiting"] == 0
+    peer.close()
+
+
+def test_what_comes_too_late_is_marked_or_discarded(start: Start) -> None:
+    """A stream goes on behind it; the metric counts it under the status it was answered with."""
+    running = start(queues=QUEUES)
+    peer, client = Peer(running), QueueManagerClient(running.api)
+    late = {"time_to_reach_queue": 1_700_000_000}
+    assert peer.send(peer.message(**late)).status == 200
+    assert rows(client, "private$/orders")["expired"].to_pylist() == [True]
+    peer.close()
+    running = start(queues=QUEUES, expired="refuse", name="refusing")
+    peer, client = Peer(running), QueueManagerClient(running.api)
+    reply = peer.send(peer.message(**late))
+    assert (reply.status, reply.reason.partition(";")[0]) == (400, "expired")
+    answers = [peer.send(peer.stream(n, **(late if n == 2 else {}))).status for n in (1, 2, 3)]
+    assert answers == [200, 200, 200]
+    assert rows(client, "private$/payments")["stream_sequence"].to_pylist() == [1, 3]
+    (stream,) = client.status()["incoming_streams"]
+    assert (stream["sequence_number"], stream["gap_at"], stream["reject_count"]) == (3, None, 0)
+    metrics = requests.get(f"{running.api}/metrics", timeout=20).text
+    assert 'srmp_messages_refused_total{reason="expired",status="400"} 1.0' in metrics
+    assert 'srmp_messages_refused_total{reason="expired",status="200"} 1.0' in metrics
     peer.close()
 
 

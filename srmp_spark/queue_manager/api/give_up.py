@@ -29,7 +29,7 @@ class GiveUpApi:
         Raises a 409 if the queue does not hold all of first to last.
         """
         manager = self._manager
-        queue = manager.catalogue.find(request.parameters["queue"])
+        queue = manager.catalogue.find_base(request.parameters["queue"])
         first, last = request.required_integer("first"), request.required_integer("last")
         if not 0 < first <= last:
             raise usage("first and last are sequences: 1 or more, last not before first")
@@ -45,7 +45,7 @@ class GiveUpApi:
             raise
         except StoreError as error:
             raise ApiError(409, "not-held", str(error), "the queue's status names what it holds") from None
-        queue.waiting.cut(first, last)
+        queue.cut(first, last)
         queue.damage.clear()  # what is left of it, if anything, the next one to read says again
         queue.marks_moved()
         manager.garbage.set()

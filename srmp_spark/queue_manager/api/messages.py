@@ -100,7 +100,7 @@ class MessagesApi:
 
     async def post(self, request: Request) -> Response:
         """One message, or a list of them; answered when all are on stable storage."""
-        queue = self._manager.catalogue.find(request.parameters["queue"])
+        queue = self._manager.catalogue.find_base(request.parameters["queue"])
         body = await request.json()
         items = body if isinstance(body, list) else [body]
         if not 0 < len(items) <= MESSAGES_MAX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import canonical_queue_name
@@ -30,24 +30,25 @@ class QueuesApi:
         return Response.json(queue_status(self._manager.catalogue.find(request.parameters["queue"]), self._manager))
 
     async def put(self, request: Request) -> Response:
-        """``PUT queues/{q}`` with ``{"transactional": bool}``: 201 if it was made, 200 if it was there."""
+        """``PUT queues/{q}`` with ``{"transactional": bool, "journal": bool}``: 201 if it was made, 200 if it was there.
+
+        What is not named stays as it is, or false for a new queue.
+        """
         body = await request.json_object()
-        unknown = body.keys() - {"transactional"}
+        unknown = body.keys() - {"transactional", "journal"}
         if unknown:
-            raise usage(f"unknown setting {sorted(unknown)[0]!r} of a queue", "known: transactional")
-        transactional = body.get("transactional")
-        if transactional is not None and not isinstance(transactional, bool):
-            raise usage("transactional is true or false")
+            raise usage(f"unknown setting {sorted(unknown)[0]!r} of a queue", "known: transactional, journal")
+        transactional, journal = _setting(body, "transactional"), _setting(body, "journal")
         try:
             name = canonical_queue_name(request.parameters["queue"])
         except ValueError as error:
             raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
-        created = await self._manager.create_queue(name, transactional=transactional)
+        created = await self._manager.create_queue(name, transactional=transactional, journal=journal)
         return Response.json(queue_status(self._manager.catalogue.find(name), self._manager), 201 if created else 200)
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE queues/{q}``."""
-        queue = self._manager.catalogue.find(request.parameters["queue"])
+        """``DELETE queues/{q}``; its journal goes with it."""
+        queue = self._manager.catalogue.find_base(request.parameters["queue"])
         await self._manager.delete_queue(queue.name)
         return Response.json({"queue": queue.name})
 
@@ -65,6 +66,13 @@ class QueuesApi:
         return await self._pause(request, paused=False)
 
     async def _pause(self, request: Request, *, paused: bool) -> Response:
-        queue = self._manager.catalogue.find(request.parameters["queue"])
+        queue = self._manager.catalogue.find_base(request.parameters["queue"])
         await self._manager.pause_queue(queue.name, paused=paused)
         return Response.json({"queue": queue.name, "paused": paused})
+
+
+def _setting(body: dict[str, Any], name: str) -> bool | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise usage(f"{name} is true or false")
+    return value

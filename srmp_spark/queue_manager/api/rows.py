@@ -53,7 +53,7 @@ class RowsApi:
         if max_bytes is not None and last > after:
             command = {
                 "op": "end",
-                "queue": queue.name,
+                "queue": queue.log_name,
                 "epoch": span.epoch,
                 "after": after,
                 "to": last,
@@ -71,7 +71,7 @@ class RowsApi:
         span = queue.span(request.text("epoch"))
         command = {
             "op": "holes",
-            "queue": queue.name,
+            "queue": queue.log_name,
             "after": request.required_integer("after"),
             "to": request.required_integer("to"),
         }
@@ -97,7 +97,8 @@ class RowsApi:
         dense = DENSE_STREAM in request.headers.get("accept", "")
         command = {
             "op": "rows",
-            "queue": queue.name,
+            "queue": queue.log_name,
+            "shown": queue.name,
             "epoch": span.epoch,
             "after": after,
             "to": to,

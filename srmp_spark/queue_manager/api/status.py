@@ -45,11 +45,12 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
         "last": queue.end,
         "received": queue.default.received,
         "waiting": queue.state.count,
-        "bytes": queue.waiting.bytes,
+        "bytes": queue.held_bytes,
         "oldest_waiting_seconds": None if oldest is None else max(0.0, (utc - oldest) / 1e6),
         "paused": queue.state.paused,
         "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
+        "journal": None if queue.journal is None else queue_status(queue.journal, manager),
         "consumers": [
             {
                 "name": consumer.name,
@@ -64,7 +65,11 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
 
 def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
     """One entry of ``outgoing``, as the sender process tells it, for people."""
-    return entry | {name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")}
+    shown = entry | {name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")}
+    info = entry.get("transfer_info")
+    if info is not None:
+        shown["transfer_info"] = info | {name: rfc3339(info[name]) for name in ("eod_last_ack_time", "eod_resend_time")}
+    return shown
 
 
 def host_names(manager: QueueManager) -> list[str]:
@@ -87,6 +92,11 @@ def status(
         "api": api,
         "host_names": host_names(manager),
         "disk_free_bytes": disk_free_bytes(manager),
+        "quota": {
+            "queue_bytes": manager.config.queue_quota_bytes,
+            "machine_bytes": manager.config.machine_quota_bytes,
+            "machine_bytes_waiting": manager.receiver.machine.bytes,
+        },
         "state": {
             "uri": manager.state_lag.uri,
             "position": manager.state_lag.position,
@@ -102,6 +112,8 @@ def status(
                 "last_acknowledged": stream.last_acknowledged,
                 "gap_at": stream.gap_at,
                 "reject_count": stream.reject_count,
+                "sender_identifier": stream.source_qm,
+                "last_access_at": rfc3339(stream.last_access_at or None),
             }
             for stream in manager.receiver.streams
         ],
@@ -111,11 +123,17 @@ def status(
     }
 
 
+def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
+    config = manager.config
+    quotas = (("queue", config.queue_quota_bytes), ("machine", config.machine_quota_bytes))
+    return [((of,), float(quota)) for of, quota in quotas if quota is not None]
+
+
 def gauges(manager: QueueManager) -> list[Gauge]:
     """The metrics that are readings and not counters."""
 
     def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
-        for queue in manager.catalogue:
+        for queue in manager.catalogue.with_journals():
             for consumer in queue.consumers.values():
                 yield (queue.name, consumer.name), queue.waiting_for(consumer)
 
@@ -136,6 +154,11 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
+        Gauge(
+            "srmp_queue_bytes", "bytes that the default consumer has not received", ("queue",),
+            lambda: [((queue.name,), float(queue.held_bytes)) for queue in manager.catalogue.with_journals()],
+        ),
+        Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),
         Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
         Gauge(
             "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]

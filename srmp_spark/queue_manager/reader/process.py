@@ -143,7 +143,9 @@ class Reader:
                     else:
                         answer.write(piece)
             else:
-                batches = reading.batches(stored, self._queue_manager, queue, epoch, after, to, command["envelope"])
+                batches = reading.batches(
+                    stored, self._queue_manager, queue, epoch, after, to, command["envelope"], shown=command["shown"]
+                )
                 batch = next(batches, None)
                 answer.head({})
                 with pa.PythonFile(AnswerFile(answer), mode="w") as sink, pa.ipc.new_stream(sink, arrow_schema()) as writer:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from srmp_spark.errors import ApiError
-from srmp_spark.names import message_id
+from srmp_spark.names import format_names, message_id
 from srmp_spark.queue_manager.sender.decisions import keys_of
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
+from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import canonical_destination
 from srmp_spark.store.outbox.errors import BatchError
@@ -74,12 +74,12 @@ class SendCommands:
         self._dispatcher = dispatcher
 
     async def send(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Commit ``messages``; what each of them became, in their order."""
+        """Commit ``messages``; what each of them became, in their order; of one for several queues, for each of them."""
         items = command["messages"]
         if not isinstance(items, list) or not 0 < len(items) <= MESSAGES_MAX:
             raise ApiError(400, "usage", f"1 to {MESSAGES_MAX} messages")
         rows = [_row(item) for item in items]
-        answers: list[dict[str, Any] | None] = [None] * len(rows)
+        answers: list[list[dict[str, Any]]] = [[] for _ in rows]
         repeats: list[int] = []
         unkeyed = [index for index, row in enumerate(rows) if "key" not in row]
         done = 0
@@ -98,15 +98,15 @@ class SendCommands:
             if not committed.enqueued:
                 repeats += indices
                 continue
-            for index, answer in zip(indices, self._answers([rows[i] for i in indices], committed), strict=True):
-                answers[index] = answer
+            for index, answer in self._answers([(index, rows[index]) for index in indices], committed):
+                answers[index].append(answer)
         if repeats:
-            for index, answer in zip(repeats, await self._known([rows[index] for index in repeats]), strict=True):
-                answers[index] = answer
-        return {"messages": answers}
+            for index, answer in await self._known([(index, rows[index]) for index in repeats]):
+                answers[index].append(answer)
+        return {"messages": [answer for each in answers for answer in each]}
 
-    def _answers(self, rows: list[dict[str, Any]], committed: CommittedBatch) -> list[dict[str, Any]]:
-        """One for each row of a batch in which all rows are new."""
+    def _answers(self, rows: list[tuple[int, dict[str, Any]]], committed: CommittedBatch) -> list[tuple[int, dict[str, Any]]]:
+        """One for each message of a batch in which all rows are new, with the index of its row."""
         places: dict[QueueKey, list[tuple[int, int, Enqueued]]] = {}
         identifier = committed.ids_first
         for given in committed.enqueued:
@@ -116,11 +116,10 @@ class SendCommands:
             places[given.key].reverse()
             identifier += given.last - given.first + 1
         answers = []
-        for row in rows:
-            key = self._key(row)
+        for index, key in [(index, key) for index, row in rows for key in self._keys(row)]:
             number, serial, given = places[key].pop()
             stream = given.stream_id
-            answers.append({
+            answers.append((index, {
                 "message_id": message_id(self._outbox.queue_manager, number),
                 "destination": key.destination,
                 "stream_id": str(stream) if stream is not None else None,
@@ -128,26 +127,30 @@ class SendCommands:
                 "state": "queued",
                 "kind": key.kind,
                 "serial": serial,
-            })  # fmt: skip
+            }))  # fmt: skip
         return answers
 
-    def _key(self, row: dict[str, Any]) -> QueueKey:
-        kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
-        return QueueKey(canonical_destination(row["destination"]), kind)  # type: ignore[arg-type]  # a Kind
+    def _keys(self, row: dict[str, Any]) -> list[QueueKey]:
+        kind: Kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
+        return [QueueKey(canonical_destination(name), kind) for name in format_names(row["destination"])]
 
-    async def _known(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def _known(self, rows: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
         """Repeats of keys: what became of the messages that had them first. A delivered one is known by its key alone."""
-        wanted = [(self._key(row), str(row["key"])) for row in rows]
+        indices, wanted = [], []
+        for index, row in rows:
+            for key in self._keys(row):
+                indices.append(index)
+                wanted.append((key, str(row["key"])))
         find = partial(find_known, self._outbox.database.connection, APPLICATION, wanted)
         answers = []
-        for (key, _), known in zip(wanted, await self._store.run(find, later=True), strict=True):
+        for index, (key, _), known in zip(indices, wanted, await self._store.run(find, later=True), strict=True):
             waiting = known is not None and known.fate == "waiting"
             state = "acknowledged"
             if known is not None and waiting:
                 state = self._state(key, known.serial)
             elif known is not None and known.fate == "dead":
                 state = "dead"
-            answers.append({
+            answers.append((index, {
                 "message_id": None,  # INTERFACE.md section 7: nothing new was sent
                 "known": True,
                 "known_message_id": None if known is None else message_id(self._outbox.queue_manager, known.number),
@@ -157,7 +160,7 @@ class SendCommands:
                 "state": state,
                 "kind": key.kind,
                 "serial": known.serial if known is not None and waiting else None,
-            })  # fmt: skip
+            }))  # fmt: skip
         return answers
 
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:

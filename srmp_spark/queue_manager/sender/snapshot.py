@@ -8,6 +8,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.transfer_info import SequenceInfo, transfer_info
 
 
 def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
@@ -32,8 +33,19 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
             "last_error": dispatcher.errors.get(queue.key),
             "damaged": dispatcher.damaged(queue.key),
             "next_attempt_at": None if next_at is None else utc + int((next_at - now) * 1_000_000),
+            "transfer_info": None if stream is None else _transfer_info(stream, now, utc),
         })  # fmt: skip
     return found
+
+
+def _transfer_info(stream: OutgoingStream, now: float, utc: int) -> dict[str, Any] | None:
+    found = transfer_info(stream)
+    if found is None:
+        return None
+    entry = {name: value._asdict() if isinstance(value, SequenceInfo) else value for name, value in found._asdict().items()}
+    if found.eod_resend_time is not None:
+        entry["eod_resend_time"] = utc + int((found.eod_resend_time - now) * 1_000_000)
+    return entry
 
 
 def told(url: str) -> str:

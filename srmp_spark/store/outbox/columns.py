@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import SERVED_DESTINATION, not_served_yet
 from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 
 ORDER_BY = b"srmp.order_by"
@@ -156,6 +157,31 @@ class Addresses:
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._elements: dict[str, tuple[str, ...]] = {}
+
+    def elements(self, destination: str) -> tuple[str, ...]:
+        """The queues that a destination names, as they are spelled. Raises :class:`BatchError` for what cannot be sent to."""
+        known = self._elements.get(destination)
+        if known is None:
+            try:
+                known = names_of(destination)
+            except ValueError as error:
+                raise BatchError(400, BAD_STAGE, f"destination {error}", "a format name, or several with commas") from error
+            queues = [self.canonical(each) for each in known]
+            twice = next((each for each in queues if queues.count(each) > 1), None)
+            if twice is not None:
+                hint = "each queue gets a message once: name it once"
+                raise BatchError(400, BAD_STAGE, f"destination names {twice} twice", hint)
+            self._elements[destination] = known
+        return known
+
+    def messages_in(self, column: pa.Array) -> int:
+        """How many messages the rows with these destinations make."""
+        if not has_lists(column):
+            return len(column)
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        counts = np.array([len(self.elements(each)) for each in encoded.dictionary.cast(pa.string()).to_pylist()])
+        return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
     def canonical(self, destination: str) -> str:
         """The one spelling of the queue. Raises :class:`BatchError` for what cannot be sent to."""

@@ -1,7 +1,8 @@
 """What makes two rows the same: the hash of a key, and the digest of a row's content.
 
 The content is everything that decides about the message, in one form whatever Arrow type or batch it came in: the sink's
-columns but ``key`` and ``destination`` (identities count per destination anyway), with defaults filled in. A column that is
+columns but ``key`` and ``destination`` (identities count per destination anyway; all destinations where there are several are
+content), with defaults filled in. A column that is
 missing and one that is null are the same, so a query that adds a column without values changes nothing. **This form is
 stored for 30 days: it must not change.** tests/outbox/test_hashing.py has its values.
 """
@@ -25,7 +26,7 @@ CONTENT_BYTES = 8
 CONTENT = (
     ("label", b"l"), ("priority", b"p"), ("correlation_id", b"c"), ("app_specific", b"a"), ("body_type", b"t"),
     ("response_queue", b"r"), ("admin_queue", b"m"), ("time_to_reach_queue", b"q"), ("extension", b"x"), ("delivery", b"d"),
-    ("transaction", b"n"), ("journal", b"j"),
+    ("transaction", b"n"), ("journal", b"j"), ("destination_list", b"e"),
 )  # fmt: skip
 """Columns before the body, each with the letter that stands for it."""
 _DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_specific": 0, "body_type": 0, "label": ""}

@@ -49,6 +49,9 @@ LABEL_LENGTH_MAX = 249
 ADDRESS_LENGTH_MAX = 1_024
 """Characters of a destination, response queue or admin queue: each stands in the envelope of 64 KB."""
 
+LIST_LENGTH_MAX = 8_192
+"""Characters of a multiple-element format name: three of them may stand in the envelope of 64 KB."""
+
 CORRELATION_BYTES = 20
 """Bytes of a correlation identifier, [MC-MQSRM] 2.2.6.5; there is no shorter one."""
 

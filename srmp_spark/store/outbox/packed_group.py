@@ -14,15 +14,18 @@ import pyarrow as pa
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Message
+from srmp_spark.names import format_names
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
 
 STORED = (
     "body", "destination", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue",
     "admin_queue", "time_to_reach_queue", "extension", "key", "delivery", "journal", "first", "last",
+    "destination_list",
 )  # fmt: skip
 """The columns of a group. ``destination`` only where it is spelled otherwise than the queue; ``first`` and ``last`` say where
-a transaction begins and ends, absent: each row is its own."""
+a transaction begins and ends, absent: each row is its own; ``destination_list`` has all destinations where there are several.
+Version 0.1 sends a message without what it does not know: it arrives all the same."""
 ENVELOPE, VIA = "envelope", "via"
 """Columns of a group of forwarded messages beside those: what is sent in place of them (:mod:`.forwarded`)."""
 
@@ -127,20 +130,23 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
                 extension=extension,
                 correlation=correlation,
                 app_specific=app or 0,
-                response_queue=response,
-                delivery_receipt_to=_bare(admin) if admin is not None else None,
+                response_queue=_first(response) if response is not None else None,
+                delivery_receipt_to=_bare(_first(admin)) if admin is not None else None,
                 journal=bool(journal),
                 dead_letter=shared.final,
                 source_qm=identity,
                 first_in_transaction=bool(first),
                 last_in_transaction=bool(last),
+                destination_list=_list(named),
+                admin_list=_list(admin),
+                response_list=_list(response),
             ),
         )
         for serial, to, label, priority, delivery, until, body, body_type, extension, correlation, app, response, admin,
-        journal, first, last in zip(
+        journal, named, first, last in zip(
             serials, *map(column_of, (
                 "destination", "label", "priority", "delivery", "time_to_reach_queue", "body", "body_type", "extension",
-                "correlation_id", "app_specific", "response_queue", "admin_queue", "journal")),
+                "correlation_id", "app_specific", "response_queue", "admin_queue", "journal", "destination_list")),
             columns.get("first", alone), columns.get("last", alone), strict=True)
     ]  # fmt: skip
 
@@ -160,6 +166,19 @@ def _forwarded(envelope: bytes, body: bytes | None, extension: bytes | None, ide
 def _ends(until: int | None) -> int | None:
     """Windows' word for never is a date (:data:`REACH_MAX`)."""
     return None if until is None or until >= REACH_MAX else until
+
+
+def _list(text: str | None) -> tuple[str, ...]:
+    """What stands in a ``<…Mqf>``: nothing for one queue, which has its own element."""
+    if text is None or "," not in text:
+        return ()
+    names = format_names(text)
+    return tuple(_bare(name) if "://" in name else name for name in names) if len(names) > 1 else ()
+
+
+def _first(text: str) -> str:
+    """The queue of several that stands where SRMP has room for one (``<via>``, ``<sendTo>``)."""
+    return format_names(text)[0] if "," in text else text
 
 
 def _bare(address: str) -> str:

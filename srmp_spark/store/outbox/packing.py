@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
 from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.packed_group import STORED, Packed, pack_group
 from srmp_spark.store.outbox.scan import Piece
 
-_TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED}
+_TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED} | {DESTINATION_LIST: pa.string()}
 STORED_SCHEMA = pa.schema(list(_TYPES.items()))
 
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.store.outbox.ahead import ahead
+from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
@@ -182,13 +183,18 @@ class Preparation:
     # --- the steps --------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> Generator[None]:
-        rows = sum(stage.rows for stage in self.stages)
-        self._check(rows)
+        self._check_rows(sum(stage.rows for stage in self.stages))
+        self._check()
         try:
             files = [(stage.partition, StageFile(stage.path)) for stage in sorted(self.stages, key=lambda each: each.partition)]
         except FileNotFoundError as error:
             raise BatchError(404, UNKNOWN_STAGE, f"a stage was deleted meanwhile: {error}", "stage its rows again") from error
-        scan = Scan(files, rows, source_numbers(self._database, self._last))
+        addresses, rows = Addresses(), 0
+        for _, file in files:
+            rows += file.messages(addresses)
+            yield
+        self._check_rows(rows)
+        scan = Scan(files, rows, source_numbers(self._database, self._last), addresses)
         identities = Identities(
             self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
         )
@@ -227,10 +233,13 @@ class Preparation:
         count = int(new.sum())
         self.result = CommitResult(count, rows - count)
 
-    def _check(self, rows: int) -> None:
+    @staticmethod
+    def _check_rows(rows: int) -> None:
         if rows > BATCH_ROWS_MAX:
             message = f"a batch has at most BATCH_ROWS_MAX = {BATCH_ROWS_MAX} rows, this one {rows}"
             raise BatchError(400, BAD_BATCH, message, "write it in parts")
+
+    def _check(self) -> None:
         if len(self.stages) > BATCH_STAGES_MAX:
             message = f"a batch has at most BATCH_STAGES_MAX = {BATCH_STAGES_MAX} stages, this one {len(self.stages)}"
             raise BatchError(400, BAD_BATCH, message, "coalesce into fewer tasks")
@@ -438,7 +447,7 @@ def _name(scan: Scan, number: int) -> str:
     for piece in scan.pieces():
         if piece.first <= number < piece.first + piece.slice.rows:
             row = number - piece.first
-            place = f"partition {piece.partition} row {piece.slice.first_row + row}"
+            place = f"partition {piece.partition} row {piece.slice.row_number(row)}"
             columns = piece.slice.columns
             if "key" in columns and columns["key"][row].is_valid:
                 return f"key {columns['key'][row].as_py().decode(errors='replace')!r} ({place})"

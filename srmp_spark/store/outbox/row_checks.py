@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
+from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.columns import DELIVERIES, Addresses, body_sizes
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.limits import (
@@ -18,6 +20,7 @@ from srmp_spark.store.outbox.limits import (
     CORRELATION_BYTES,
     KEY_BYTES_MAX,
     LABEL_LENGTH_MAX,
+    LIST_LENGTH_MAX,
 )
 
 TIME_MAX = 253_402_300_799_999_999
@@ -26,8 +29,8 @@ TIME_MAX = 253_402_300_799_999_999
 _NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
 _NOT_AN_ADDRESS = "^$|^[\t\n\r ]|[\t\n\r ]$"
 _TEXTS = (
-    ("label", LABEL_LENGTH_MAX), ("destination", ADDRESS_LENGTH_MAX), ("response_queue", ADDRESS_LENGTH_MAX),
-    ("admin_queue", ADDRESS_LENGTH_MAX),
+    ("label", LABEL_LENGTH_MAX), ("destination", LIST_LENGTH_MAX), ("response_queue", LIST_LENGTH_MAX),
+    ("admin_queue", LIST_LENGTH_MAX),
 )  # fmt: skip
 _FORMAT_NAME = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\].|^DIRECT=(?:OS|TCP|HTTPS?):.|^(?:PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|MULTICAST)=."
 _HTTP_ADDRESS = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\]."
@@ -73,6 +76,9 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
             lengths = pc.utf8_length(columns[name])
             if name == "label":  # MSMQ counts WCHARs: two for a character beyond 16 bits
                 lengths = pc.add(lengths, pc.count_substring_regex(columns[name], "[\\x{10000}-\\x{10ffff}]"))
+            else:  # of several, each is looked at below
+                too_long = pc.and_not(pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(columns[name], ","))
+                refuse(too_long, f"{name} has at most {ADDRESS_LENGTH_MAX} characters", "shorten it", lengths)
             refuse(pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths)
             odd = pc.match_substring_regex(columns[name], _NOT_XML)
             refuse(odd, f"{name} has a control character", "XML cannot carry it")
@@ -82,6 +88,8 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
     for name, form, what, hint in _FORMS:
         if name in columns:
             refuse(pc.invert(pc.match_substring_regex(columns[name], form)), f"{name} {what}", hint, columns[name])
+            if has_lists(columns[name]):
+                _check_lists(columns[name], name, re.compile(form), what, first_row)
     for name, limit in _NUMBERS:
         if name in columns:
             bad = pc.or_(pc.less(columns[name], 0), pc.greater(columns[name], limit))
@@ -103,9 +111,24 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
             _check_destination(spelled, destination, addresses, first_row)
 
 
+def _check_lists(column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int) -> None:
+    """Response and admin queues that are several, for ``<ResponseMqf>`` and ``<AdminMqf>``."""
+    for text in pc.unique(column).to_pylist():
+        if text is None or "," not in text:
+            continue
+        try:
+            wrong = next((each for each in names_of(text) if not form.search(each)), None)
+            problem = None if wrong is None else f"holds {wrong[:100]!r}, which {what}"
+        except ValueError as error:
+            problem = str(error)
+        if problem is not None:
+            row = first_row + pc.index(column, text).as_py()
+            raise BatchError(400, BAD_STAGE, f"row {row}: {name} {problem}", "several format names are separated by commas")
+
+
 def _check_destination(spelled: str, destination: pa.Array, addresses: Addresses, first_row: int) -> None:
     try:
-        addresses.canonical(spelled)
+        addresses.elements(spelled)
     except BatchError as error:
         row = first_row + pc.index(destination, spelled).as_py()
         raise BatchError(error.status, error.code, f"row {row}: {error.message}", error.hint) from None

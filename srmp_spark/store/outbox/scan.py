@@ -18,6 +18,7 @@ from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
+from srmp_spark.store.outbox.multiple import expanded
 from srmp_spark.store.outbox.ordering import sortable
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
 
@@ -39,12 +40,12 @@ class Piece(NamedTuple):
 class Scan:
     """Numbers about the rows of a batch."""
 
-    def __init__(self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId) -> None:
-        """``stages``: (partition, file), in the order of the partitions."""
+    def __init__(self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId, addresses: Addresses) -> None:
+        """``stages``: (partition, file), in the order of the partitions; ``rows``: as many messages as their rows make."""
         self._stages = stages
         self._source_id = source_id
         self.rows = rows
-        self.addresses = Addresses()
+        self.addresses = addresses
         self.queues: list[QueueKey] = []
         """The outgoing queues of the batch; :attr:`queue` has indices of it."""
         self.scopes: list[str] = []
@@ -83,7 +84,8 @@ class Scan:
         """The rows, in the order of their numbers."""
         at = 0
         for partition, stage in self._stages:
-            for piece in stage.slices():
+            for rows in stage.slices():
+                piece = expanded(rows, self.addresses) if stage.has_lists else rows
                 yield Piece(at, piece, partition)
                 at += piece.rows
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from srmp_spark.store.durable import write_durably
@@ -38,11 +39,17 @@ class Slice(NamedTuple):
     batch: pa.RecordBatch
     columns: dict[str, pa.Array]
     """:func:`~.columns.plain_columns`."""
+    source: np.ndarray | None = None
+    """Where the rows stood in the slice before those with several destinations became several."""
 
     @property
     def rows(self) -> int:
         """How many."""
         return int(self.batch.num_rows)
+
+    def row_number(self, row: int) -> int:
+        """The number in the stage, counted from 0, of a row here."""
+        return self.first_row + (row if self.source is None else int(self.source[row]))
 
 
 class StageFile:
@@ -57,6 +64,8 @@ class StageFile:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self.bytes = size
+        self.has_lists = True
+        """Whether a row may be several messages; :meth:`messages` finds out."""
         with _arrow():
             self.schema: StageSchema = read_schema(self._open().schema)
 
@@ -103,6 +112,19 @@ class StageFile:
                 message = f"a stage has more than STAGE_ROWS_MAX = {STAGE_ROWS_MAX} rows"
                 raise BatchError(400, BAD_STAGE, message, "repartition into more tasks")
         return rows
+
+    def messages(self, addresses: Addresses) -> int:
+        """How many messages the rows make: more than there are rows where a destination names several queues."""
+        count = rows = 0
+        with _arrow():
+            reader = self._open()
+            index = reader.schema.get_field_index("destination")
+            for batch in reader:
+                count += addresses.messages_in(batch.column(index))
+                rows += batch.num_rows
+        self.release()
+        self.has_lists = count > rows
+        return count
 
     def release(self) -> None:
         """Let the kernel take back what was read."""

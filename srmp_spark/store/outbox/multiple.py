@@ -1,0 +1,36 @@
+"""Rows for several queues: a multiple-element format name as destination ([MS-MQMQ] 2.1.7).
+
+``DIRECT=http://a/msmq/x,DIRECT=http://b/msmq/y`` is one row and two messages. Each goes to one outgoing queue, with an
+identifier, a stream position and an end of its own, and names all destinations in ``<DestinationMqf>`` ([MC-MQSRM] 2.2.6.14).
+The identity of the row counts per destination, as always, so each of them gets it once.
+
+A stage keeps its rows as they came. They become messages when a batch is prepared, before anything is numbered, so whatever
+follows knows only messages with one destination.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.store.outbox.address_lists import DESTINATION_LIST, has_lists
+from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.stage_file import Slice
+
+
+def expanded(piece: Slice, addresses: Addresses) -> Slice:
+    """The rows of a slice as messages with one destination each, in the order row, element."""
+    if not has_lists(piece.columns["destination"]):
+        return piece
+    spelled = piece.columns["destination"].dictionary_encode()
+    texts = spelled.dictionary.to_pylist()
+    names = [addresses.elements(text) for text in texts]
+    indices = spelled.indices.to_numpy(zero_copy_only=False)
+    source = np.repeat(np.arange(piece.rows), np.array([len(each) for each in names])[indices])
+    take = pa.array(source)
+    columns = {name: column.take(take) for name, column in piece.columns.items()}
+    columns["destination"] = pa.array([name for index in indices for name in names[index]], pa.string())
+    lists = pa.array([text if len(each) > 1 else None for text, each in zip(texts, names, strict=True)], pa.string())
+    if lists.null_count < len(lists):
+        columns[DESTINATION_LIST] = lists.take(pa.array(indices[source]))
+    return piece._replace(batch=piece.batch.take(take), columns=columns, source=source)
