@@ -45,8 +45,8 @@ ENDPOINT_FILE = "endpoint.json"
 """In the data directory while a queue manager serves it: an :class:`Endpoint`, for Spark queries on the same host."""
 
 
-class ReadyLine(TypedDict):
-    """What ``serve`` prints when it is ready."""
+class _AlwaysReady(TypedDict):
+    """What each ready line has."""
 
     listening: str
     """URL of the SRMP port."""
@@ -55,6 +55,13 @@ class ReadyLine(TypedDict):
     queue_manager: str
     epoch: str
     pid: int
+
+
+class ReadyLine(_AlwaysReady, total=False):
+    """What ``serve`` prints when it is ready."""
+
+    https: str
+    """URL of the SRMP port over TLS, if there is one."""
 
 
 class Endpoint(ReadyLine, total=False):

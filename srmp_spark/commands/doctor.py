@@ -58,6 +58,14 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
     ),
     "malformed-http": ("the HTTP request cannot be read", "a proxy between sender and queue manager may have changed it"),
     "content-encoding": ("something between sender and queue manager compresses requests", "switch that off for /msmq"),
+    "not-a-writer": (
+        "the queue takes messages only from its writers",
+        "the log has the [[writer]] that would let this sender in; a probe is judged like a sender at this address",
+    ),
+    "stream-sender": (
+        "the stream was begun by another authenticated sender",
+        "if it is the same one under a new name: srmp-spark streams drop --queue {queue} --stream ID",
+    ),
     "paused": ("the queue is paused", "POST /v1/queues/NAME/resume"),
     "quota": ("the queue holds more unreceived bytes than its quota", "receive from it, or raise --queue-quota-bytes"),
     "disk-full": ("too little disk is free below the data directory", "free some; messages are accepted again at once"),

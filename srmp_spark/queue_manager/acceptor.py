@@ -19,27 +19,29 @@ from there until ``submit`` has returned ends the process, unanswered, like a fa
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.signatures import Signatures
+from srmp_spark.queue_manager.writers import Caller, Writers
 from srmp_spark.rows.group import FORM_OF, Record
 from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.effects import Accepted, Committed, Ok, Pending, Refused
+from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
 from srmp_spark.srmp.http_head import check_target
 from srmp_spark.srmp.redirection import hops_of
 from srmp_spark.store.journal import Journal
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
-    from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection
     from srmp_spark.srmp.decisions import Undecided
     from srmp_spark.srmp.incoming_streams import IncomingStream
     from srmp_spark.srmp.receiver import Receiver
@@ -48,22 +50,11 @@ log = logging.getLogger(__name__)
 
 GATE_SECTION = "docs/GUARANTEES.md promise 2"
 """What a 503 of the gate refers to: our own trouble is never a 400."""
+_AUTHORIZATION = re.compile(rb"(?<=\r\n)authorization[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
+TOLD_MAX = 1_000
+"""Forbidden messages that the log explains, each stream once."""
 TARGETS_REMEMBERED = 1_024
 """Request targets whose check is not repeated; a sender uses one for each of its queues."""
-
-
-class Requester(Protocol):
-    """Who waits for the outcome of a message: a connection, or a call of the API."""
-
-    @property
-    def read_at(self) -> float:
-        """When its last byte was read, ``time.perf_counter``."""
-
-    def acknowledge(self, ok: Ok) -> None:
-        """It is stored."""
-
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
-        """It is not."""
 
 
 class Gate(NamedTuple):
@@ -76,6 +67,12 @@ class Gate(NamedTuple):
 
 _Waiting = tuple[Pending, Requester, int, Arrival]
 """A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
+
+
+def without_authorization(post: bytes, head_length: int) -> tuple[bytes, int]:
+    """The post without its header ``Authorization``, and the length of what its head is then: no secret is stored."""
+    head = _AUTHORIZATION.sub(b"", post[:head_length])
+    return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
 
 
 @lru_cache(TARGETS_REMEMBERED)
@@ -98,8 +95,11 @@ class Acceptor:
         stored: Callable[[str, int, int, int, int], object],
         moved: Callable[[Undecided], object],
         discarded: Callable[[Undecided], object],
+        writers: Writers | None = None,
     ) -> None:
-        """``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
+        """``writers``: who may write to which queue; ``None``: everybody.
+
+        ``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
         each queue that got rows: name, first and last sequence, bytes, arrival time of the first; ``moved`` when a message
         came again at another place, and ``discarded`` when one was too old, to put that into the transaction that is being
         collected."""
@@ -107,6 +107,8 @@ class Acceptor:
         self._journal = journal
         self._metrics = metrics
         self._signatures = signatures
+        self._writers = writers
+        self._told: set[str] = set()
         self._utc = clock.utc
         self._monotonic = clock.monotonic
         self._arm_receipts = arm_receipts
@@ -128,7 +130,7 @@ class Acceptor:
         """Raise :class:`RemoteProtocolError` (400) for a request target that can be no queue: bad input 19."""
         _checked_target(target)
 
-    def accept(self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
         """A whole request."""
         if self.gate is not None:
             connection.refuse(503, self.gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
@@ -142,18 +144,33 @@ class Acceptor:
         except RemoteProtocolError as error:
             connection.refuse(error.status_hint, "malformed", error.section)
             return
+        if self._writers is not None or b"authorization" in headers:
+            refused = self._refuses_writer(message, connection, headers.get(b"authorization", b""))
+            if refused is not None:
+                connection.refuse(refused.status, refused.reason, refused.section)
+                return
+            post, head_length = without_authorization(post, head_length)
         if b"via" in headers:
             refused = self._receiver.refuses_hops(message, hops_of(headers[b"via"]))
             if refused is not None:
                 connection.refuse(refused.status, refused.reason, refused.section, refused.retry_after)
                 return
-        arrival = Arrival(self._utc(), "http", connection.peer)
+        arrival = Arrival(self._utc(), connection.scheme, connection.peer, connection.sender_name)
         if b"srmp-probe" in headers:
             self._probe(connection, message)
         else:
             self.take(message, arrival, post, head_length, connection)
 
-    def _probe(self, connection: SrmpConnection, message: Message) -> None:
+    def _refuses_writer(self, message: Message, connection: Sender, authorization: bytes) -> Refused | None:
+        """The access check in place of that of [MC-MQSRM] 3.1.5.1.12, before the engine is asked: nothing moves."""
+        if self._writers is None:
+            return None
+        queue = self._receiver.judge(message)
+        if isinstance(queue, Refused):
+            return None  # the engine says why, in its own words
+        return self._writers.refuses(queue.name, Caller(connection.peer, connection.sender_name, authorization))
+
+    def _probe(self, connection: Sender, message: Message) -> None:
         """``srmp-spark doctor``: judge like any message, keep nothing, and never answer 200."""
         found = self._receiver.judge(message)
         if isinstance(found, Refused):
@@ -182,6 +199,11 @@ class Acceptor:
         except Exception as error:
             log.exception("accept.fatal id=%s destination=%r", message.id, message.destination[:200])
             raise self._journal.abandon("taking a message", error) from error
+        if outcome.status == 403 and outcome.message not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(outcome.message)
+            log.warning(
+                'accept.forbidden peer=%s sender_name=%r reason="%s"', arrival.peer, arrival.sender_name, outcome.message
+            )
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
 

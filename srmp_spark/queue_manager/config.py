@@ -21,7 +21,9 @@ from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split
 from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
 from srmp_spark.queue_manager.signers import Signer, parse_signers
+from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
+from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writers
 from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
 
 if sys.version_info >= (3, 11):
@@ -49,8 +51,6 @@ MISSPELLED = 0.8
 """How much alike (difflib) the end of a name and a suffix are to be a typing error: ``transactionl`` is, ``cast`` is not."""
 QUEUES_MAX = 10_000
 """Queues of one queue manager: each costs memory and a line in ``status``."""
-TOKEN_LENGTH_MIN = 16
-"""A shorter token can be guessed."""
 
 
 class QueueSpec(NamedTuple):
@@ -131,6 +131,15 @@ class ServeConfig:
     invalid_signature: Literal["keep", "refuse"] = "keep"
     expired: Literal["keep", "refuse"] = "keep"
     signer: tuple[Signer, ...] = ()
+    listen_https: Endpoint | None = None
+    listen_cert: Path | None = None
+    listen_key: Path | None = None
+    client_ca: Path | None = None
+    require_client_cert: bool = False
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    writer: tuple[Writer, ...] = ()
     state: str | None = None
     state_interval: float = STATE_INTERVAL_SECONDS
     retention_hours: float = RETENTION_HOURS
@@ -140,6 +149,8 @@ class ServeConfig:
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_SECONDS
     token: str | None = field(default=None, repr=False)
     """Read from ``token_file`` or ``SRMP_SPARK_TOKEN``; in no log and no repr."""
+    tokens: tuple[Token, ...] = ()
+    """``[[token]]``."""
     api_cert: Path | None = None
     api_key: Path | None = None
     exit_when_unused: float | None = None
@@ -154,6 +165,12 @@ class ServeConfig:
         policy = UrlPolicy(self.allow_url)
         return Forwarding(store_and_forward=self.store_and_forward, allows=policy.names, inbound=self.redirect.inbound)
 
+    def all_tokens(self) -> Tokens:
+        """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
+        tokens = self.tokens if self.token is None else (*self.tokens, admin_token(self.token))
+        check_unlike("tokens", tokens)
+        return Tokens(tokens)
+
     def public_base(self, listening: Endpoint) -> str:
         """What ``sendReceiptsTo`` and admin queue addresses carry: the base URL by which peers reach us."""
         if self.public_url is not None:
@@ -162,10 +179,11 @@ class ServeConfig:
 
     def local_hosts(self, listening: Endpoint) -> LocalHosts:
         """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3)."""
-        names = {canonical_host(name) for name in (*self.host_name, listening.host)}
+        listeners = [listening.host] if self.listen_https is None else [listening.host, self.listen_https.host]
+        names = {canonical_host(name) for name in (*self.host_name, *listeners)}
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
-        if listening.host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound: "everywhere" means each of our addresses
+        if {"0.0.0.0", "::"} & set(listeners):  # noqa: S104  # compared, not bound: "everywhere" means each of our addresses
             names |= {canonical_host(name) for name in own_names()}
         return LocalHosts(frozenset(names))
 
@@ -227,21 +245,6 @@ def _seconds_table(text: str) -> tuple[float, ...]:
     return tuple(_positive(part) for part in text.split(","))
 
 
-def _token(path: str) -> str:
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot be read: {error}") from None
-    return check_token(token)
-
-
-def check_token(token: str) -> str:
-    """A token as it may stand in an HTTP header. Raises :class:`ValueError`."""
-    if len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f"the token must be {TOKEN_LENGTH_MIN} or more printable ASCII characters without a space")
-    return token
-
-
 class Option(NamedTuple):
     """One key: the flag with ``_`` for ``-``."""
 
@@ -276,7 +279,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("machine_quota_bytes", _bytes, "N", "unreceived bytes of all queues together above which it answers 503"),
     Option("resend_table", _seconds_table, "S,S,…", "waits between attempts, the last one repeats"),
     Option("retransmission_timeout", _positive, "S", "when an undelivered stream receipt is owed again"),
-    Option("token_file", _token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),
+    Option("token_file", read_token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),
+    Option("listen_https", Endpoint.parse, "HOST:PORT", "SRMP over HTTPS, beside --listen"),
+    Option("listen_cert", Path, "FILE", "certificate of --listen-https with its chain, PEM; read again when it changes"),
+    Option("listen_key", Path, "FILE", "its private key, PEM"),
+    Option("client_ca", Path, "FILE", "authorities of client certificates, PEM, with revocation lists if there are any"),
+    Option("require_client_cert", _switch, "true|false", "refuse who shows none at --listen-https (default false)"),
+    Option("ca_file", Path, "FILE", "authorities of peers that we call over HTTPS, PEM (default: the system's)"),
+    Option("client_cert", Path, "FILE", "the certificate that we show to peers, PEM"),
+    Option("client_key", Path, "FILE", "its private key, PEM"),
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
@@ -284,12 +295,13 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
-    "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls,
+    "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
+    "writer": parse_writers,
 }  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
 _BY_KEY = {option.key: option for option in OPTIONS}
-_FIELD_OF = {"token_file": "token"}
+_FIELD_OF = {"token_file": "token", "token": "tokens"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -337,7 +349,7 @@ def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # 
         try:
             return option.convert(str(item))
         except ValueError as error:
-            got = f"the file {item}" if option.convert is _token else f"got {item!r}"  # what it holds is told to nobody
+            got = f"the file {item}" if option.convert is read_token else f"got {item!r}"  # what it holds is told to nobody
             raise ConfigurationError(f"{where}: {error} ({got})") from None
 
     if option.many:
@@ -382,11 +394,14 @@ def _checked(config: ServeConfig) -> ServeConfig:
     """The rules that tie several options together."""
     if (config.api_cert is None) != (config.api_key is None):
         raise ConfigurationError("--api-cert and --api-key belong together")
-    if not config.api.is_loopback and (config.token is None or config.api_cert is None):
+    tokens = config.all_tokens()
+    if not config.api.is_loopback and (not tokens or config.api_cert is None):
         raise ConfigurationError(
-            f"the API on {config.api.host} can be reached from other hosts: it needs --token-file and --api-cert/--api-key "
-            "(or listen on 127.0.0.1)"
+            f"the API on {config.api.host} can be reached from other hosts: it needs --token-file or [[token]], and "
+            "--api-cert/--api-key (or listen on 127.0.0.1)"
         )
+    _check_tls(config)
+    check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
     if len(config.queue) > QUEUES_MAX:
@@ -394,4 +409,19 @@ def _checked(config: ServeConfig) -> ServeConfig:
     return config
 
 
-assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} | TABLES.keys() == {f.name for f in fields(ServeConfig)}
+def _check_tls(config: ServeConfig) -> None:
+    if (config.listen_cert is None) != (config.listen_key is None):
+        raise ConfigurationError("--listen-cert and --listen-key belong together")
+    if (config.listen_https is None) != (config.listen_cert is None):
+        raise ConfigurationError("--listen-https needs --listen-cert and --listen-key, and they need it")
+    if config.client_ca is not None and config.listen_https is None:
+        raise ConfigurationError("--client-ca is for --listen-https: plain HTTP shows no certificate")
+    if config.require_client_cert and config.client_ca is None:
+        raise ConfigurationError("--require-client-cert needs --client-ca: the authorities whose certificates count")
+    if (config.client_cert is None) != (config.client_key is None):
+        raise ConfigurationError("--client-cert and --client-key belong together")
+
+
+assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} | {_FIELD_OF.get(key, key) for key in TABLES} == {
+    f.name for f in fields(ServeConfig)
+}

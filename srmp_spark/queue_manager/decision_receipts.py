@@ -328,7 +328,7 @@ class DecisionReceipts:
         try:
             async with self._posts:
                 return await self._receipts.deliver(
-                    receipt.url, build, peer=f"[{receipt.peer}]:0", tls_name=receipt.sender_name, first=first
+                    receipt.url, build, peer=f"[{receipt.peer}]:0", sender_name=receipt.sender_name, first=first
                 )
         except LocalProtocolError as error:  # its sender gave us something that no receipt can say, and never will
             log.warning('receipt.impossible url=%r reason="%s"', receipt.url[:200], error)

@@ -73,6 +73,8 @@ class Metrics(Collector):
         """(queue, kind) → messages answered 200 without a new row."""
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
         """(status, how it was come to) → signed messages that were checked."""
+        self.tls_refused: dict[str, int] = defaultdict(int)
+        """Why → handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
         self.receipts_blocked = 0
         self.receipts_dropped = 0
@@ -91,6 +93,10 @@ class Metrics(Collector):
             key = (str(status), "other")
         self.refused[key] += 1
 
+    def refuse_handshake(self, why: str) -> None:
+        """Count a TLS handshake that failed; ``why`` is from a fixed set."""
+        self.tls_refused[why] += 1
+
     def collect(self) -> Iterator[Metric]:
         """For ``prometheus_client``."""
         for name, text, labels, counts in (
@@ -103,6 +109,10 @@ class Metrics(Collector):
             for key, count in counts.items():
                 counter.add_metric(list(key), count)
             yield counter
+        tls = CounterMetricFamily("srmp_tls_refused", "TLS handshakes that failed at the SRMP port", labels=("why",))
+        for why, count in self.tls_refused.items():
+            tls.add_metric([why], count)
+        yield tls
         sent = CounterMetricFamily("srmp_receipts_sent", "receipts that a peer answered 200", labels=("kind",))
         for kind, count in self.receipts_sent.items():
             sent.add_metric([kind], count)

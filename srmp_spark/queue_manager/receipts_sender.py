@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.lookups import resolve
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.receipt_lookups import ReceiptLookups, Resolve
+from srmp_spark.queue_manager.tls import ClientTls, host_of_sender
 from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, address_of, split_receipt_url
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, delivery_receipt, stream_receipt
@@ -115,6 +115,7 @@ class ReceiptsSender:
         *,
         public_base: str,
         resend_table: Sequence[float],
+        tls: ClientTls,
         resolve_host: Resolve = resolve,
     ) -> None:
         self._receiver = receiver
@@ -136,7 +137,7 @@ class ReceiptsSender:
         self._owed: list[_Owed] = []
         self._owed_timer: asyncio.TimerHandle | None = None
         self._owed_timer_at = 0.0
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}
         """Host → receipts that were not sent because no rule allows its URL."""
@@ -193,7 +194,7 @@ class ReceiptsSender:
             if effect.stream_id.guid == self._receiver.identity and not effect.peer:  # our own stream (``srmp-spark send``)
                 outcome = "delivered"
             else:
-                outcome = await self.deliver(effect.url, build, peer=effect.peer, tls_name=effect.sender_name)
+                outcome = await self.deliver(effect.url, build, peer=effect.peer, sender_name=effect.sender_name)
         finally:
             self._stream_receipt_done(effect, outcome)
 
@@ -270,7 +271,9 @@ class ReceiptsSender:
                 sent_at=self._clock.utc(),
             )
 
-        outcome = await self.deliver(receipt.url, build, peer=receipt.peer, first=attempts == 0)
+        outcome = await self.deliver(
+            receipt.url, build, peer=receipt.peer, sender_name=receipt.sender_name, first=attempts == 0
+        )
         if outcome == "delivered":
             self._metrics.receipts_sent["delivery"] += 1
             self._forget([stored.id])
@@ -325,7 +328,7 @@ class ReceiptsSender:
         return host
 
     async def deliver(
-        self, url: str, build: Callable[[], Awaitable[Message]], *, peer: str, tls_name: str | None = None, first: bool = True
+        self, url: str, build: Callable[[], Awaitable[Message]], *, peer: str, sender_name: str | None, first: bool = True
     ) -> Outcome:
         """Look up, judge, wait for the host's turn, send once."""
         try:
@@ -344,7 +347,7 @@ class ReceiptsSender:
             hint = f"make {parts.host} known to this host: DNS, or a line in /etc/hosts"
             self._block(Blocked(parts.host, "the host has no address here", ""), url, first, hint)
             return "failed"
-        verdict = self._policy.decide(parts, resolved, peer=source, tls_name=tls_name)
+        verdict = self._policy.decide(parts, resolved, peer=source, tls_name=host_of_sender(sender_name))
         if isinstance(verdict, Blocked):
             self._block(verdict, url, first)
             return "failed"
@@ -371,9 +374,7 @@ class ReceiptsSender:
     async def _post(self, parts: UrlParts, address: str, message: Message) -> Outcome:
         content_type, content = encode(message, boundary="")
         head = http_head(parts.request_target, parts.authority, content_type, len(content))
-        if parts.scheme == "https" and self._tls is None:
-            self._tls = ssl.create_default_context()
-        tls = self._tls if parts.scheme == "https" else None
+        tls = self._tls.context() if parts.scheme == "https" else None
         try:
             answer = await post(address, parts.port, head, content, tls=tls, server_hostname=parts.host)
         except PostFailedError as error:

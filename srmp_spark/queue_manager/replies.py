@@ -16,6 +16,8 @@ _PHRASES = {
     200: "OK",
     204: "No Content",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     405: "Method Not Allowed",
     408: "Request Timeout",
     411: "Length Required",
@@ -68,6 +70,8 @@ class Replies:
         if status == 200:
             raise AssertionError("a 200 is only ever written for an Ok")
         more = f"Srmp-Reason: {_clean(reason)}; {_clean(section)}\r\n"
+        if status == 401:
+            more += "WWW-Authenticate: Bearer\r\n"
         if status == 405:
             more += "Allow: POST\r\n"
         if retry_after is not None:

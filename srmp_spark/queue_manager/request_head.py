@@ -26,8 +26,11 @@ from srmp_spark.queue_manager.http_limits import CONTENT_MAX, HEAD_LINES_MAX, HE
 from srmp_spark.srmp.http_head import content_type_of, unfold
 
 _READ = frozenset(
-    (b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe", b"via")
-)
+    (
+        b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe",
+        b"via", b"authorization",
+    )
+)  # fmt: skip
 _FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
 _WINDOWS = re.compile(
     rb"POST (/[!-~]{1,2047}) HTTP/1\.1\r\nHost: [!-+\--~]{1,255}\r\nContent-Type: ([!-~][ -~]{0,1022}[!-~])\r\n"

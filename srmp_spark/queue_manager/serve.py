@@ -42,6 +42,8 @@ from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
+from srmp_spark.queue_manager.srmp_tls import TlsPort
+from srmp_spark.queue_manager.tls import ClientTls, ServerTls
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.which_file import read_which
 from srmp_spark.store.schema import readable
@@ -57,6 +59,15 @@ EXPAT_WANTED = (2, 6, 0)
 """The first that does not read a long token again and again; why an older one will do: :mod:`srmp_spark.srmp.xml_tree`."""
 
 log = logging.getLogger(__name__)
+
+
+def server_tls(config: ServeConfig) -> ServerTls:
+    """What ``--listen-https`` shows and asks. Raises :class:`ConfigurationError` for files that cannot be used."""
+    assert config.listen_cert is not None, "checked by load"
+    assert config.listen_key is not None, "checked by load"
+    return ServerTls(
+        config.listen_cert, config.listen_key, config.client_ca, require_client_certificate=config.require_client_cert
+    )
 
 
 class _ApiServer(uvicorn.Server):
@@ -85,12 +96,13 @@ def serve(config: ServeConfig) -> int:
             log.warning('epoch.changed epoch=%s because="%s"', directory.epoch, directory.changed)
         srmp_socket, listening = bind(config.listen, "--listen")
         api_socket, api = bind(config.api, "--api")
-        process = _Process(config, directory, clock, listening, api)
+        https_socket, https = bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
+        process = _Process(config, directory, clock, listening, api, https)
         try:
-            uvloop.run(process.run(srmp_socket, api_socket, connections_max))
+            uvloop.run(process.run(srmp_socket, api_socket, https_socket, connections_max))
         finally:
-            srmp_socket.close()
-            api_socket.close()
+            for each in filter(None, (srmp_socket, api_socket, https_socket)):
+                each.close()
     return 0
 
 
@@ -98,16 +110,22 @@ class _Process:
     """What lives from the first commit to the last."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint
-    ) -> None:
+        self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
+        https: Endpoint | None,
+    ) -> None:  # fmt: skip
         self._config = config
         self._directory = directory
         self._clock = clock
         self._listening = listening
         self._api = api
+        self._https_url = https.url("https") if https is not None else None
+        self._server_tls = server_tls(config) if https is not None else None
+        self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
         self._api_url = api.url("https" if config.api_cert else "http")
 
-    async def run(self, srmp_socket: socket.socket, api_socket: socket.socket, connections_max: int) -> None:
+    async def run(
+        self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None, connections_max: int
+    ) -> None:
         """Serve until a signal."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
@@ -117,8 +135,9 @@ class _Process:
         public_base = config.public_base(self._listening)
         with readable(self._directory.database):
             manager = QueueManager(
-                config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die
-            )
+                config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die,
+                client_tls=self._client_tls,
+            )  # fmt: skip
             await ensure_queues(manager)
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
@@ -132,12 +151,18 @@ class _Process:
         endpoint = SrmpEndpoint(
             manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )
-        health = HealthApi(manager, listening=[self._listening.url()], api=self._api_url)
+        tls_port = None
+        if https_socket is not None and self._server_tls is not None:
+            tls_port = TlsPort(endpoint, self._server_tls, https_socket, count_failure=manager.metrics.refuse_handshake)
+        urls = [self._listening.url(), *filter(None, [self._https_url])]
+        health = HealthApi(manager, listening=urls, api=self._api_url)
         manager.metrics.gauges = gauges(manager)
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         await maintenance.compare_state()
         api_server, api_task = await self._serve_api(manager, health, api_socket)
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
+        if tls_port is not None:
+            tls_port.start()
         maintenance.start()
         manager.start_sending()
         health.ready = True
@@ -152,6 +177,8 @@ class _Process:
         health.ready = False
         (self._directory.path / interface.ENDPOINT_FILE).unlink(missing_ok=True)
         srmp_server.close()
+        if tls_port is not None:
+            await tls_port.close()
         await endpoint.drain()
         await maintenance.stop()
         api_server.should_exit = True
@@ -169,7 +196,7 @@ class _Process:
         self, manager: QueueManager, health: HealthApi, api_socket: socket.socket
     ) -> tuple[_ApiServer, asyncio.Task[None]]:
         config = self._config
-        guard = Guard(loopback=config.api.is_loopback, own_host=config.api.host, token=config.token)
+        guard = Guard(loopback=config.api.is_loopback, own_host=config.api.host, tokens=manager.tokens)
         try:
             settings = uvicorn.Config(
                 ApiApp(Router(routes(manager, health)), guard),
@@ -207,6 +234,8 @@ class _Process:
             "epoch": self._directory.epoch,
             "pid": os.getpid(),
         }
+        if self._https_url is not None:
+            ready["https"] = self._https_url
         found = self._directory.path.stat()
         endpoint: interface.Endpoint = {
             **ready,

@@ -36,8 +36,10 @@ from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
+from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.srmp.decisions import Reason, Run, Undecided
+from srmp_spark.queue_manager.writers import Writers
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
@@ -77,8 +79,10 @@ class QueueManager:
         clock: Clock,
         *,
         on_fatal: Callable[[StoreSyncError], object],
+        client_tls: ClientTls | None = None,
     ) -> None:
-        """``on_fatal`` is called when a write or sync failed, and must end the process."""
+        """``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls`` is for receipts that go
+        out over HTTPS; without one, the authorities of the system count."""
         self.config = config
         self.directory = directory
         self.public_base = public_base
@@ -135,6 +139,7 @@ class QueueManager:
             clock,
             public_base=public_base,
             resend_table=config.resend_table,
+            tls=client_tls or ClientTls(),
         )
         signatures = Signatures(trusted_keys(config.signer), self.metrics)
         self.decision_receipts = DecisionReceipts(
@@ -147,6 +152,7 @@ class QueueManager:
             database=directory.database,
             resend_table=config.resend_table,
         )
+        self.tokens = config.all_tokens()
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,
@@ -159,6 +165,7 @@ class QueueManager:
             discarded=lambda row: self._told_without_row(
                 row, partial(decisions.discard, row=row, reason=Reason.EXPIRED, decided_at=clock.utc())
             ),
+            writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
         """Called when our order queue has new rows; the process has it tell the sender."""

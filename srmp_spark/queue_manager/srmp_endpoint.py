@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.queue_manager import http_limits as limits
@@ -28,6 +28,8 @@ from srmp_spark.queue_manager.replies import CONTINUE, Replies
 from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished, without_empty_lines
 
 if TYPE_CHECKING:
+    from srmp_spark.message import Transport
+    from srmp_spark.queue_manager.inbox import Inbox
     from srmp_spark.srmp.effects import Ok
 
 log = logging.getLogger(__name__)
@@ -48,18 +50,12 @@ class State(Enum):
 _IDLE, _HEAD, _BODY, _WAITING, _CLOSING = State
 
 
-class Inbox(Protocol):
-    """What the endpoint hands requests to. The answer comes by one of the connection's two methods, at once or later."""
-
-    def check_target(self, target: bytes) -> None:
-        """Raise :class:`RemoteProtocolError` for a request target that can be no queue of ours."""
-
-    def accept(self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int) -> None:
-        """A whole request."""
-
-
 class SrmpConnection(asyncio.Protocol):
     """One connection of a sender."""
+
+    scheme: Transport = "http"
+    sender_name: str | None = None
+    """The authenticated name of the peer: plain HTTP knows none (:mod:`.srmp_tls`)."""
 
     __slots__ = (
         "_body",
@@ -364,6 +360,9 @@ class SrmpConnection(asyncio.Protocol):
         self._lingered = 0
         self._buffer.clear()
         self._resume()
+        self._end_writing()
+
+    def _end_writing(self) -> None:
         try:
             self._transport.write_eof()
         except OSError:  # the sender is gone, and the transport has not noticed yet

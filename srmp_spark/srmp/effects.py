@@ -33,7 +33,8 @@ class Committed:
 
 
 class Refused(NamedTuple):
-    """Answer ``status`` and keep nothing. 400 means "can never succeed": the sender deletes the message. Our trouble is 503."""
+    """Answer ``status`` and keep nothing. 400 means "can never succeed": the sender deletes the message. Our trouble is 503;
+    403 and 401, that this sender may not, as things stand: it keeps the message."""
 
     status: int
     reason: str
@@ -59,10 +60,15 @@ class OwedReceipt(NamedTuple):
     action: str
     """``<action>`` of the message, whose label the receipt repeats."""
     peer: str
+    sender_name: str | None = None
+    """The authenticated name of who sent the message: the allow-list compares its host with that of ``url``."""
 
     def payload(self) -> str:
-        """As text, for the table ``owed_receipts``."""
-        return json.dumps(self._asdict(), separators=(",", ":"))
+        """As text, for the table ``owed_receipts``. Without a name as version 0.1 wrote it, which knows none."""
+        fields = self._asdict()
+        if self.sender_name is None:
+            del fields["sender_name"]
+        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def from_payload(cls, payload: str) -> OwedReceipt:

@@ -141,15 +141,16 @@ class IncomingStream:
         """A stream of which nothing is accepted yet; :meth:`accept` is next."""
         return cls(IncomingStreamRow(queue, position.id.guid, position.id.ordinal, 0, 0, "", "", None, 0, 0, 0, None))
 
-    def refuses(self, position: StreamPosition, sender_name: str | None) -> RepeatKind | None:
-        """[MC-MQSRM] 3.1.5.1.6.3: ``None`` if one of the three criteria is met, else what kind of message it is.
+    def is_of_another(self, sender_name: str | None) -> bool:
+        """Whether the stream belongs to another authenticated peer ([MC-MQSRM] 5.1): who began it alone may go on with it.
 
-        A stream that an authenticated peer began is that peer's. On plain HTTP nothing is compared: an address proves
-        nothing there, and an honest sender changes its own (DHCP, NAT, a second interface, fail-over of a cluster node).
-        The operator is told of the change, though: :meth:`take_move`.
+        On plain HTTP nothing is compared: an address proves nothing there, and an honest sender changes its own (DHCP, NAT,
+        a second interface, fail-over of a cluster node). The operator is told of the change, though: :meth:`take_move`.
         """
-        if self.sender_name is not None and sender_name != self.sender_name:
-            return "gap"
+        return self.sender_name is not None and sender_name != self.sender_name
+
+    def refuses(self, position: StreamPosition) -> RepeatKind | None:
+        """[MC-MQSRM] 3.1.5.1.6.3: ``None`` if one of the three criteria is met, else what kind of message it is."""
         ordinal, current = position.id.ordinal, position.current
         if ordinal != self.ordinal:
             starts = position.start and current == 1 and ordinal > self.ordinal

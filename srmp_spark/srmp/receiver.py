@@ -179,7 +179,13 @@ class Receiver:
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
             stream = self.streams.stream_class.started(stream_key, position)
         else:
-            kind = stream.refuses(position, arrival.sender_name)
+            if stream.is_of_another(arrival.sender_name):
+                # Nothing moves, not even a counter. 403: a 200 would be a lie, and a 400 would delete the message of an
+                # honest sender that got another subject (queue_manager/writers.py).
+                hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {queue.name}"
+                text = f"stream {stream.id} was begun by {stream.sender_name}; {hint} --stream {stream.id}"
+                return Refused(403, "stream-sender", text, "[MC-MQSRM] 5.1")
+            kind = stream.refuses(position)
             if kind is not None:
                 return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
@@ -257,7 +263,7 @@ class Receiver:
         ):  # fmt: skip
             owed = (
                 OwedReceipt("delivery", message.delivery_receipt_to, queue.name, message.lineage, message.uniquifier,
-                            arrival.at, message.action, arrival.peer),
+                            arrival.at, message.action, arrival.peer, arrival.sender_name),
             )  # fmt: skip
         undecided = None
         if message.commitment_receipt_to is not None or message.dead_letter:

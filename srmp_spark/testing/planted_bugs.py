@@ -156,11 +156,11 @@ def _with_stream(stream: type[IncomingStream]) -> type[SimQueueManager]:
 class PreviousOffByOne(IncomingStream):
     """``<previous>`` may be one more than what is there: a message that overtakes another makes it vanish."""
 
-    def refuses(self, position: StreamPosition, sender_name: str | None) -> RepeatKind | None:
+    def refuses(self, position: StreamPosition) -> RepeatKind | None:
         skips = position.id.ordinal == self.ordinal and position.current > self.sequence_number
         if skips and position.previous <= self.sequence_number + 1:
             return None
-        return super().refuses(position, sender_name)
+        return super().refuses(position)
 
 
 class ReceiptBeyondCommitted(IncomingStream):
@@ -175,8 +175,8 @@ class ReceiptBeyondGap(IncomingStream):
 
     __slots__ = ("highest",)
 
-    def refuses(self, position: StreamPosition, sender_name: str | None) -> RepeatKind | None:
-        kind = super().refuses(position, sender_name)
+    def refuses(self, position: StreamPosition) -> RepeatKind | None:
+        kind = super().refuses(position)
         seen = position.current if position.id.ordinal == self.ordinal or kind is None else 0
         self.highest = max(getattr(self, "highest", 0) if position.id.ordinal == self.ordinal else 0, seen)
         return kind
@@ -188,10 +188,10 @@ class ReceiptBeyondGap(IncomingStream):
 class StaleStartAccepted(IncomingStream):
     """Any ``<start>`` that is not the live one begins a stream, as 3.1.5.1.6.3 is printed: a late copy ends the live stream."""
 
-    def refuses(self, position: StreamPosition, sender_name: str | None) -> RepeatKind | None:
+    def refuses(self, position: StreamPosition) -> RepeatKind | None:
         if position.start and position.current == 1 and position.id.ordinal != self.ordinal:
             return None
-        return super().refuses(position, sender_name)
+        return super().refuses(position)
 
 
 class RepeatArmsNoReceipt(IncomingStream):

@@ -74,7 +74,7 @@ def example(directory: Path) -> Path:
 def test_what_is_commented_out_in_the_example_is_right_too(tmp_path: Path) -> None:
     path = example(tmp_path)
     text = path.read_text()
-    path.write_text(re.sub(r"^# (?=[a-z_]+ = |\[\[)", "", text, flags=re.MULTILINE))
+    path.write_text(re.sub(r"^# (?=[a-z_0-9]+ = |\[\[)", "", text, flags=re.MULTILINE))
     config = load({"config": str(path)}, {})
     assert (config.queue_quota_bytes, config.state) == (10_000_000_000, "s3://lake/srmp-state")
     assert [str(pattern) for pattern in config.allow_url]

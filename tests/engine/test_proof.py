@@ -9,7 +9,7 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, Repeated
+from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Repeated
 from srmp_spark.srmp.history import HistoryChanges
 from srmp_spark.testing.playbook import Playbook, stream_message, user_message
 
@@ -97,3 +97,11 @@ def test_nobody_but_the_store_makes_a_proof() -> None:
 def test_the_receivers_repr_says_where_it_stands() -> None:
     receiver = Playbook().receiver
     assert repr(receiver) == "<Receiver 32221eda-9376-46df-b6ed-783091123831 queues=3 streams=0 history=0 changes=0 timer=None>"
+
+
+def test_an_owed_receipt_is_written_as_version_0_1_wrote_it_unless_its_sender_has_a_name() -> None:
+    plain = OwedReceipt("delivery", "http://a/b", "private$/orders", "guid", 7, 1, "MSMQ:", "192.0.2.1:9")
+    assert "sender_name" not in plain.payload()
+    named = plain._replace(sender_name="CN=machine1")
+    for receipt in (plain, named):
+        assert OwedReceipt.from_payload(receipt.payload()) == receipt

@@ -6,6 +6,7 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.tls import host_of_sender
 from srmp_spark.queue_manager.url_policy import Allowed, Blocked, UrlPattern, UrlPolicy, address_of, split_receipt_url
 
 SENDER = "192.0.2.7"
@@ -132,3 +133,24 @@ def test_only_ipv6_has_zones() -> None:
     """``192.0.2.7%1.evil.example`` is a name, and its name server is somebody's: it must not pass for the sender's address."""
     assert address_of("192.0.2.7%1.evil.example") is None
     assert address_of("fe80::1%eth0") == address_of("fe80::1")
+
+
+@pytest.mark.parametrize(
+    ("sender_name", "called"),
+    [
+        ("CN=machine2.example,O=Example", True),
+        ("DNS=Machine2.example", True),
+        ("CN=machine3.example", False),
+        ("O=machine2.example", False),
+        ("CN=x,O=a\\,CN\\=machine2.example", False),
+        ("O=a\\,CN=machine2.example", False),
+        (None, False),
+    ],
+)
+def test_the_tls_name_is_the_cn_of_the_subject(sender_name: str | None, called: bool) -> None:
+    policy = UrlPolicy(())
+    found = policy.decide(
+        split_receipt_url("https://machine2.example/msmq/private$/order_queue$"), ["198.51.100.7"], peer="192.0.2.1",
+        tls_name=host_of_sender(sender_name),
+    )  # fmt: skip
+    assert isinstance(found, Allowed) is called

@@ -9,54 +9,60 @@ from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.queue_manager.api.connection import EXTENSION
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
-from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.guard import Guard, authorize
 from srmp_spark.queue_manager.api.http import Receive, Request, Response, Scope, Send, parse_query
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
 from srmp_spark.queue_manager.api.queues import QueuesApi
-from srmp_spark.queue_manager.api.router import Route, Router
+from srmp_spark.queue_manager.api.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
+from srmp_spark.queue_manager.tokens import VERBS
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
+
+OPEN = Access("none", Extent.NOBODY)
+READ, ENQUEUE, ADMIN = (Access(verb, Extent.QUEUE) for verb in VERBS)
+READ_ALL, ENQUEUE_ALL, ADMIN_ALL = (Access(verb, Extent.ALL) for verb in VERBS)
+ANY = Access("any", Extent.SEEN)
 
 log = logging.getLogger(__name__)
 
 
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
-    """Every path of the API."""
+    """Every path of the API, and the verb that it takes. What changes nothing but a mark is ``read``: who receives, marks."""
     queues, consumers, rows, messages = QueuesApi(manager), ConsumersApi(manager), RowsApi(manager), MessagesApi(manager)
     outbox, outgoing, streams = OutboxApi(manager), OutgoingApi(manager), StreamsApi(manager)
     return [
-        Route("GET", "/healthz", health.healthz),
-        Route("GET", "/readyz", health.readyz),
-        Route("GET", "/metrics", health.metrics),
-        Route("GET", "/v1/status", health.status),
-        Route("GET", "/v1/queues", queues.list),
-        Route("GET", "/v1/queues/{queue}", queues.get),
-        Route("PUT", "/v1/queues/{queue}", queues.put),
-        Route("DELETE", "/v1/queues/{queue}", queues.delete),
-        Route("POST", "/v1/queues/{queue}/purge", queues.purge),
-        Route("POST", "/v1/queues/{queue}/give-up", GiveUpApi(manager).post),
-        Route("POST", "/v1/queues/{queue}/pause", queues.pause),
-        Route("POST", "/v1/queues/{queue}/resume", queues.resume),
-        Route("POST", "/v1/queues/{queue}/messages", messages.post),
-        Route("GET", "/v1/queues/{queue}/range", rows.range),
-        Route("GET", "/v1/queues/{queue}/rows", rows.rows),
-        Route("GET", "/v1/queues/{queue}/holes", rows.holes),
-        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", consumers.register),
-        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", consumers.received),
-        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", consumers.release),
-        Route("POST", "/v1/outbox/{application}/{batch}/stage", outbox.stage),
-        Route("POST", "/v1/outbox/{application}/{batch}/commit", outbox.commit),
-        Route("DELETE", "/v1/outbox/{application}/{batch}", outbox.delete),
-        Route("POST", "/v1/outgoing/messages", outgoing.messages),
-        Route("POST", "/v1/outgoing/states", outgoing.states),
-        *(Route("POST", f"/v1/outgoing/{{destination}}/{action}", outgoing.decide) for action in ACTIONS),
-        Route("POST", "/v1/streams/{queue}/{action}", streams.post),
+        Route("GET", "/healthz", OPEN, health.healthz),
+        Route("GET", "/readyz", OPEN, health.readyz),
+        Route("GET", "/metrics", READ_ALL, health.metrics),
+        Route("GET", "/v1/status", ANY, health.status),
+        Route("GET", "/v1/queues", ANY, queues.list),
+        Route("GET", "/v1/queues/{queue}", READ, queues.get),
+        Route("PUT", "/v1/queues/{queue}", ADMIN, queues.put),
+        Route("DELETE", "/v1/queues/{queue}", ADMIN, queues.delete),
+        Route("POST", "/v1/queues/{queue}/purge", ADMIN, queues.purge),
+        Route("POST", "/v1/queues/{queue}/give-up", ADMIN, GiveUpApi(manager).post),
+        Route("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause),
+        Route("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume),
+        Route("POST", "/v1/queues/{queue}/messages", ENQUEUE, messages.post),
+        Route("GET", "/v1/queues/{queue}/range", READ, rows.range),
+        Route("GET", "/v1/queues/{queue}/rows", READ, rows.rows),
+        Route("GET", "/v1/queues/{queue}/holes", READ, rows.holes),
+        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", READ, consumers.register),
+        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", READ, consumers.received),
+        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", READ, consumers.release),
+        Route("POST", "/v1/outbox/{application}/{batch}/stage", ENQUEUE_ALL, outbox.stage),
+        Route("POST", "/v1/outbox/{application}/{batch}/commit", ENQUEUE_ALL, outbox.commit),
+        Route("DELETE", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.delete),
+        Route("POST", "/v1/outgoing/messages", ENQUEUE_ALL, outgoing.messages),
+        Route("POST", "/v1/outgoing/states", ENQUEUE_ALL, outgoing.states),
+        *(Route("POST", f"/v1/outgoing/{{destination}}/{action}", ADMIN_ALL, outgoing.decide) for action in ACTIONS),
+        Route("POST", "/v1/streams/{queue}/{action}", ADMIN, streams.post),
     ]
 
 
@@ -102,12 +108,13 @@ class ApiApp:
         """Guard, route and handler; writing a refusal is still inside of what :meth:`_respond` watches."""
         try:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-            self._guard.check(path, headers)
-            handler, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
+            caller = self._guard.check(path, headers)
+            route, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
+            authorize(caller, route.access, parameters)
             query = parse_query(scope.get("query_string", b""))
             connection = scope.get("extensions", {}).get(EXTENSION)
-            request = Request(scope["method"], path, parameters, headers, query, receive, connection)
-            return await handler(request)
+            request = Request(scope["method"], path, parameters, headers, query, receive, connection, caller)
+            return await route.handler(request)
         except ApiError as error:
             response = Response.error(error)
             if error.status == 401:

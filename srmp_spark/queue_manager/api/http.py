@@ -11,6 +11,8 @@ from urllib.parse import parse_qs
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.connection import Connection
+from srmp_spark.queue_manager.queue_patterns import EVERYTHING, matches
+from srmp_spark.queue_manager.tokens import Token
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -47,6 +49,17 @@ class Request:
     receive: Receive = field(repr=False)
     connection: Connection | None = field(default=None, repr=False)
     """The caller's connection, if others may write into it (see :mod:`.connection`)."""
+    token: Token | None = None
+    """Whose call it is; ``None`` where no token is asked for."""
+
+    def sees(self, queue: str) -> bool:
+        """Whether the caller's token is for ``queue``, whatever it may do with it."""
+        return self.token is None or matches(self.token.queues, queue)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it is for every queue, and so for what goes out."""
+        return self.token is None or EVERYTHING in self.token.queues
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """A query field. Raises a 400 if it is given twice."""

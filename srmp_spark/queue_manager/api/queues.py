@@ -22,7 +22,13 @@ class QueuesApi:
     async def list(self, request: Request) -> Response:
         """``GET queues``."""
         return Response.json(
-            {"queues": [queue_status(queue, self._manager) for queue in self._manager.catalogue if queue.listed]}
+            {
+                "queues": [
+                    queue_status(queue, self._manager)
+                    for queue in self._manager.catalogue
+                    if queue.listed and request.sees(queue.name)
+                ]
+            }
         )
 
     async def get(self, request: Request) -> Response:

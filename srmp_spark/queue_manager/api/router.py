@@ -7,11 +7,13 @@ stands is taken as one name too: people type it, and no route has a segment ``pr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
+from enum import Enum
+from typing import Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.tokens import Verb
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -19,11 +21,33 @@ SEGMENTS_MAX = 12
 """The longest route has six."""
 
 
+class Extent(Enum):
+    """What a token must be allowed for."""
+
+    QUEUE = "queue"
+    """The queue that the path names."""
+    SEEN = "seen"
+    """Nothing in particular: the answer shows the queues that the token is for."""
+    ALL = "all"
+    """Every queue, and what is none of ours: what goes out, metrics."""
+    NOBODY = "nobody"
+    """No queue: an orchestrator's probes carry no token, and are answered one word."""
+
+
+class Access(NamedTuple):
+    """What a route asks of its caller."""
+
+    verb: Verb | Literal["any", "none"]
+    """``any``: every token will do. ``none``: nor is one needed."""
+    extent: Extent
+
+
 class Route(NamedTuple):
-    """``GET /v1/queues/{queue}/range`` and who answers it."""
+    """``GET /v1/queues/{queue}/range``, what it takes to call it, and who answers it."""
 
     method: str
     path: str
+    access: Access
     handler: Handler
 
 
@@ -51,8 +75,8 @@ class Router:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = [(route, route.path.split("/")[1:]) for route in routes]
 
-    def find(self, method: str, raw_path: bytes) -> tuple[Handler, dict[str, str]]:
-        """The handler and its parameters. Raises a 404, or a 405 when the path exists for another method."""
+    def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
+        """The route and its parameters. Raises a 404, or a 405 when the path exists for another method."""
         segments = segments_of(raw_path)
         allowed: list[str] = []
         for route, pattern in self._routes:
@@ -66,7 +90,7 @@ class Router:
                     break
             else:
                 if route.method == method or (method == "HEAD" and route.method == "GET"):
-                    return route.handler, parameters
+                    return route, parameters
                 allowed.append(route.method)
         if allowed:
             raise ApiError(405, "method-not-allowed", f"{method} is not allowed here", f"allowed: {', '.join(sorted(allowed))}")

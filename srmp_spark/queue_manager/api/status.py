@@ -197,7 +197,12 @@ class HealthApi:
         return Response(body=self._manager.metrics.text(), content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
-        """Everything."""
+        """Everything that the caller's token is for."""
         ready = self.ready and self._manager.acceptor.gate is None
-        outgoing = await self._manager.outgoing.status()
-        return Response.json(status(self._manager, outgoing, listening=self._listening, api=self._api, ready=ready))
+        outgoing = await self._manager.outgoing.status() if request.sees_all else []
+        answer = status(self._manager, outgoing, listening=self._listening, api=self._api, ready=ready)
+        if not request.sees_all:
+            answer["queues"] = [each for each in answer["queues"] if request.sees(each["name"])]
+            answer["incoming_streams"] = [each for each in answer["incoming_streams"] if request.sees(each["queue"])]
+            answer["blocked_urls"] = []
+        return Response.json(answer)

@@ -12,7 +12,7 @@ together with its like; all others share the rest. When there are more queues th
 one that had its turn.
 
 URLs come from our own configuration and from sink options: the allow-list for URLs from messages has no say here. TLS is
-always verified, by the CAs of the system or of ``SSL_CERT_FILE``.
+always verified (:mod:`srmp_spark.queue_manager.tls`), by the authorities of the system or of ``--ca-file``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from srmp_spark.names import split_url
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
 from srmp_spark.queue_manager.sender.exchange import Exchange
+from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
@@ -192,6 +193,7 @@ class Connections:
         on_closed: Callable[[QueueKey], object],
         addresses: Addresses | None = None,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
+        tls: ClientTls | None = None,
     ) -> None:
         """``on_failure``: why, and whether bytes of the message left. ``on_unsent``: it never left, and its end comes, but
         that of what was before it comes first. ``on_withdrawn``: it never left, because of the
@@ -213,7 +215,7 @@ class Connections:
         self._troubled = 0
         self._wanting: deque[Wire] = deque()
         self._wanting_troubled: deque[Wire] = deque()
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls or ClientTls()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -330,7 +332,7 @@ class Connections:
         addresses = await self._addresses.of(wire.host, wire.port)
         if not addresses:
             raise OSError(f"{wire.host} has no address here: DNS, or a line in /etc/hosts, must name it")
-        tls = self._tls_context() if wire.tls else None
+        tls = self._tls.context() if wire.tls else None
         *others, last = addresses[:ADDRESSES_MAX]
         for address in others:
             with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
@@ -364,11 +366,6 @@ class Connections:
         if exchange is not None:
             exchange.leave()
         wire.ended([], why, silent=False)
-
-    def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
 
     # --- time-outs ----------------------------------------------------------------------------------------------------------
 

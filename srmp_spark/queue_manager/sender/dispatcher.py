@@ -27,6 +27,7 @@ from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.effects import Committed as Proof
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
@@ -91,6 +92,7 @@ class Dispatcher:
         receipts_read_to: int,
         reserve: Reserve,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
+        tls: ClientTls | None = None,
     ) -> None:
         """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
         self.sender = sender
@@ -109,6 +111,7 @@ class Dispatcher:
             on_withdrawn=self._withdrawn,
             on_closed=self._closed_by_peer,
             endpoint_of=endpoint_of,
+            tls=tls,
         )
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""

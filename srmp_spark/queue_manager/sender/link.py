@@ -96,6 +96,7 @@ class Outgoing:
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
             "hosts": sorted(hosts.names),
+            "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
         self.link = SenderLink(settings, self._on_event)
         self._seen = _Seen(float("-inf"), [])

@@ -31,6 +31,7 @@ from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
 from srmp_spark.queue_manager.sender.sendings import tell_live
 from srmp_spark.queue_manager.sender.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.redirection import Forwarding, ReceiptUrls, Redirections
 from srmp_spark.srmp.sender import Sender
@@ -104,6 +105,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         receipts_url=settings["receipts_url"], receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
         endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
+        tls=ClientTls(*(name and Path(name) for name in settings["tls"])),
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarding = Forwarding(inbound=Redirections.load(settings["redirect_in"]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,8 +65,15 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 class Wire:
     """One keep-alive connection to the receiver, dialled when needed; after any trouble the next request dials anew."""
 
-    def __init__(self, endpoint: Callable[[], tuple[str, int]], *, reply_timeout: float = REPLY_TIMEOUT) -> None:
+    def __init__(
+        self,
+        endpoint: Callable[[], tuple[str, int]],
+        *,
+        reply_timeout: float = REPLY_TIMEOUT,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._endpoint = endpoint
+        self._tls = tls
         self._reply_timeout = reply_timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.dials = 0
@@ -86,7 +94,7 @@ class Wire:
         try:
             if self._streams is None:
                 host, port = self._endpoint()
-                self._streams = await asyncio.open_connection(host, port, limit=HEAD_MAX)
+                self._streams = await asyncio.open_connection(host, port, limit=HEAD_MAX, ssl=self._tls)
                 self.dials += 1
             reader, writer = self._streams
             writer.write(raw)

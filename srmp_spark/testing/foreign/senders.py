@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
@@ -90,15 +91,18 @@ class ForeignQueueManager:
     awaiting_delivery: dict[str, Entry] = field(default_factory=dict)
     """By ``uuid:N@GUID``: messages that asked for a delivery receipt."""
     started_at: int = field(default_factory=lambda: int(time.time()))
+    tls: ssl.SSLContext | None = None
+    """Send over HTTPS, with these authorities and this certificate."""
 
     def queue_url(self, queue: str) -> str:
         """Where a queue of the receiver is: what goes into ``<to>``."""
         host, port = self.endpoint()
-        return f"http://{self.host_name or host}:{port}/msmq/{queue}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{self.host_name or host}:{port}/msmq/{queue}"
 
     def wire(self) -> Wire:
         """A new connection."""
-        return Wire(self.endpoint, reply_timeout=self.reply_timeout)
+        return Wire(self.endpoint, reply_timeout=self.reply_timeout, tls=self.tls)
 
     def next_id(self) -> int:
         """The next MessageIdOrdinal; never used twice."""

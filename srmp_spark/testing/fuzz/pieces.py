@@ -16,9 +16,10 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.queue_manager.chunked import ChunkedBody
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.http_client import PostFailedError, _Exchange
+from srmp_spark.queue_manager.inbox import Sender
 from srmp_spark.queue_manager.request_head import RequestHead
 from srmp_spark.queue_manager.sender.exchange import Exchange
-from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
+from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.srmp.http_head import check_target
 from srmp_spark.testing.fuzz.judge import Outcome, ViolationError
 
@@ -122,7 +123,7 @@ class _Inbox:
     def check_target(self, target: bytes) -> None:
         check_target(target)
 
-    def accept(self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
         self.posts.append((head.target, head.headers.get(b"content-type", b""), post, head_length))
         if b"refuse" in post[head_length:]:
             connection.refuse(400, "malformed", "the test")
@@ -130,7 +131,7 @@ class _Inbox:
         self.waiting += 1
         asyncio.get_running_loop().call_soon(self._acknowledge, connection)
 
-    def _acknowledge(self, connection: SrmpConnection) -> None:
+    def _acknowledge(self, connection: Sender) -> None:
         self.waiting -= 1
         connection.acknowledge(cast("Any", None))  # the endpoint does not look into the proof
 

@@ -1,0 +1,189 @@
+"""Tokens: who a caller is, and what it may do with which queues (INTERFACE.md section 7, ``[[token]]``).
+
+    [[token]]
+    name = "orders-ingest"                    # shown in logs and errors; the token itself never is
+    file = "/etc/srmp-spark/ingest.token"     # or sha256 = "…": what `sha256sum` says of the token without a line end
+    queues = ["private$/orders", "private$/eu.*"]   # names or globs; default ["*"]
+    verbs = ["read"]                          # read, enqueue, admin: each for itself, none implies another
+
+The one token of ``--token-file`` or ``SRMP_SPARK_TOKEN`` is named ``admin`` and may do everything.
+
+Only digests are kept, and only digests are compared: in constant time, with every token, so that neither the time nor a dump
+of the memory tells one. Without any token whoever can connect may do everything, which is why that is for loopback alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.queue_manager.queue_patterns import EVERYTHING, matches, parse_pattern
+
+Verb = Literal["read", "enqueue", "admin"]
+"""``read``: rows, ranges, marks. ``enqueue``: put messages into queues or the outbox. ``admin``: make, purge, pause, mend."""
+VERBS: tuple[Verb, ...] = get_args(Verb)
+
+TOKENS_MAX = 1_000
+"""Each call is compared with all of them."""
+TOKEN_LENGTH_MIN = 16
+"""A shorter token can be guessed."""
+TOKEN_LENGTH_MAX = 4_096
+"""A longer one does not fit a header everywhere."""
+NAME_LENGTH_MAX = 64
+"""Of a token's name: it stands in log lines."""
+ADMIN = "admin"
+"""Name of the token of ``--token-file``."""
+
+_KEYS = ("name", "file", "sha256", "queues", "verbs")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token by its name and rights."""
+
+    name: str
+    digest: bytes = field(repr=False)
+    """SHA-256 of the token. Not the token: but who has it can try guesses, so it is in no repr either."""
+    queues: tuple[str, ...] = (EVERYTHING,)
+    verbs: frozenset[Verb] = frozenset(VERBS)
+
+    def allows(self, verb: Verb, queue: str) -> bool:
+        """Whether it may do ``verb`` with ``queue``, a canonical name."""
+        return verb in self.verbs and matches(self.queues, queue)
+
+    def allows_all(self, verb: Verb) -> bool:
+        """Whether it may do ``verb`` with every queue, and so with what is no queue of ours."""
+        return verb in self.verbs and EVERYTHING in self.queues
+
+
+class Tokens:
+    """Every token of a configuration."""
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        self._tokens = tuple(tokens)
+
+    def __bool__(self) -> bool:
+        return bool(self._tokens)
+
+    def __repr__(self) -> str:
+        return f"<Tokens {[token.name for token in self._tokens]}>"
+
+    def named(self, name: str) -> Token | None:
+        """The token of that name."""
+        return next((token for token in self._tokens if token.name == name), None)
+
+    def find(self, authorization: str | bytes) -> Token | None:
+        """The token of an ``Authorization: Bearer …``, or ``None``. Takes as long for a wrong one as for any right one."""
+        if isinstance(authorization, str):
+            authorization = authorization.encode("latin-1", "replace")
+        scheme, _, given = authorization.strip().partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        digest = hashlib.sha256(given.strip()).digest()
+        found = None
+        for token in self._tokens:
+            if hmac.compare_digest(digest, token.digest):
+                found = token  # and on: the time must not say which
+        return found
+
+
+def check_token(token: str) -> str:
+    """A token as it may stand in an HTTP header. Raises :class:`ValueError`."""
+    if len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"the token must be {TOKEN_LENGTH_MIN} or more printable ASCII characters without a space")
+    if len(token) > TOKEN_LENGTH_MAX:
+        raise ValueError(f"the token must have at most {TOKEN_LENGTH_MAX} characters")
+    return token
+
+
+def read_token(path: str) -> str:
+    """What a file holds, without blanks and line ends around it. Raises :class:`ValueError`, which never quotes it."""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    return check_token(token)
+
+
+def admin_token(token: str) -> Token:
+    """The token of ``--token-file`` or ``SRMP_SPARK_TOKEN``."""
+    return Token(name=ADMIN, digest=hashlib.sha256(token.encode("ascii")).digest())
+
+
+def parse_tokens(where: str, value: Any) -> tuple[Token, ...]:  # noqa: ANN401  # a TOML value may be anything
+    """The entries of ``[[token]]`` as TOML has them. Raises :class:`ConfigurationError`."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ConfigurationError(f"{where}: expected tables, [[token]] with name, file or sha256, queues and verbs")
+    if len(value) > TOKENS_MAX:
+        raise ConfigurationError(f"{where}: TOKENS_MAX is {TOKENS_MAX}, got {len(value)}")
+    tokens = tuple(_parse(where, entry) for entry in value)
+    check_unlike(where, tokens)
+    return tokens
+
+
+def check_unlike(where: str, tokens: Sequence[Token]) -> None:
+    """Raise :class:`ConfigurationError` if two have one name, or one secret."""
+    for at, token in enumerate(tokens):
+        for other in tokens[:at]:
+            if token.name == other.name:
+                raise ConfigurationError(f"{where}: {token.name} stands there twice; give each token its own name")
+            if token.digest == other.digest:
+                raise ConfigurationError(f"{where}: {other.name} and {token.name} are one token; make another for one of them")
+
+
+def _parse(where: str, entry: dict[str, Any]) -> Token:
+    for key in entry:
+        if key not in _KEYS:
+            close = difflib.get_close_matches(key, _KEYS, 1, 0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_KEYS)}"
+            raise ConfigurationError(f"{where}: unknown key {key!r}; {hint}")
+    name = entry.get("name")
+    if not isinstance(name, str) or len(name) > NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{where}: name is 1 to {NAME_LENGTH_MAX} letters, digits and . _ @ -, got {name!r}; it stands in the log"
+        )
+    where = f"{where}, token {name}"
+    return Token(name=name, digest=_digest(where, entry), queues=_queues(where, entry), verbs=_verbs(where, entry))
+
+
+def _digest(where: str, entry: dict[str, Any]) -> bytes:
+    if ("file" in entry) is ("sha256" in entry):
+        raise ConfigurationError(f"{where}: give file or sha256, one of them (a token itself does not belong into this file)")
+    if "file" in entry:
+        file = entry["file"]
+        if not isinstance(file, str) or not file:
+            raise ConfigurationError(f"{where}: file is the name of a file that holds the token")
+        try:
+            return hashlib.sha256(read_token(file).encode("ascii")).digest()
+        except ValueError as error:
+            raise ConfigurationError(f"{where}: the file {file}: {error}") from None
+    given = entry["sha256"]
+    if not isinstance(given, str) or _SHA256.fullmatch(given) is None:  # not repeated: it may be the token, by mistake
+        raise ConfigurationError(f"{where}: sha256 is 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints them")
+    return bytes.fromhex(given)
+
+
+def _queues(where: str, entry: dict[str, Any]) -> tuple[str, ...]:
+    given = entry.get("queues", [EVERYTHING])
+    if not isinstance(given, list) or not given:
+        raise ConfigurationError(f'{where}: queues is a list of names or globs, like ["private$/orders"], got {given!r}')
+    return tuple(parse_pattern(where, each) for each in given)
+
+
+def _verbs(where: str, entry: dict[str, Any]) -> frozenset[Verb]:
+    given = entry.get("verbs")
+    if not isinstance(given, list) or not given:
+        raise ConfigurationError(f"{where}: verbs is a list of {', '.join(VERBS)}, got {given!r}")
+    unknown = [verb for verb in given if verb not in VERBS]
+    if unknown:
+        raise ConfigurationError(f"{where}: unknown verb {unknown[0]!r}; known: {', '.join(VERBS)}")
+    return frozenset(given)

@@ -1,0 +1,208 @@
+"""Tokens with a name, queues and verbs (INTERFACE.md section 7): what an entry may say, a route asks, a caller hears."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import requests
+
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.api.app import routes
+from srmp_spark.queue_manager.api.guard import OPEN_PATHS, authorize
+from srmp_spark.queue_manager.api.router import Extent, Route
+from srmp_spark.queue_manager.api.status import HealthApi
+from srmp_spark.queue_manager.config import ServeConfig, load
+from srmp_spark.queue_manager.tokens import VERBS, Token, Tokens, admin_token
+from srmp_spark.testing.service import RunningQueueManager
+
+SECRET = "0123456789abcdef-reader"
+OTHER = "0123456789abcdef-writer"
+
+
+def sha256(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def config_of(directory: Path, text: str, **flags: Any) -> ServeConfig:
+    file = directory / "config.toml"
+    file.write_text(text)
+    return load({"data_dir": "d", "config": str(file), **flags}, {})
+
+
+def token(*verbs: Any, queues: tuple[str, ...] = ("*",)) -> Token:
+    return Token(name="t", digest=hashlib.sha256(SECRET.encode()).digest(), queues=queues, verbs=frozenset(verbs))
+
+
+class TestConfiguration:
+    def test_an_entry_by_file_or_by_digest(self, tmp_path: Path) -> None:
+        file = tmp_path / "reader.token"
+        file.write_text(SECRET + "\n")
+        text = f"""
+[[token]]
+name = "reader"
+file = "{file}"
+queues = ["PRIVATE$\\\\Orders", "private$/eu.*"]
+verbs = ["read"]
+[[token]]
+name = "writer"
+sha256 = "{sha256(OTHER)}"
+verbs = ["enqueue", "admin"]
+"""
+        reader, writer = config_of(tmp_path, text).tokens
+        assert reader.queues == ("private$/orders", "private$/eu.*")
+        assert writer.queues == ("*",)
+        assert (sorted(reader.verbs), sorted(writer.verbs)) == (["read"], ["admin", "enqueue"])
+        tokens = Tokens((reader, writer))
+        assert tokens.find(f"Bearer {SECRET}") is reader
+        assert tokens.find(f"bearer  {OTHER} ".encode()) is writer
+        for wrong in (SECRET, f"Basic {SECRET}", f"Bearer {SECRET}x", f"Bearer {sha256(SECRET)}", "Bearer", "", "Bearer ü"):
+            assert tokens.find(wrong) is None, wrong
+
+    @pytest.mark.parametrize(
+        ("entry", "text"),
+        [
+            ('sha256 = "{digest}"\nverbs = ["read"]', "name is"),
+            ('name = "a b"\nsha256 = "{digest}"\nverbs = ["read"]', "name is"),
+            ('name = "a"\nverbs = ["read"]', "give file or sha256"),
+            ('name = "a"\nsha256 = "{digest}"\nfile = "f"\nverbs = ["read"]', "give file or sha256"),
+            ('name = "a"\nsha256 = "0123"\nverbs = ["read"]', "64 hexadecimal digits"),
+            ('name = "a"\nfile = "/no/such"\nverbs = ["read"]', "cannot be read"),
+            ('name = "a"\nsha256 = "{digest}"', "verbs is a list of read, enqueue, admin"),
+            ('name = "a"\nsha256 = "{digest}"\nverbs = []', "verbs is a list"),
+            ('name = "a"\nsha256 = "{digest}"\nverbs = ["write"]', "unknown verb 'write'; known: read, enqueue, admin"),
+            ('name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = []', "queues is a list"),
+            ('name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = ["a/b"]', "not a queue name"),
+            ('name = "a"\nsha256 = "{digest}"\nverb = ["read"]', "did you mean 'verbs'?"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, entry: str, text: str, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match=text.replace("?", r"\?")):
+            config_of(tmp_path, "[[token]]\n" + entry.replace("{digest}", sha256(SECRET)))
+
+    def test_names_and_secrets_are_unlike(self, tmp_path: Path) -> None:
+        entry = '[[token]]\nname = "{}"\nsha256 = "{}"\nverbs = ["read"]\n'
+        with pytest.raises(ConfigurationError, match="a stands there twice"):
+            config_of(tmp_path, entry.format("a", sha256(SECRET)) + entry.format("a", sha256(OTHER)))
+        with pytest.raises(ConfigurationError, match="a and b are one token"):
+            config_of(tmp_path, entry.format("a", sha256(SECRET)) + entry.format("b", sha256(SECRET)))
+        (tmp_path / "token").write_text(SECRET)
+        with pytest.raises(ConfigurationError, match="are one token"):
+            config_of(tmp_path, entry.format("a", sha256(SECRET)), token_file=str(tmp_path / "token"))
+
+    def test_no_repr_and_no_error_shows_a_secret(self, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text(SECRET)
+        config = config_of(
+            tmp_path, f'[[token]]\nname = "a"\nsha256 = "{sha256(OTHER)}"\nverbs = ["read"]', token_file=str(tmp_path / "token")
+        )
+        shown = repr(config) + repr(config.all_tokens()) + repr(admin_token(SECRET))
+        for secret in (SECRET, OTHER, sha256(OTHER), sha256(SECRET), repr(bytes.fromhex(sha256(SECRET)))):
+            assert secret not in shown
+        with pytest.raises(ConfigurationError) as error:
+            config_of(tmp_path, f'[[token]]\nname = "a"\nsha256 = "{SECRET}"\nverbs = ["read"]')
+        assert SECRET not in str(error.value)
+
+
+def every_route() -> list[Route]:
+    manager = cast("Any", object())
+    return routes(manager, HealthApi(manager, listening=[], api=""))
+
+
+class TestRoutes:
+    def test_every_route_says_what_it_takes(self) -> None:
+        found = every_route()
+        assert len(found) > 25
+        for route in found:
+            verb, extent = route.access
+            assert verb in (*VERBS, "any", "none"), route.path
+            assert (verb == "none") is (extent is Extent.NOBODY) is (route.path in OPEN_PATHS), route.path
+            assert (verb == "any") is (extent is Extent.SEEN), route.path
+            assert (extent is Extent.QUEUE) is ("{queue}" in route.path), route.path
+            if route.method in ("PUT", "DELETE") and "{queue}" in route.path:
+                assert verb == "admin", route.path
+        assert {route.path for route in found if route.access.verb == "any"} == {"/v1/status", "/v1/queues"}
+
+    @pytest.mark.parametrize("route", every_route(), ids=lambda route: f"{route.method} {route.path}")
+    def test_it_takes_its_verb_and_its_queue(self, route: Route) -> None:
+        """Whoever has everything else is refused, in words that name what is missing."""
+        verb, extent = route.access
+        parameters = {"queue": "Private$\\Orders"} if extent is Extent.QUEUE else {}
+        authorize(None, route.access, parameters)
+        authorize(token(*VERBS), route.access, parameters)
+        if verb in ("any", "none"):
+            authorize(token("read", queues=("other",)), route.access, parameters)
+            return
+        authorize(token(verb), route.access, parameters)
+        others = token(*(set(VERBS) - {verb}))
+        elsewhere = token(*VERBS, queues=("private$/orders.archive", "private$/payments*"))
+        for refused in (others, elsewhere):
+            with pytest.raises(ApiError) as error:
+                authorize(refused, route.access, parameters)
+            assert (error.value.status, error.value.code) == (403, "forbidden")
+            assert verb in error.value.message
+            if extent is Extent.QUEUE:
+                assert "private$/orders" in error.value.message
+                authorize(token(verb, queues=("private$/o*",)), route.access, parameters)
+            assert f'verbs must hold "{verb}"' in error.value.hint
+
+
+def test_at_a_real_queue_manager(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+    admin = tmp_path / "admin.token"
+    admin.write_text("0123456789abcdef-admin")
+    config = tmp_path / "config.toml"
+    config.write_text(f"""
+[[token]]
+name = "orders-reader"
+sha256 = "{sha256(SECRET)}"
+queues = ["private$/orders"]
+verbs = ["read"]
+[[token]]
+name = "orders-writer"
+sha256 = "{sha256(OTHER)}"
+queues = ["private$/o*"]
+verbs = ["enqueue"]
+""")
+    running = start(queues=["private$/orders", "private$/payments"], token_file=admin, config=config)
+    base = f"{running.api}/v1"
+
+    def call(method: str, path: str, token: str | None, **keywords: Any) -> requests.Response:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return requests.request(method, f"{base}/{path}", headers=headers, timeout=20, **keywords)
+
+    message = {"body_base64": "eA=="}
+    assert call("POST", "queues/private$%2Forders/messages", OTHER, json=message).status_code == 200
+    assert call("POST", "queues/private$%2Fpayments/messages", "0123456789abcdef-admin", json=message).status_code == 200
+
+    unknown = call("GET", "status", "0123456789abcdef-nobody")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (401, "token")
+    assert call("GET", "status", None).status_code == 401
+    assert unknown.headers["WWW-Authenticate"] == "Bearer"
+
+    for path, verb, queue in (
+        ("queues/private$%2Forders/messages", "enqueue", "private$/orders"),
+        ("queues/private$%2Forders/purge", "admin", "private$/orders"),
+        ("queues/private$/payments/consumers/default/register", "read", "private$/payments"),
+    ):
+        refused = call("POST", path, SECRET, json=message)
+        assert refused.status_code == 403, path
+        said = refused.json()["error"]
+        assert said["message"] == f"token orders-reader has not the verb {verb} for queue {queue}"
+        assert f'"{verb}"' in said["hint"]
+    assert call("GET", "queues/private$%2Forders/range?after=0", SECRET).json()["end"] == 1
+    assert call("GET", "queues/private$%2Forders/range?after=0", OTHER).status_code == 403
+    assert call("POST", "outgoing/messages", OTHER, json=[]).status_code == 403
+    assert requests.get(f"{running.api}/metrics", headers={"Authorization": f"Bearer {SECRET}"}, timeout=20).status_code == 403
+    assert requests.get(f"{running.api}/healthz", timeout=20).status_code == 200
+
+    seen = call("GET", "status", SECRET).json()
+    assert [each["name"] for each in seen["queues"]] == ["private$/orders"]
+    assert [each["name"] for each in call("GET", "queues", OTHER).json()["queues"]] == ["private$/orders"]
+    everything = call("GET", "status", "0123456789abcdef-admin").json()
+    assert {each["name"] for each in everything["queues"]} >= {"private$/orders", "private$/payments"}
+
+    log = running.stderr()
+    for secret in (SECRET, OTHER, "0123456789abcdef-admin", "0123456789abcdef-nobody"):
+        assert secret not in log
