@@ -190,26 +190,27 @@ class Receiver:
                 return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
             return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
-        expired = self.settings.expired == "refuse" and self._expired(message, arrival)
-        refused = None if expired else self._not_now(queue, message, arrival)
+        lineage, uniquifier = message.lineage, message.uniquifier
+        has_identity = lineage != NULL_GUID or uniquifier != 1
+        known = has_identity and self.history.seen(lineage, uniquifier)
+        expired = not known and self.settings.expired == "refuse" and self._expired(message, arrival)
+        refused = None if known or expired else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
         stream.accept(message, position, arrival)
         self.streams.put(stream)
         mark = StreamMark(stream, position.id.ordinal, position.current)
-        if expired:
-            self._open = True
-            return Repeated(queue.name, "expired", mark, self._generation + 1)
-        lineage, uniquifier = message.lineage, message.uniquifier
-        if lineage != NULL_GUID or uniquifier != 1:
-            if self.history.seen(lineage, uniquifier):
-                # The same message at another place: a sender gave up a stream and began the next with what was left of it.
-                # The position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), the row is there already.
-                self._open = True
-                moved = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to)
-                return Repeated(queue.name, "identifier", mark, self._generation + 1, moved)
+        if has_identity and not known:
             self.history.add(lineage, uniquifier, self._received_at(arrival, now))
-        return self._insert(queue, message, arrival, mark)
+        if not known and not expired:
+            return self._insert(queue, message, arrival, mark)
+        self._open = True
+        asking = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to)
+        if expired:
+            return Repeated(queue.name, "expired", mark, self._generation + 1, discarded=asking)
+        # The same message at another place: a sender gave up a stream and began the next with what was left of it. The
+        # position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late then.
+        return Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
 
     def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
         mark = None
@@ -229,7 +230,8 @@ class Receiver:
         for negative source journaling, hears of it. In a stream that would be the end of the stream: the sender deletes the
         message (3.1.7.2.5), and the ``<previous>`` of the next one still names it, for 3.1.7.2.3 bridges gaps in what is sent
         again alone, and only to a message that is still in the queue. It would be a gap for ever. So its position counts, with
-        200 and in the stream receipt, and there is no row.
+        200 and in the stream receipt, and there is no row. If it asked to be told of its end, it is (NackReceiveTimeout), and
+        its identifier is remembered: should it come again at another place, that is told there, and not decided anew.
         """
         expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
         return expires_at is not None and expires_at < arrival.at

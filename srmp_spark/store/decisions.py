@@ -116,21 +116,24 @@ def move(transaction: Transaction, row: Undecided) -> None:
     """The message came once more, at another place: its final receipt names that place, decided or not, told or not.
 
     The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
-    was sent already is another message now, under another identifier: the peer must not take it for a repeat.
+    was sent already is another message now, under another identifier: the peer must not take it for a repeat. Of a message
+    that an authenticated sender sent, only that sender changes where its end is told.
     """
     if row.final_to is None:
         return
     db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
-    place = (row.final_to, row.peer, *_stream(row.stream_id), row.position)
+    place = (row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position)
     undecided = db.execute(
-        "UPDATE undecided SET final_to = ?, peer = ?, stream_guid = ?, stream_ordinal = ?, position = ? "
-        "WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL",
-        (*place, uniquifier, row.lineage, queue_id),
+        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ? "
+        "WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
+        "AND (sender_name IS NULL OR sender_name = ?)",
+        (*place, uniquifier, row.lineage, queue_id, row.sender_name),
     )
     untold = db.execute(
-        "UPDATE decided_receipts SET url = ?, peer = ?, stream_guid = ?, stream_ordinal = ?, position = ?, number = NULL "
-        "WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream'",
-        (*place, uniquifier, row.lineage, row.queue),
+        "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
+        "number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
+        "AND (sender_name IS NULL OR sender_name = ?)",
+        (*place, uniquifier, row.lineage, row.queue, row.sender_name),
     )
     if undecided.rowcount or untold.rowcount:
         return

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from srmp_spark.message import Arrival, StreamId
+from srmp_spark.srmp.effects import Accepted, Repeated
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.playbook import (
+    RECEIPTS_URL,
+    SENDER,
+    STREAM,
     Playbook,
     commit_begins,
     delivered,
@@ -25,6 +30,7 @@ ORDERS, LEDGER = "private$/orders", "private$/ledger"
 HOUR = 3_600_000_000
 PAST, FUTURE = START_UTC_US - HOUR, START_UTC_US + HOUR
 REFUSE = ReceiverSettings(expired="refuse")
+ARRIVAL = Arrival(START_UTC_US, "http", "192.0.2.1:1801")
 
 
 def test_by_default_a_message_that_comes_too_late_is_kept() -> None:
@@ -123,3 +129,42 @@ def test_a_discarded_message_waits_for_no_room() -> None:
     playbook.receiver.queues[LEDGER].bytes_waiting = 1
     assert playbook >> post(stream_message(2, time_to_reach_queue=PAST)) << repeated("expired")
     assert playbook >> post(stream_message(3, previous=2)) << refused(503, "quota")
+
+
+def test_a_discarded_message_tells_who_asked_that_it_came_too_late() -> None:
+    """3.1.7.3.3: with ``<DeadLetter/>`` its sender keeps it until the final stream receipt, so one must come."""
+    receiver = Playbook(REFUSE).receiver
+    late = stream_message(1, time_to_reach_queue=PAST, dead_letter=True)
+    discarded = receiver.receive(late, ARRIVAL, 0.0)
+    assert isinstance(discarded, Repeated)
+    assert discarded.kind == "expired"
+    assert discarded.discarded is not None
+    assert (discarded.discarded.final_to, discarded.discarded.stream_id, discarded.discarded.position) == (
+        RECEIPTS_URL, StreamId(SENDER, STREAM), 1,
+    )  # fmt: skip
+    silent = receiver.receive(stream_message(2, time_to_reach_queue=PAST), ARRIVAL, 0.0)
+    assert isinstance(silent, Repeated)
+    assert (silent.kind, silent.discarded) == ("expired", None)
+
+
+def test_what_was_discarded_and_comes_again_in_another_stream_is_told_there_and_not_decided_anew() -> None:
+    receiver = Playbook(REFUSE).receiver
+    assert isinstance(receiver.receive(stream_message(1, time_to_reach_queue=PAST, dead_letter=True), ARRIVAL, 0.0), Repeated)
+    again = stream_message(1, stream=STREAM + 1, uniquifier=101, time_to_reach_queue=PAST, dead_letter=True)
+    repeat = receiver.receive(again, ARRIVAL, 1.0)
+    assert isinstance(repeat, Repeated)
+    assert (repeat.kind, repeat.discarded) == ("identifier", None)
+    assert repeat.moved is not None
+    assert repeat.moved.stream_id == StreamId(SENDER, STREAM + 1)
+
+
+def test_what_was_accepted_in_time_is_not_discarded_when_it_comes_again_in_another_stream() -> None:
+    """One message, one end: its row is in the queue, so nobody is told that it came too late."""
+    receiver = Playbook(REFUSE).receiver
+    accepted = receiver.receive(stream_message(1, time_to_reach_queue=FUTURE, dead_letter=True), ARRIVAL, 0.0)
+    assert isinstance(accepted, Accepted)
+    again = stream_message(1, stream=STREAM + 1, uniquifier=101, time_to_reach_queue=PAST, dead_letter=True)
+    repeat = receiver.receive(again, ARRIVAL, 1.0)
+    assert isinstance(repeat, Repeated)
+    assert (repeat.kind, repeat.discarded) == ("identifier", None)
+    assert repeat.mark is not None

@@ -191,6 +191,27 @@ class TestFinalStreamReceipts:
         rig(tmp_path / "d", test, ALLOW)
 
 
+    def test_what_came_too_late_to_a_stream_is_told_of_and_the_stream_goes_on(self, tmp_path: Path) -> None:
+        """``--expired refuse``: NackReceiveTimeout, after the stream receipt that covers the position."""
+
+        async def test(it: Rig) -> None:
+            async with ReceiptsServer() as server:
+                await it.take(**place(1, server.url()))
+                await it.take(**place(2, None), time_to_reach_queue=1, **both(server.url("private$/admin")))
+                await it.take(**place(3, None))
+                await until(lambda: len(told(server.receipts)) == 2)
+                commitment, stream, final = server.receipts
+                assert {(each.decision, each.message_class) for each in (commitment, final)} == {("negative", 0xC002)}
+                assert (stream.decision, stream.last_ordinal) == (None, 3)
+                assert commitment.commitment_of == f"uuid:2@{SOURCE}"
+                assert (final.stream_id, final.last_ordinal) == (f"uid:{SOURCE}\\7", 2)
+                await until(lambda: left(it) == 0)
+                assert it.manager.catalogue.find(PAYMENTS).end == 2, "rows of 1 and 3, which are not decided"
+                assert left(it, "undecided") == 2
+
+        rig(tmp_path / "d", test, ALLOW, expired="refuse")
+
+
 def identifier(receipt: ForeignReceipt) -> str:
     return receipt.envelope.partition("<id>")[2].partition("</id>")[0]
 

@@ -149,6 +149,14 @@ class TestRoutes:
             assert f'verbs must hold "{verb}"' in error.value.hint
 
 
+def test_a_token_for_a_queue_is_one_for_its_journal_and_no_other() -> None:
+    (route,) = (each for each in every_route() if (each.method, each.path) == ("GET", "/v1/queues/{queue}/rows"))
+    reader = token("read", queues=("private$/orders",))
+    authorize(reader, route.access, {"queue": "private$/Orders;Journal"})
+    with pytest.raises(ApiError, match="for queue private\\$/payments"):
+        authorize(reader, route.access, {"queue": "private$/payments;journal"})
+
+
 def test_at_a_real_queue_manager(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
     admin = tmp_path / "admin.token"
     admin.write_text("0123456789abcdef-admin")

@@ -214,6 +214,23 @@ class TestAMessageThatComesAgainElsewhere:
         store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
         assert store.count("told") == 1
 
+    @pytest.mark.parametrize("decided", [False, True])
+    def test_of_an_authenticated_sender_s_message_only_that_sender_tells_the_place(self, store: Asking, decided: bool) -> None:
+        store.put_asking([in_stream(1)._replace(sender_name="CN=a")])
+        if decided:
+            store.decide((1, 1))
+            store.expand_all()
+        forged = in_stream(1, 8)._replace(final_to="http://192.0.2.66/msmq/q", peer="192.0.2.66")
+        for name in (None, "CN=b"):
+            store.call(lambda t, name=name: decisions.move(t, forged._replace(sender_name=name)))
+        store.call(lambda t: decisions.move(t, in_stream(1, 9)._replace(sender_name="CN=a", peer="192.0.2.7")))
+        if not decided:
+            store.decide((1, 1))
+            store.expand_all()
+        assert store.owed(("http://192.0.2.66/msmq/q", "192.0.2.66", GUID)) == []
+        (owed,) = store.owed((ORDERS, "192.0.2.7", GUID))
+        assert (owed.receipt.stream_id, owed.receipt.sender_name) == (StreamId(GUID, 9), "CN=a")
+
     def test_a_commitment_receipt_is_not_concerned(self, store: Asking) -> None:
         store.put_asking([asking(1)])
         store.decide((1, 1))

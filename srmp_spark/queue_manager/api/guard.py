@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from srmp_spark.errors import ApiError
-from srmp_spark.names import canonical_queue_name
+from srmp_spark.names import base_of_journal, canonical_queue_name
 from srmp_spark.queue_manager.api.router import Access, Extent
 from srmp_spark.queue_manager.tokens import Token, Tokens
 
@@ -77,6 +77,7 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
             queue = canonical_queue_name(parameters["queue"])
         except ValueError:
             queue = parameters["queue"]  # no queue can be called so; the handler says why, if the token gets there
+        queue = base_of_journal(queue) or queue  # a journal holds the queue's rows: it is for whom the queue is
         if token.allows(verb, queue):
             return
         what, wanted = f"queue {queue}", queue
