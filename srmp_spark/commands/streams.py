@@ -30,7 +30,7 @@ _HELP = """actions on a stream that comes in (--queue and --stream):
   accept-gap  give up what is missing: its next message is taken, whatever came before
   reset       forget it: its sender's next <start> begins it (drop: the same)
 actions on what goes out (--destination; --stream: only if this is the live one):
-  resend      send at once, and again whatever is not acknowledged, with the same numbers
+  resend      send at once, and again whatever is not acknowledged, with the same numbers; also if it is held or paused
   reset       send the rest in a new stream: the peer lost its state
   drop        give up what is not acknowledged: dead letters
   pause, resume"""

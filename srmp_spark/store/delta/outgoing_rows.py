@@ -53,6 +53,9 @@ _CLASS_OF_REASON = {
 }
 """Ends that no peer gave a class for: what MSMQ calls them."""
 
+COLUMNS_NUMBER = 2
+"""Of the columns that :func:`waiting_rows` fills: what an older version wrote with fewer is written again."""
+
 _NEVER = -1
 _CONTENT = {
     "label": pa.string(), "body": pa.binary(), "body_type": pa.int64(), "extension": pa.binary(), "priority": pa.int32(),
@@ -96,7 +99,7 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
     sent = [run for run in standing.sent if run.first <= last and run.last >= first]
     sent = [run._replace(first=max(run.first, first), last=min(run.last, last)) for run in sent]
     known = (
-        group.queue, group.base, group.ids_first, group.application, group.enqueued_at, group.row.gone, row.stream_ordinal,
+        COLUMNS_NUMBER, group.final, group.queue, group.base, group.ids_first, group.application, group.enqueued_at, group.row.gone, row.stream_ordinal,
         row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
         max(group.previous, row.acknowledged_to) if row.kind == "stream" and first > row.acknowledged_to else None,
     )  # fmt: skip
@@ -135,6 +138,13 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         "first_sent_at": _times(sent["first_sent_at"]),
         "last_sent_at": _times(sent["last_sent_at"]),
         "last_status": pa.array(status, pa.int32(), mask=status == _NEVER),
+        "serial": pa.array(serials, pa.int64()),
+        "delivery": pc.fill_null(_column(taken, "delivery", pa.string()), "transactional"),
+        "journal": pc.fill_null(_column(taken, "journal", pa.bool_()), False),
+        "dead_letter": _repeated(group.final, pa.bool_(), len(serials)),
+        "first_in_transaction": _column(taken, "first", pa.bool_()),
+        "last_in_transaction": _column(taken, "last", pa.bool_()),
+        "to": _column(taken, "destination", pa.string()),
     }  # fmt: skip
 
 
@@ -226,8 +236,7 @@ def _columns(
     rows = len(serials)
     found: dict[str, pa.Array] = {}
     for name, type_ in _CONTENT.items():
-        index = batch.schema.get_field_index(name)
-        column = pa.nulls(rows, type_) if index < 0 else batch.column(index).cast(type_)
+        column = _column(batch, name, type_)
         found[name] = pc.fill_null(column, _FILLED[name]) if name in _FILLED else column
     found["priority"] = (
         _repeated(0, pa.int32(), rows) if queue.kind == "stream" else pc.fill_null(found["priority"], PRIORITY_DEFAULT)
@@ -252,6 +261,12 @@ def _columns(
 
 
 _TIME = pa.timestamp("us", tz="UTC")
+
+
+def _column(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
+    """A column of a packed group; one that is null in every row is not stored."""
+    index = batch.schema.get_field_index(name)
+    return pa.nulls(batch.num_rows, type_) if index < 0 else batch.column(index).cast(type_)
 
 
 def _sendings(serials: np.ndarray, runs: Sequence[SentRun]) -> dict[str, np.ndarray]:
