@@ -15,7 +15,7 @@ _EPILOG = """one JSON object per line, each with what was found:
   lost         it was given out, and Delta does not have it
   may_be_lost  it may have come after Delta was written last
   in_doubt     messages to others that may have arrived: held until `srmp-spark streams resend|drop --destination D`
-then start the queue manager with serve and the same flags; see docs/operations, "A lost disk"."""
+then start the queue manager with serve and the same flags; see docs/troubleshooting.md, "A lost disk"."""
 
 
 def add_commands(commands: Commands[Any]) -> None:
