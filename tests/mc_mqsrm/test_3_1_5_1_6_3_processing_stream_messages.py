@@ -379,7 +379,7 @@ def test_an_operator_gives_up_a_gap() -> None:
 
 def test_a_gap_that_is_given_up_ends_at_the_lowest_position_that_came() -> None:
     """The operator decides in the middle of a round: what stands before in the round must not be lost as well."""
-    (
+    assert (
         Playbook()
         >> post(stream_message(1))
         << row(LEDGER, 1)
@@ -399,7 +399,7 @@ def test_a_gap_that_is_given_up_ends_at_the_lowest_position_that_came() -> None:
 
 def test_a_second_decision_takes_whatever_comes() -> None:
     """A late copy came from inside the gap, and its sender has nothing there any more."""
-    (
+    assert (
         Playbook()
         >> post(stream_message(1))
         << row(LEDGER, 1)
