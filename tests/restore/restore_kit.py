@@ -21,7 +21,6 @@ from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, DataDirectory
 from srmp_spark.store.log import Log
-from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.restore.restore import restore
 from srmp_spark.store.state import StoredState
 
@@ -45,10 +44,6 @@ class Manager:
     def sends(self) -> Desk:
         """Its outbox."""
         if self.desk is None:
-            Outbox.open(self.path, queue_manager=self.guid, epoch=self.epoch, at=1, lock_wait_s=0).close()
-            import outbox_kit
-
-            outbox_kit.QM = self.guid
             self.desk = Desk(self.path, epoch=self.epoch)
         return self.desk
 

@@ -7,9 +7,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import outbox_kit  # found through conftest.py
 import pytest
 from deltalake import DeltaTable
-from outbox_kit import A, Desk  # found through conftest.py
+from outbox_kit import A, Desk
 from restore_kit import PEER, QUEUE, Manager, srmp_record, stream_record, stream_row
 
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreInUseError
@@ -24,8 +25,10 @@ from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Manager:
-    return Manager(tmp_path)
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manager:
+    made = Manager(tmp_path)
+    monkeypatch.setattr(outbox_kit, "QM", made.guid)
+    return made
 
 
 def of(report: list[dict[str, Any]], finding: str, what: str) -> list[dict[str, Any]]:

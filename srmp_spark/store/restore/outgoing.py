@@ -107,7 +107,9 @@ class OutgoingMessages:
         """A row of ``outgoing_queue``."""
         self.take_ended(row)
         number = identifier_of(row["message_id"])
-        kind: Kind = "plain" if row["stream_id"] is None else "stream"  # a stream begins with its first message
+        # Versions before did not say it: a message that was in no stream yet is of no stream, for one begins with its first.
+        delivery = row["delivery"] or ("transactional" if row["stream_id"] is not None else "recoverable")
+        kind: Kind = "stream" if delivery == "transactional" else "plain"
         key = QueueKey(row["destination"], kind)
         # Versions before had no column serial: their identifiers stand in the same order.
         serial = number if row["serial"] is None else row["serial"]
@@ -274,6 +276,8 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
             return [row[f"{name}_in_transaction"] for row in rows]
         if name == "key":
             return [None if row["key"] is None else row["key"].encode() for row in rows]
+        if name == "priority" and key.kind == "stream":
+            return [None] * len(rows)  # it was 0, as all of them leave
         return [row[name] for row in rows]
 
     return pa.RecordBatch.from_arrays(

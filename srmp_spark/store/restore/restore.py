@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -124,10 +124,12 @@ class _Restore:
         self._files, self._damaged = tables["inbox"].files(guid)
         self._last_identifier = 0
         self._position = 0
+        self._newest: dict[str, int] = {}
+        """Table → the commit of its newest row."""
 
     def run(self) -> None:
         """Everything but the last word, which is the caller's."""
-        listed = list(self._tables["queues"].rows(self._guid))
+        listed = list(self._rows("queues"))
         queues = read_queues(listed)
         received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
         self._read_tail(queues, received)
@@ -152,20 +154,18 @@ class _Restore:
         write_first_identity(self._path, self._guid, self._position)
         self._tell(epoch, order, queues, received, outgoing, listed=bool(listed))
 
-    def _rows(self, name: str) -> list[dict[str, Any]]:
-        found = list(self._tables[name].rows(self._guid))
-        self._position = max([self._position, *(row["position"] for row in found)])
-        return found
+    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        for row in self._tables[name].rows(self._guid):
+            self._newest[name] = max(row["position"], self._newest.get(name, 0))
+            self._position = max(row["position"], self._position)
+            yield row
 
     # --- what came in -----------------------------------------------------------------------------------------------------
 
     def _read_tail(self, queues: dict[str, KnownQueue], received: Received) -> None:
         """Rows that are younger than what the other tables say of them."""
-        known = [
-            max((row["position"] for row in self._tables[name].rows(self._guid)), default=0)
-            for name in ("queues", "incoming_streams", "message_id_history")
-        ]
-        tail = [file for file in self._files if (file.greatest["position"] or min(known)) >= min(known)]
+        known = min(self._newest.get(name, 0) for name in ("queues", "incoming_streams", "message_id_history"))
+        tail = [file for file in self._files if (file.greatest["position"] or known) >= known]
         for batch in self._tables["inbox"].batches(tail, self._guid):
             self._note_numbers(batch)
             for epoch, name, rows in pieces_of(batch):
