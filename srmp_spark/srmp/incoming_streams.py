@@ -125,7 +125,8 @@ class IncomingStream:
         """The lowest position behind the gap that came so far; not saved."""
         self.gap_accepted = False
         """An operator gave up the missing positions: of what is sent again the message at ``gap_next`` is taken whatever its
-        ``<previous>``. Those behind it must wait for it: its sender may be in the middle of a round when the operator decides."""
+        ``<previous>``. Those behind it must wait for it: its sender may be in the middle of a round when the operator
+        decides."""
         self.receipt = ReceiptState.NOTHING_OWED
         self.unacked_since: float | None = None
         """UnackedStreamMessageArrivalTime, on the monotonic clock."""

@@ -254,7 +254,7 @@ def test_a_state_that_was_written_a_moment_ago_needs_force(manager: Manager) -> 
     manager.publish()
     manager.lose()
     now = {"now": lambda: datetime.now(timezone.utc)}
-    with pytest.raises(ConfigurationError, match="may be alive.*--force"):
+    with pytest.raises(ConfigurationError, match=r"may be alive.*--force"):
         manager.restore(**now)
     manager.restore(force=True, **now)
 

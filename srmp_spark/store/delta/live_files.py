@@ -17,7 +17,8 @@ def check_format(table: DeltaTable, uri: str) -> None:
     found = table.metadata().configuration.get(FORMAT_PROPERTY)
     if found is None or not found.isdigit():
         raise StoreDamagedError(
-            f"{uri} is a Delta table but not one of srmp-spark (it has no property {FORMAT_PROPERTY}): give --state another folder"
+            f"{uri} is a Delta table but not one of srmp-spark (it has no property {FORMAT_PROPERTY}): "
+            "give --state another folder"
         )
     if int(found) > FORMAT:
         raise StoreDamagedError(

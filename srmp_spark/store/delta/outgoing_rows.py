@@ -99,8 +99,8 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
     sent = [run for run in standing.sent if run.first <= last and run.last >= first]
     sent = [run._replace(first=max(run.first, first), last=min(run.last, last)) for run in sent]
     known = (
-        COLUMNS_NUMBER, group.final, group.queue, group.base, group.ids_first, group.application, group.enqueued_at, group.row.gone, row.stream_ordinal,
-        row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
+        COLUMNS_NUMBER, group.final, group.queue, group.base, group.ids_first, group.application, group.enqueued_at,
+        group.row.gone, row.stream_ordinal, row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
         max(group.previous, row.acknowledged_to) if row.kind == "stream" and first > row.acknowledged_to else None,
     )  # fmt: skip
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()

@@ -40,9 +40,8 @@ class KnownQueue:
     @property
     def end(self) -> int:
         """The last sequence that the tables know of."""
-        return max(
-            [self.trimmed_to, *self.ends.values(), *(last for _, last, _ in self.holes), *(first - 1 for first in self.epochs.values())]
-        )  # fmt: skip
+        holes = [last for _, last, _ in self.holes]
+        return max([self.trimmed_to, *self.ends.values(), *holes, *(first - 1 for first in self.epochs.values())])
 
     def saw(self, epoch: str, first: int, last: int) -> None:
         """Rows of an epoch: the queue may not be listed with it yet."""

@@ -1,8 +1,8 @@
 """Rows of ``inbox`` back into the log: sealed segments, under the epochs and sequences that readers know.
 
 One pass over the data files. Each queue's rows are collected and written as a segment when there are as many as sealing would
-take, or a sequence is missing between them: so segments never overlap, in whatever order the files are. What was received byte for
-byte is not in Delta: these rows have their columns and no post (:func:`~srmp_spark.rows.segment.segment_of_rows`).
+take, or a sequence is missing between them: so segments never overlap, in whatever order the files are. What was received
+byte for byte is not in Delta: these rows have their columns and no post (:func:`~srmp_spark.rows.segment.segment_of_rows`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,11 @@ class LogRows:
         waiting = self._waiting.setdefault(key, [])
         waiting.append(rows)
         self._bytes += rows.nbytes
-        if sum(each.num_rows for each in waiting) >= SEAL_ROWS_MAX or sum(each.nbytes for each in waiting) >= SEAL_BYTES_MAX:
-            self._write(key, queue)
-        elif self._bytes >= BUFFERED_BYTES_MAX:
+        if (
+            sum(each.num_rows for each in waiting) >= SEAL_ROWS_MAX
+            or sum(each.nbytes for each in waiting) >= SEAL_BYTES_MAX
+            or self._bytes >= BUFFERED_BYTES_MAX
+        ):
             self._write(key, queue)
 
     def finish(self, queues: dict[str, KnownQueue]) -> None:
@@ -94,7 +97,7 @@ class LogRows:
             rows = rows.take(pa.array(order))
         numbers = _sequences(rows)
         cuts = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-        for start, end in zip(cuts[:-1], cuts[1:], strict=True):
+        for start, end in pairwise(cuts):
             for at in range(start, end, SEAL_ROWS_MAX):
                 self._segment(key, queue, rows.slice(at, min(SEAL_ROWS_MAX, end - at)))
         self.rows += rows.num_rows
@@ -127,7 +130,7 @@ def missing(queue: KnownQueue) -> list[Range]:
 
 
 def _sequences(rows: pa.RecordBatch) -> np.ndarray:
-    return rows.column(rows.schema.get_field_index("sequence")).to_numpy()
+    return np.asarray(rows.column(rows.schema.get_field_index("sequence")).to_numpy(), np.int64)
 
 
 def _near(covered: list[Range], sequence: int) -> list[Range]:

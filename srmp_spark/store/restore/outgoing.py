@@ -1,9 +1,9 @@
 """What waited to be sent, back into an outbox: every message with the serial and the identifier that it had.
 
-Nothing of it may leave by itself. The state lags behind the disk: what it shows as never sent may have been sent since, and behind
-that may be messages of which it knows nothing. So the new outbox is written as that of another epoch, and the sender process takes
-it for what it is, a copy (:mod:`srmp_spark.store.outbox.copies`): it holds each queue, counts all of it as in doubt, and begins
-new streams. Identifiers stay what they were, so what a peer has it will know when an operator sends it again.
+Nothing of it may leave by itself. The state lags behind the disk: what it shows as never sent may have been sent since, and
+behind that may be messages of which it knows nothing. So the new outbox is written as that of another epoch, and the sender
+process takes it for what it is, a copy (:mod:`srmp_spark.store.outbox.copies`): it holds each queue, counts all of it as in
+doubt, and begins new streams. Identifiers stay what they were, so what a peer has it will know when an operator sends it again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class OutgoingMessages:
         self._waiting.execute("PRAGMA journal_mode = OFF")
         self._waiting.execute("PRAGMA synchronous = OFF")  # whoever is killed here begins again
         self._waiting.execute(
-            "CREATE TABLE waiting(destination TEXT, kind TEXT, serial INTEGER, row BLOB, PRIMARY KEY (destination, kind, serial))"
+            "CREATE TABLE waiting(destination TEXT, kind TEXT, serial INTEGER, row BLOB, "
+            "PRIMARY KEY (destination, kind, serial))"
         )
         self._waiting.execute("BEGIN")
 
@@ -120,7 +121,9 @@ class OutgoingMessages:
             if ordinal >= found.ordinal:
                 found.ordinal, found.stream_id, found.base = ordinal, row["stream_id"], serial - row["stream_sequence"]
         # A message that a publisher moved from file to file may be seen in both: it is one.
-        self._waiting.execute("INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?)", (*key, serial, pickle.dumps((number, dict(row)))))
+        self._waiting.execute(
+            "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?)", (*key, serial, pickle.dumps((number, dict(row))))
+        )
         self.rows += 1
 
     def write(self, *, queue_manager: str, epoch: str, receipts_read_to: int, read_to_key: str, at: int) -> None:
@@ -204,9 +207,7 @@ class _Writer:
             size = sum(len(row["body"] or b"") for row in group)
             self._db.execute("INSERT INTO data VALUES (?, ?, ?)", (self._data, *pack_group(batch_rows)))
             last = offset + len(group) - 1
-            self._db.execute(
-                "INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", (group_key(part, last), offset, size, self._data)
-            )
+            self._db.execute("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", (group_key(part, last), offset, size, self._data))
         keys = sorted({row["key"] for _, _, row in rows if row["key"] is not None and "\ufffd" not in row["key"]})
         if keys:
             self._keys(application, key.destination, batch, keys)
@@ -265,6 +266,7 @@ def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, An
 
 def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
     """Rows of ``outgoing_queue`` as they lie in a group."""
+
     def column(name: str) -> list[Any]:
         if name == "time_to_reach_queue":
             return [row["expires_at"] for row in rows]
@@ -280,9 +282,7 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
             return [None] * len(rows)  # it was 0, as all of them leave
         return [row[name] for row in rows]
 
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column(item.name), item.type) for item in STORED_SCHEMA], schema=STORED_SCHEMA
-    )
+    return pa.RecordBatch.from_arrays([pa.array(column(item.name), item.type) for item in STORED_SCHEMA], schema=STORED_SCHEMA)
 
 
 def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 Finding = Literal["restored", "lost", "may_be_lost", "in_doubt"]
-"""``restored``: it is in the new data directory. ``lost``: it was, and Delta does not have it. ``may_be_lost``: it may have come
-after Delta was written last; nobody here can know. ``in_doubt``: it is in the new data directory and may be at the peer too."""
+"""``restored``: it is in the new data directory. ``lost``: it was, and Delta does not have it. ``may_be_lost``: it may have
+come after Delta was written last; nobody here can know. ``in_doubt``: it is in the new data directory and may be at the peer
+too."""
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Line:
     """One line of the report."""
 
     finding: Finding
@@ -30,8 +33,10 @@ class Line(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """As it is printed."""
-        found = {name: value for name, value in self._asdict().items() if name != "more"}
-        return found | self.more
+        return {
+            "finding": self.finding, "what": self.what, "name": self.name, "first": self.first, "last": self.last,
+            "count": self.count, "detail": self.detail,
+        } | self.more  # fmt: skip
 
 
 class Report:

@@ -2,10 +2,10 @@
 
 What comes back, and as what:
 
-- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers: readers go on where they were. A
+- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers: readers go on. A
   new epoch begins behind them, and not directly behind: readers may have seen rows that Delta never had. So each queue skips
   :data:`SEQUENCES_SKIPPED` sequences, counted as holes of the old epoch, and nobody meets a sequence twice.
-- **Streams that come in**, at the position of the newest row. What a sender was acknowledged beyond that it does not have any more:
+- **Streams that come in**, at the position of the newest row. What was acknowledged beyond that its sender has no more:
   that is the loss, and it shows as ``gap_at`` when the sender goes on.
 - **Identifiers** of the messages that were received: a late copy still makes no second row.
 - **What was to be sent**, all of it in doubt and held (:mod:`.outgoing`).
@@ -43,10 +43,11 @@ from srmp_spark.store.restore.target import new_directory
 from srmp_spark.store.schema import connect_writer
 
 SEQUENCES_SKIPPED = 1 << 20
-"""Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a reader has
-come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
+"""Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
+reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
 LIVING_SECONDS = 60.0
-"""A queue manager that wrote to the state so short a time ago may be alive: it publishes every few seconds while there is work."""
+"""A queue manager that wrote to the state so short a time ago may be alive: it publishes every few seconds while there is
+work."""
 
 _TABLES = {
     spec.name: spec
@@ -56,6 +57,11 @@ _TABLES = {
         table_specs.journal_queue(),
     )
 }  # fmt: skip
+_SAID = {
+    FINAL: "its peer took it, the application's receipt cannot come any more",
+    "queued": "not sent when the state was written, perhaps since",
+}
+"""Of messages that wait, by what Delta calls them."""
 _READ_TO = "order_queue_read_to"
 """Key in the table ``meta`` of the outbox (queue_manager/sender/receipts.py)."""
 
@@ -76,8 +82,8 @@ def restore(
     age = None if as_of is None else now() - as_of
     if not force and age is not None and age < timedelta(seconds=LIVING_SECONDS):
         raise ConfigurationError(
-            f"queue manager {guid} wrote to {state_uri} {age.total_seconds():.0f} s ago: it may be alive, and two must not go on. "
-            f"Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for certain, add --force"
+            f"queue manager {guid} wrote to {state_uri} {age.total_seconds():.0f} s ago: it may be alive, and two must not go "
+            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for certain, add --force"
         )
     with new_directory(data_dir) as path:
         _Restore(tables, guid, path, Report(tell), state_uri, now(), as_of).run()
@@ -85,9 +91,7 @@ def restore(
             raise StoreError(
                 f"queue manager {guid} wrote to {state_uri} while it was restored: it is alive. Stop it, then restore again"
             )
-        inbox = StateTable(
-            storage_of(state_uri, "inbox", options or {}), table_specs.inbox(), guid, path / "delta" / "inbox"
-        )
+        inbox = StateTable(storage_of(state_uri, "inbox", options or {}), table_specs.inbox(), guid, path / "delta" / "inbox")
         inbox.note_restore(tables["inbox"].transaction(restores_id(guid)) + 1)
 
 
@@ -204,8 +208,8 @@ class _Restore:
     def _lost_file(self, file: LiveFile) -> None:
         self._report.add(
             "lost", "rows", str(file.least.get("queue") or ""),
-            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; its rows that are nowhere else are listed "
-            "as lost below", count=file.rows,
+            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; its rows that are nowhere else are "
+            "listed as lost below", count=file.rows,
         )  # fmt: skip
 
     def _skip(self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]) -> None:
@@ -226,7 +230,9 @@ class _Restore:
             holes = [(first, last, reason) for first, last, reason in queue.holes if last > queue.trimmed_to]
             holes += [(first, last, "lost") for first, last in lost]
             holes.append((end + 1, end + SEQUENCES_SKIPPED, "lost"))
-            connection.executemany("INSERT OR REPLACE INTO holes VALUES (?, ?, ?, ?)", [(ids[queue.name], *hole) for hole in holes])
+            connection.executemany(
+                "INSERT OR REPLACE INTO holes VALUES (?, ?, ?, ?)", [(ids[queue.name], *hole) for hole in holes]
+            )
 
     # --- what goes out ----------------------------------------------------------------------------------------------------
 
@@ -291,15 +297,16 @@ class _Restore:
             add(
                 "restored", "incoming_stream", stream.queue,
                 "goes on here; if its sender is past it, status shows gap_at: what lies between is lost",
-                last=stream.sequence_number, stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}", sequence_number=stream.sequence_number,
+                last=stream.sequence_number, stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}",
+                sequence_number=stream.sequence_number,
             )  # fmt: skip
         add("restored", "identifiers", "", "runs of identifiers of received messages", count=len(received.history))
         self._tell_outgoing(outgoing)
         if not listed:
             add(
                 "may_be_lost", "consumer", "",
-                "the state is of a version that did not write queues and marks: every row came back as not received, queues are of "
-                "the kind that their rows are",
+                "the state is of a version that did not write queues and marks: every row came back as not received, and "
+                "queues are of the kind that their rows are",
             )  # fmt: skip
         add(
             "restored", "queue_manager", self._guid,
@@ -309,9 +316,7 @@ class _Restore:
     def _tell_outgoing(self, outgoing: OutgoingMessages) -> None:
         for found in outgoing.destinations.values():
             for status, serials in found.states.items():
-                sent = "its peer took it, the application's receipt cannot come any more" if status == FINAL else (
-                    "not sent when the state was written, perhaps since" if status == "queued" else "sent and not acknowledged"
-                )
+                sent = _SAID.get(status, "sent and not acknowledged")
                 for first, last in runs_of(serials, found.base):
                     self._report.add(
                         "in_doubt", "outgoing", found.key.destination,
@@ -320,6 +325,6 @@ class _Restore:
                     )  # fmt: skip
         self._report.add(
             "may_be_lost", "outgoing", "",
-            f"messages that were committed after {self._as_of} are in no table; identities of rows that were sent are forgotten but for "
-            "the keys of those that wait: a batch that is written again is sent again",
+            f"messages that were committed after {self._as_of} are in no table; identities of rows that were sent are "
+            "forgotten but for the keys of those that wait: a batch that is written again is sent again",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A reader as a Spark query with a checkpoint is one: it keeps its own positions, over the loss of the queue manager's disk too.
+"""A reader as a Spark query with a checkpoint is one: it keeps its own positions, also over the loss of the disk.
 
 It goes from epoch to epoch as :meth:`srmp_spark.spark.logs.Logs.advance` does, and writes each row down under its place.
 """
@@ -50,21 +50,26 @@ class Reader(threading.Thread):
         """Until :meth:`stop`, or the first answer that a query would fail with."""
         client = QueueManagerClient(self._api, retry_seconds=0.0)
         while not self._over.is_set() and self.failure is None:
-            try:
-                if time.monotonic() >= self._registered_at + RENEW_SECONDS:
-                    for queue in self._queues:
-                        client.register(queue, DEFAULT_CONSUMER, holder="drill", first=self._positions.get(queue, ("", 0))[1] + 1)
-                    self._registered_at = time.monotonic()
-                if not any([self._step(client, queue) for queue in self._queues]):
-                    time.sleep(IDLE_SECONDS)
-            except (ApiUnreachableError, pa.ArrowException, OSError):
-                self._registered_at = -RENEW_SECONDS
-                time.sleep(RETRY_SECONDS)
-            except (ApiError, StoreDamagedError) as error:
-                if isinstance(error, ApiError) and error.status == 503:
-                    time.sleep(RETRY_SECONDS)
-                else:
-                    self.failure = str(error)
+            pause = self._turn(client)
+            if pause:
+                time.sleep(pause)
+
+    def _turn(self, client: QueueManagerClient) -> float:
+        """A step of each queue; how long to wait then."""
+        try:
+            if time.monotonic() >= self._registered_at + RENEW_SECONDS:
+                for queue in self._queues:
+                    first = self._positions.get(queue, ("", 0))[1] + 1
+                    client.register(queue, DEFAULT_CONSUMER, holder="drill", first=first)
+                self._registered_at = time.monotonic()
+            read = [self._step(client, queue) for queue in self._queues]
+            return 0.0 if any(read) else IDLE_SECONDS
+        except (ApiUnreachableError, pa.ArrowException, OSError):
+            self._registered_at = -RENEW_SECONDS
+        except (ApiError, StoreDamagedError) as error:
+            if not isinstance(error, ApiError) or error.status != 503:
+                self.failure = str(error)
+        return RETRY_SECONDS
 
     def _step(self, client: QueueManagerClient, queue: str) -> bool:
         """One batch; whether there was one."""

@@ -1,13 +1,14 @@
-"""``make drill``: the disk of a queue manager with traffic both ways is lost at a random moment, and it goes on from its Delta state.
+"""``make drill``: a queue manager with traffic both ways loses its disk at a random moment, and goes on from its Delta state.
 
-Foreign senders (one stream, and messages without one) and a foreign destination, which know nothing of the package, go on through
-the loss. What an operator does after it is done here too: ``restore``, ``streams accept-gap``, ``streams resend``. Then the ledgers
-say what was lost, by range, and the drill is good if each of it lies where ``restore`` and ``status`` had said that it may:
+Foreign senders (one stream, and messages without one) and a foreign destination, which know nothing of the package, go on
+through the loss. What an operator does after it is done here too: ``restore``, ``streams accept-gap``, ``streams resend``.
+The ledgers then say what was lost, by range; the drill is good if each of it lies where ``restore`` and ``status`` had said:
 
 - in a stream between the position that was restored and the one at which its sender went on;
 - among other messages, and among those that were to be sent, what came after the state was written last;
 
-and if nothing else was lost, nothing came twice, the order was kept, and a reader with positions of its own went on through it all.
+and if nothing else was lost, nothing came twice, the order was kept, and a reader with positions of its own went on through
+it all.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ class Drill:
         shutil.rmtree(self._data)
         waiting = DeltaTable(str(self._state / "outgoing_queue")).to_pyarrow_table(columns=["body"])
         self._in_doubt = set(waiting["body"].to_pylist())
-        command = [sys.executable, "-m", "srmp_spark.cli", "restore", "--state", str(self._state), "--data-dir", str(self._data),
-                   "--force"]  # fmt: skip
+        folders = ["--state", str(self._state), "--data-dir", str(self._data)]
+        command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, "--force"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  # our own interpreter
         if done.returncode != 0:
             raise RuntimeError(f"restore ended with {done.returncode}:\n{done.stderr}")
@@ -308,7 +309,9 @@ class Drill:
     def _check_times(self, lost: list[Entry], since: float) -> None:
         for entry in lost:
             if entry.acknowledged_at is not None and not since <= entry.acknowledged_at <= self._lost_at + 1.0:
-                self.outcome.faults.append(f"{entry.id} was acknowledged {self._lost_at - entry.acknowledged_at:.1f} s before the loss")
+                self.outcome.faults.append(
+                    f"{entry.id} was acknowledged {self._lost_at - entry.acknowledged_at:.1f} s before the loss"
+                )
 
     def _judge_reader(self, reader: Reader, rows: list[Landed]) -> None:
         """Every row that Delta has, once; beyond these only what it had read before Delta had it."""
