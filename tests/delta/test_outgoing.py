@@ -77,8 +77,11 @@ def test_a_message_that_waits_is_a_row_with_its_place_in_the_stream(sending: Sen
     row = sending.desk.outbox.queue_rows()[0]
     stream = f"uid:{QM}\\{row.stream_ordinal}"
     del first["written_at"]
-    later = {name: first.pop(name) for name in ("serial", "delivery", "journal", "dead_letter", "to")}
-    assert later == {"serial": 1, "delivery": "transactional", "journal": False, "dead_letter": False, "to": None}
+    later = {name: first.pop(name) for name in ("serial", "delivery", "journal", "dead_letter", "to", "envelope", "via")}
+    assert later == {
+        "serial": 1, "delivery": "transactional", "journal": False, "dead_letter": False, "to": None, "envelope": None,
+        "via": None,
+    }  # fmt: skip
     assert (first.pop("first_in_transaction"), first.pop("last_in_transaction")) == (None, None), "each row is its own"
     assert first == {
         "queue_manager": QM, "destination": A, "message_id": f"{{{QM}}}\\1", "application": "app", "key": "k",

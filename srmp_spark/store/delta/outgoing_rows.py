@@ -21,7 +21,7 @@ from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
-from srmp_spark.store.outbox.packed_group import PRIORITY_DEFAULT
+from srmp_spark.store.outbox.packed_group import ENVELOPE, PRIORITY_DEFAULT, VIA
 from srmp_spark.store.outbox.waiting import MovedRow
 
 QUEUED, AWAITING, AWAITING_FINAL, IN_DOUBT = (
@@ -139,12 +139,16 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         "last_sent_at": _times(sent["last_sent_at"]),
         "last_status": pa.array(status, pa.int32(), mask=status == _NEVER),
         "serial": pa.array(serials, pa.int64()),
-        "delivery": pc.fill_null(_column(taken, "delivery", pa.string()), "transactional"),
+        "delivery": pc.fill_null(
+            _column(taken, "delivery", pa.string()), "transactional" if group.queue.kind == "stream" else "recoverable"
+        ),
         "journal": pc.fill_null(_column(taken, "journal", pa.bool_()), False),
         "dead_letter": _repeated(group.final, pa.bool_(), len(serials)),
         "first_in_transaction": _column(taken, "first", pa.bool_()),
         "last_in_transaction": _column(taken, "last", pa.bool_()),
         "to": _column(taken, "destination", pa.string()),
+        "envelope": _column(taken, ENVELOPE, pa.binary()),
+        "via": _column(taken, VIA, pa.string()),
     }  # fmt: skip
 
 

@@ -171,6 +171,8 @@ _TO_SEND_AGAIN = (
     ("first_in_transaction", pa.bool_()),
     ("last_in_transaction", pa.bool_()),
     ("to", pa.string()),  # where it is spelled otherwise than the queue
+    ("envelope", pa.binary()),  # of a message that is forwarded: what is sent, without body and extension
+    ("via", pa.string()),
 )
 """What a message that waits needs beside its content to be sent from a new data directory. These columns came later: they stand
 at the end, where Delta adds them to a table that exists."""

@@ -24,10 +24,10 @@ from srmp_spark.srmp.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
 from srmp_spark.store.outbox.hashing import key_hashes
 from srmp_spark.store.outbox.known import SEND_APPLICATION
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
-from srmp_spark.store.outbox.packed_group import pack_group
+from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import STORED_SCHEMA
 from srmp_spark.store.outbox.queue_rows import save_queue
-from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX, group_key
+from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, OUTBOX, group_key
 from srmp_spark.store.restore.known_queues import micros
 from srmp_spark.store.sqlite_file import connect_writer
 
@@ -126,8 +126,11 @@ class OutgoingMessages:
         )
         self.rows += 1
 
-    def write(self, *, queue_manager: str, epoch: str, receipts_read_to: int, read_to_key: str, at: int) -> None:
-        """``outbox.db``, closed when this returns. ``epoch`` is one of before: the sender process then finds a copy."""
+    def write(self, *, queue_manager: str, epoch: str, read_to: Mapping[str, str], at: int) -> None:
+        """``outbox.db``, closed when this returns.
+
+        ``epoch`` is one of before: the sender process then finds a copy. ``read_to``: how far logs were read, by their key.
+        """
         connection = connect_writer(self._directory / DATABASE_FILE, OUTBOX)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -135,7 +138,7 @@ class OutgoingMessages:
             serials = [serial for found in self.destinations.values() for serial in found.serials]
             facts = {
                 "queue_manager": queue_manager, "epoch": epoch, "last_stream_ordinal": str(self.last_ordinal),
-                "serials_after": str(max(serials, default=0) + SERIALS_SKIPPED), read_to_key: str(receipts_read_to),
+                "serials_after": str(max(serials, default=0) + SERIALS_SKIPPED), **read_to,
             }  # fmt: skip
             connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
             writer = _Writer(connection, at)
@@ -201,6 +204,8 @@ class _Writer:
             (part, batch, len(rows), bool(sample["dead_letter"]), any(row["journal"] for _, _, row in rows), queue_id, first,
              rows[-1].serial, ids_first, application, name, micros(sample["enqueued_at"]) or self._at),
         )  # fmt: skip
+        if sample["envelope"] is not None:
+            self._db.execute(f"PRAGMA user_version = {FORMAT}")  # a version that does not know them must not send these
         for offset, group in _groups([row for _, _, row in rows]):
             self._data += 1
             batch_rows = stored_batch(group, key)
@@ -282,7 +287,10 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
             return [None] * len(rows)  # it was 0, as all of them leave
         return [row[name] for row in rows]
 
-    return pa.RecordBatch.from_arrays([pa.array(column(item.name), item.type) for item in STORED_SCHEMA], schema=STORED_SCHEMA)
+    schema = STORED_SCHEMA
+    if rows[0]["envelope"] is not None:
+        schema = pa.schema([*STORED_SCHEMA, (ENVELOPE, pa.binary()), (VIA, pa.string())])
+    return pa.RecordBatch.from_arrays([pa.array(column(item.name), item.type) for item in schema], schema=schema)
 
 
 def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ The old data directory is given up by a commit to ``inbox``: should its disk com
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -26,13 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, StoreError
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.store import epochs, state
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, restores_id
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.state_table import StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
+from srmp_spark.store.outbox.forwarded import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
 from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, newest, runs_of
@@ -62,7 +64,7 @@ _SAID = {
     "queued": "not sent when the state was written, perhaps since",
 }
 """Of messages that wait, by what Delta calls them."""
-_READ_TO = "order_queue_read_to"
+RECEIPTS_READ_TO = "order_queue_read_to"
 """Key in the table ``meta`` of the outbox (queue_manager/sender/receipts.py)."""
 
 
@@ -247,12 +249,12 @@ class _Restore:
                         found.take_ended(row)
             for row in self._tables["outgoing_queue"].rows(self._guid):
                 found.take(row)
-            receipts = queues.get(ORDER_QUEUE)
-            read_to = 0 if receipts is None else receipts.end + SEQUENCES_SKIPPED
-            found.write(
-                queue_manager=self._guid, epoch=order[-1] if order else "lost", receipts_read_to=read_to, read_to_key=_READ_TO,
-                at=self._at,
-            )  # fmt: skip
+            epoch = order[-1] if order else "lost"
+            ends = {name: queues[name].end + SEQUENCES_SKIPPED for name in (ORDER_QUEUE, FORWARD_QUEUE) if name in queues}
+            read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
+            if FORWARD_QUEUE in ends:  # what came back of it has no POST that could be sent on
+                read_to[FORWARD_READ_TO] = json.dumps([epoch, ends[FORWARD_QUEUE]])
+            found.write(queue_manager=self._guid, epoch=epoch, read_to=read_to, at=self._at)
         finally:
             found.close()
         return found
@@ -302,6 +304,12 @@ class _Restore:
             )  # fmt: skip
         add("restored", "identifiers", "", "runs of identifiers of received messages", count=len(received.history))
         self._tell_outgoing(outgoing)
+        if FORWARD_QUEUE in queues and queues[FORWARD_QUEUE].covered:
+            add(
+                "may_be_lost", "forwarded", FORWARD_QUEUE,
+                "messages for other hosts that were not in outgoing_queue yet are not sent on: their rows are in this queue, "
+                "what was received is not",
+            )  # fmt: skip
         if not listed:
             add(
                 "may_be_lost", "consumer", "",
