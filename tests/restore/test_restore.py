@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import outbox_kit  # found through conftest.py
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from outbox_kit import A, Desk
@@ -16,6 +18,7 @@ from restore_kit import PEER, QUEUE, Manager, srmp_record, stream_record, stream
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreInUseError
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.store import queues
+from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.cycles import OlderCopyError
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
@@ -304,8 +307,6 @@ def test_a_second_restore_gives_the_first_up(manager: Manager, tmp_path: Path) -
 
 
 def test_tables_without_the_new_columns_and_without_queues_are_read(manager: Manager) -> None:
-    from srmp_spark.store.delta import table_specs
-
     manager.store.put(3, make=srmp_record)
     manager.publish()
     for name in (table_specs.queues().name, table_specs.counters().name):
@@ -325,3 +326,22 @@ def test_every_line_is_json(manager: Manager) -> None:
     manager.lose()
     for line in manager.restore():
         assert json.loads(json.dumps(line)) == line
+
+
+def test_a_table_of_before_gets_the_new_columns_at_the_first_start(manager: Manager) -> None:
+    spec = table_specs.outgoing_queue()
+    fields = list(spec.schema)[: spec.schema.get_field_index("serial")]
+    older = dataclasses.replace(spec, schema=pa.schema(fields))
+    uri = manager.folder / "outgoing_queue"
+    DeltaTable.create(
+        str(uri), older.schema, partition_by=["queue_manager"], configuration=older.configuration, raise_if_key_not_exists=False
+    )
+    manager.sends().send([{"body": b"1"}])
+    manager.publish()
+    (row,) = DeltaTable(str(uri)).to_pyarrow_table().to_pylist()
+    assert (row["serial"], row["delivery"]) == (1, "transactional")
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    assert [stored.message.body for stored in desk.read()] == [b"1"]
+    desk.close()
