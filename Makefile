@@ -18,6 +18,8 @@ TEST_JOBS ?= 3
 SECONDS ?= 300
 MINUTES ?= 10
 CONNECTIONS ?= 5000
+DRILL_SECONDS ?= 40
+ROUNDS ?= 3
 PYTEST ?=
 
 # Spark's workers must be this Python and no other (docs/troubleshooting.md).
@@ -29,7 +31,7 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow drill
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +82,9 @@ fuzz: setup ## random bad inputs for every parser on all cores; what is found be
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
 	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py
+
+drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
+	@$(PYTHON) -m srmp_spark.testing.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)
 
 clean: ## remove what the targets left behind, .venv excepted
 	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

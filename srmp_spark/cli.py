@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from srmp_spark import __version__
-from srmp_spark.commands import capture, doctor, messages, queues, replay, serve, streams
+from srmp_spark.commands import capture, doctor, messages, queues, replay, restore, serve, streams
 from srmp_spark.errors import SrmpSparkError, with_hint
 from srmp_spark.interface import ExitCode, exit_code_of
 
-LATER = frozenset({"restore", "subscribe"})
+LATER = frozenset({"subscribe"})
 """Commands of INTERFACE.md that later versions have."""
 
 
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"srmp-spark {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (serve, messages, queues, streams, doctor, capture, replay):
+    for module in (serve, messages, queues, streams, doctor, capture, replay, restore):
         module.add_commands(commands)
     return top
 

@@ -51,8 +51,8 @@ OUTBOX = "srmp_spark.store.outbox"
 OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.which_file"}
 """What the accepting process may know of the outbox; all else of it needs Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
-OUTBOX_READERS = ("store/delta",)
-"""Parts of other processes than the accepting one that read what the outbox holds."""
+OUTBOX_READERS = ("store/delta", "store/restore")
+"""Parts of other processes than the accepting one that read what the outbox holds, or make one."""
 
 HELPERS = "srmp_spark.queue_manager"
 HELPER_PROCESSES = ("reader", "sender")

@@ -13,7 +13,7 @@ INCOMING = ("accept-gap", "reset", "drop")
 OUTGOING = ("reset", "resend", "drop", "pause", "resume")
 ACTIONS = tuple(dict.fromkeys((*INCOMING, *OUTGOING)))
 
-_IN = ("queue", "stream_id", "sequence_number", "last_acknowledged", "gap_at", "reject_count")
+_IN = ("queue", "stream_id", "sequence_number", "last_acknowledged", "gap_at", "gap_to", "reject_count")
 _OUT = (
     "destination",
     "kind",
@@ -27,10 +27,11 @@ _OUT = (
 )
 
 _HELP = """actions on a stream that comes in (--queue and --stream):
-  accept-gap  give up what is missing: its next message is taken, whatever came before
+  accept-gap  give up what is missing (gap_at to gap_to): the message behind it is taken when it comes again;
+              once more: whatever comes next is taken
   reset       forget it: its sender's next <start> begins it (drop: the same)
 actions on what goes out (--destination; --stream: only if this is the live one):
-  resend      send at once, and again whatever is not acknowledged, with the same numbers
+  resend      send at once, and again whatever is not acknowledged, with the same numbers; also if it is held or paused
   reset       send the rest in a new stream: the peer lost its state
   drop        give up what is not acknowledged: dead letters
   pause, resume"""

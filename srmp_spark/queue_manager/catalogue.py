@@ -175,6 +175,10 @@ class Queue:
             consumer.waiting(max(low, first), min(high, self.end)) for low, high in holes
         )
 
+    def behind_hole(self, after: int) -> int:
+        """Where the rows after ``after`` begin, less one: a hole there may be as long as all that a lost disk took along."""
+        return next((last for first, last in self.waiting.holes if first <= after + 1 <= last), after)
+
     def wake(self) -> None:
         """Something was committed: long polls look again."""
         for waiter in self.waiters:

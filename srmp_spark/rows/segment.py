@@ -69,6 +69,25 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
     return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records])
 
 
+def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
+    """The files of rows of which only the columns of INTERFACE.md are left: nothing of what was received lies beside them.
+
+    ``batch`` has one queue and epoch and at least one row, sequences ascending. A row's size is that of its body and extension.
+    """
+    columns = {name: batch.column(name) for name in batch.schema.names if name not in (*LOG_COLUMNS, "envelope")}
+    columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
+    nothing = {"post": b"", "body_at": -1, "head_length": 0, "envelope_at": 0, "envelope_length": 0, "form": 0}
+    posts = {field.name: pa.repeat(pa.scalar(nothing[field.name], field.type), batch.num_rows) for field in _POSTS}
+    posts_file = _file(posts, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
+    sizes = [
+        max(1, (body or 0) + (extension or 0))  # 0 would be a hole
+        for body, extension in zip(
+            pc.binary_length(columns["body"]).to_pylist(), pc.binary_length(columns["extension"]).to_pylist(), strict=True
+        )
+    ]
+    return SegmentBytes(_encode_columns(columns, columns["sequence"].to_pylist()), posts_file, sizes)
+
+
 def read_segment(
     columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None
 ) -> pa.RecordBatch:
@@ -225,7 +244,8 @@ def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
     posts, placing = _whole_posts(posts_file, bodies)
     starts, lengths = placing.column("envelope_at").to_pylist(), placing.column("envelope_length").to_pylist()
     spans = zip(posts, starts, lengths, strict=True)
-    return pa.array([post[start : start + length].decode() for post, start, length in spans], pa.string())
+    texts = [post[start : start + length].decode() if length else None for post, start, length in spans]
+    return pa.array(texts, pa.string())  # null: a row that was restored from its columns
 
 
 def _file(columns: dict[str, pa.Array], metadata: dict[bytes, bytes], compression: str | None) -> bytes:

@@ -96,8 +96,8 @@ class IncomingStream:
     """The live stream from one sender to one queue of ours."""
 
     __slots__ = (
-        "committed", "deadline", "gap_accepted", "gap_at", "guid", "heap_entry", "last_access_at", "last_acknowledged",
-        "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
+        "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "last_access_at",
+        "last_acknowledged", "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
         "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "started_at", "stored_at",
         "unacked_since",
     )  # fmt: skip
@@ -121,8 +121,12 @@ class IncomingStream:
         self.move_told_at = -MOVES_TOLD_S
         self.gap_at: int | None = None
         """The position that is missing while later ones arrive; for people, not saved."""
+        self.gap_next: int | None = None
+        """The lowest position behind the gap that came so far; not saved."""
         self.gap_accepted = False
-        """An operator gave up the missing positions: the next message of the stream is taken whatever its ``<previous>``."""
+        """An operator gave up the missing positions: of what is sent again the message at ``gap_next`` is taken whatever its
+        ``<previous>``. Those behind it must wait for it: its sender may be in the middle of a round when the operator
+        decides."""
         self.receipt = ReceiptState.NOTHING_OWED
         self.unacked_since: float | None = None
         """UnackedStreamMessageArrivalTime, on the monotonic clock."""
@@ -156,7 +160,8 @@ class IncomingStream:
             starts = position.start and current == 1 and ordinal > self.ordinal
             return None if starts else "stale" if ordinal < self.ordinal else "gap"
         follows = current == self.sequence_number + 1
-        skips = current > self.sequence_number and (position.previous <= self.sequence_number or self.gap_accepted)
+        given_up = self.gap_accepted and (self.gap_next is None or current <= self.gap_next)
+        skips = current > self.sequence_number and (position.previous <= self.sequence_number or given_up)
         if follows or skips:
             return None
         return "position" if current <= self.sequence_number else "gap"
@@ -167,7 +172,7 @@ class IncomingStream:
             self._start(position, arrival)
         self.sequence_number = position.current
         self.reject_count = 0
-        self.gap_at = None
+        self.gap_at = self.gap_next = None
         self.gap_accepted = False
         self.source_qm = message.source_qm
         if arrival.peer != self.peer:
@@ -206,6 +211,13 @@ class IncomingStream:
         self.reject_count += 1
         if kind == "gap" and position.id.ordinal == self.ordinal and position.current > self.sequence_number:
             self.gap_at = self.sequence_number + 1
+            self.gap_next = min(position.current, self.gap_next or position.current)
+
+    def accept_gap(self) -> None:
+        """An operator gives up what is missing; a second time, whatever comes next is taken, even beyond ``gap_next``."""
+        if self.gap_accepted:
+            self.gap_next = None
+        self.gap_accepted = True
 
     def stored(self, ordinal: int, position: int, now: float) -> None:
         """``position`` of stream ``ordinal`` is on stable storage: (re)start the coalescing timer ([MC-MQSRM] 3.1.2.3).

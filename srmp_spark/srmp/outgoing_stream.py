@@ -170,8 +170,9 @@ class OutgoingStream(OutgoingQueue):
         """
         if self.ended or self.receipts_url == url:
             return True
+        untold = not self.receipts_url  # begun anew after a restore: no peer was told an address
         same_secret = url.partition("?")[2].lower() == self.receipts_url.partition("?")[2].lower()
-        if self.acknowledged_to > self.base or not (same_secret or self.sent_to == self.base):
+        if self.acknowledged_to > self.base or not (untold or same_secret or self.sent_to == self.base):
             return False
         self.receipts_url = url
         self.touch()

@@ -384,11 +384,14 @@ class Receiver:
     # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
 
     def accept_gap(self, queue: str, guid: str) -> bool:
-        """Give up the positions missing from a stream: its next message is taken whatever came before. Whether it exists."""
+        """Give up the positions missing from a stream: the next one is taken that is there. Whether the stream exists.
+
+        That is the lowest one that came since the gap was seen, when it comes again. A second time: whatever comes next.
+        """
         stream = self.streams.get(queue, guid)
         if stream is None:
             return False
-        stream.gap_accepted = True
+        stream.accept_gap()
         return True
 
     def drop_stream(self, queue: str, guid: str) -> bool:

@@ -48,6 +48,8 @@ LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
 DATABASE_FILE = "store.db"
 SEGMENTS_DIRECTORY = "segments"
+RESTORING_FILE = "restoring"
+"""There while ``srmp-spark restore`` makes the directory: until it is gone nothing in it may be believed."""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -146,6 +148,9 @@ class DataDirectory:
             lock = take_lock(path / LOCK_FILE)
         except OSError as error:
             raise _unusable(path, error) from error
+        if (path / RESTORING_FILE).exists():
+            lock.close()
+            raise StoreDamagedError(f"a restore into {path} did not come to its end: run the same srmp-spark restore again")
         writer: sqlite3.Connection | None = None
         try:
             identity = _read_identity(path)
@@ -294,6 +299,11 @@ def _read_identity(path: Path) -> Identity | None:
             f"or remove {path / IDENTITY_FILE} to begin with an empty queue manager"
         )
     return identity
+
+
+def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
+    """Of a directory that was made from elsewhere, with ``starts`` 1: the next start finds its own."""
+    _write_identity(path, queue_manager, 1, None, position)
 
 
 def _write_identity(path: Path, queue_manager: str, starts: int, starting: int | None, position: int) -> None:

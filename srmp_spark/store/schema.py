@@ -36,10 +36,10 @@ QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
 """524,287 queues were ever created here: what is left of a rowid."""
 
 RESTORE_HINT = (
-    "Put a backup of the whole data directory back; with --state the published rows are in the Delta table inbox "
-    "(docs/troubleshooting.md, 'A damaged data directory')"
+    "Put a backup of the whole data directory back; or, with --state, make a new one from the Delta tables (inbox and others): "
+    "srmp-spark restore (docs/troubleshooting.md, 'A lost disk')"
 )
-"""What there is today against a lost or damaged database."""
+"""What there is against a lost or damaged database."""
 
 DDL = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;

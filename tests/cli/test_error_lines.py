@@ -87,7 +87,7 @@ def test_errors_without_a_queue_manager(
         (["peek", "--queu", "x"], "unknown flag --queu; did you mean --queue?"),
         (["peek"], "required: --queue; see srmp-spark peek --help"),
         (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
-        (["restore"], "restore comes with a later version"),
+        (["subscribe"], "subscribe comes with a later version"),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),
         (["--versio"], "unknown flag --versio; did you mean --version?"),

@@ -379,6 +379,43 @@ def test_an_operator_gives_up_a_gap() -> None:
     )
 
 
+def test_a_gap_that_is_given_up_ends_at_the_lowest_position_that_came() -> None:
+    """The operator decides in the middle of a round: what stands before in the round must not be lost as well."""
+    assert (
+        Playbook()
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(5))
+        << repeated("gap")
+        >> post(stream_message(6))
+        << repeated("gap")
+        >> operator("accept-gap", lambda receiver: receiver.accept_gap(LEDGER, SENDER))
+        >> post(stream_message(7))  # the rest of the round
+        << repeated("gap")
+        >> post(stream_message(5))
+        << row(LEDGER, 2)
+        >> post(stream_message(6))
+        << row(LEDGER, 3)
+    )
+
+
+def test_a_second_decision_takes_whatever_comes() -> None:
+    """A late copy came from inside the gap, and its sender has nothing there any more."""
+    assert (
+        Playbook()
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(3))
+        << repeated("gap")
+        >> operator("accept-gap", lambda receiver: receiver.accept_gap(LEDGER, SENDER))
+        >> post(stream_message(5))
+        << repeated("gap")
+        >> operator("accept-gap", lambda receiver: receiver.accept_gap(LEDGER, SENDER))
+        >> post(stream_message(5))
+        << row(LEDGER, 2)
+    )
+
+
 def test_an_operator_drops_a_stream_and_the_sender_may_begin_again_with_a_lower_ordinal() -> None:
     """A sender restored from an old backup counts its streams from an old number."""
     playbook = Playbook()

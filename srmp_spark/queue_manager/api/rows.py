@@ -49,7 +49,7 @@ class RowsApi:
             queue = self._manager.catalogue.find(queue.name)
             span = queue.span(span.epoch)
             after = _after(queue, span, after)
-        last = span.end if max_rows is None else min(span.end, after + max_rows)
+        last = span.end if max_rows is None else min(span.end, queue.behind_hole(after) + max_rows)
         if max_bytes is not None and last > after:
             command = {
                 "op": "end",

@@ -111,6 +111,7 @@ def status(
                 "sequence_number": stream.sequence_number,
                 "last_acknowledged": stream.last_acknowledged,
                 "gap_at": stream.gap_at,
+                "gap_to": None if stream.gap_next is None else stream.gap_next - 1,
                 "reject_count": stream.reject_count,
                 "sender_identifier": stream.source_qm,
                 "last_access_at": rfc3339(stream.last_access_at or None),

@@ -9,6 +9,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import canonical_destination
 
@@ -64,6 +65,9 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
     elif action == "resume":
         sender.resume(*key)
     elif action == "resend":
+        queue = sender.get(*key)
+        if queue is not None and queue.state is QueueState.ON_HOLD:  # held after a restore, or paused: now it is to leave
+            sender.resume(*key)
         sender.retry(*key)
     elif action == "reset":
         if key.kind == "stream":

@@ -24,10 +24,10 @@ from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import canonical_destination
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.known import find_known
+from srmp_spark.store.outbox.known import SEND_APPLICATION, find_known
 from srmp_spark.store.outbox.outbox import Outbox
 
-APPLICATION = "srmp-spark send"
+APPLICATION = SEND_APPLICATION
 """Whose keys these are."""
 MESSAGES_MAX = 10_000
 """Messages in one call."""

@@ -29,6 +29,11 @@ def application_id(queue_manager: str, epoch: str, queue: str) -> str:
     return f"{queue_manager}:{epoch}:{queue}"
 
 
+def restores_id(queue_manager: str) -> str:
+    """The Delta application (of ``inbox``) whose version is how often the queue manager was restored."""
+    return f"{queue_manager}:restores"
+
+
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
     """Whether both files may hold equal values of a column; yes if the log does not say."""
     first, last, other_first, other_last = one.least[column], one.greatest[column], other.least[column], other.greatest[column]

@@ -44,6 +44,29 @@ class StreamRow(NamedTuple):
     reject_count: int
     started_at: int | None
     last_access_at: int | None
+    sender_name: str | None = None
+    """Whose it is, if an authenticated peer began it."""
+
+
+class QueueRow(NamedTuple):
+    """A queue, also one that was deleted; lists as JSON."""
+
+    queue: str
+    transactional: bool
+    paused: bool
+    options: str
+    trimmed_to: int
+    deleted_at: int | None
+    epochs: str
+    holes: str
+    consumers: str
+
+
+class CounterRow(NamedTuple):
+    """Numbers of which some may be given out already: all up to ``ceiling``."""
+
+    name: str
+    ceiling: int
 
 
 class Snapshot(NamedTuple):
@@ -53,6 +76,10 @@ class Snapshot(NamedTuple):
     ranges: Sequence[LogRange]
     history: Sequence[HistoryRow]
     streams: Sequence[StreamRow]
+    queues: Sequence[QueueRow] = ()
+    counters: Sequence[CounterRow] = ()
+    restores: int = 0
+    """How often this queue manager had lost its disk and was restored, when this data directory was made."""
 
 
 class LogSource(Protocol):

@@ -41,6 +41,8 @@ class WaitingGroup(NamedTuple):
     enqueued_at: int
     previous: int
     """Serial of the message before it in the queue; 0 if there is none."""
+    final: bool = False
+    """Finished by final stream receipts."""
 
     @property
     def offsets(self) -> np.ndarray:
@@ -173,12 +175,12 @@ class OutboxSource:
 
 
 def _groups(db: sqlite3.Connection) -> dict[int, WaitingGroup]:
-    parts: dict[int, tuple[tuple[int, int], QueueKey, int, int, str, int]] = {}
-    for number, queue_id, destination, kind, first, ids_first, application, at in db.execute(
-        "SELECT parts.id, queue_id, destination, kind, first, ids_first, application, enqueued_at "
+    parts: dict[int, tuple[tuple[int, int], QueueKey, int, int, str, int, bool]] = {}
+    for number, queue_id, destination, kind, first, ids_first, application, at, final in db.execute(
+        "SELECT parts.id, queue_id, destination, kind, first, ids_first, application, enqueued_at, final "
         "FROM parts JOIN queues ON queues.id = queue_id"
     ):
-        parts[number] = (queue_id, first), QueueKey(destination, kind), first, ids_first, application, at
+        parts[number] = (queue_id, first), QueueKey(destination, kind), first, ids_first, application, at, bool(final)
     rows: dict[int, list[GroupRow]] = {number: [] for number in parts}
     for row in map(GroupRow._make, db.execute("SELECT id, first, bytes, data_id, gone FROM groups ORDER BY id")):
         of = rows.get(row.id >> OFFSET_BITS)
@@ -186,9 +188,9 @@ def _groups(db: sqlite3.Connection) -> dict[int, WaitingGroup]:
             of.append(row)
     found: dict[int, WaitingGroup] = {}
     before: dict[QueueKey, int] = {}
-    for number, (_, queue, base, ids_first, application, at) in sorted(parts.items(), key=lambda part: part[1][0]):
+    for number, (_, queue, base, ids_first, application, at, final) in sorted(parts.items(), key=lambda part: part[1][0]):
         for row in rows[number]:
-            group = WaitingGroup(row, queue, base, ids_first, application, at, before.get(queue, 0))
+            group = WaitingGroup(row, queue, base, ids_first, application, at, before.get(queue, 0), final)
             last = row.last if row.gone is None else row.first + int(group.offsets[-1])
             found[row.id] = group
             before[queue] = base + last

@@ -20,8 +20,9 @@ from srmp_spark.names import message_id
 from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
+from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
-from srmp_spark.store.outbox.packed_group import PRIORITY_DEFAULT
+from srmp_spark.store.outbox.packed_group import ENVELOPE, PRIORITY_DEFAULT, VIA
 from srmp_spark.store.outbox.waiting import MovedRow
 
 QUEUED, AWAITING, AWAITING_FINAL, IN_DOUBT = (
@@ -52,6 +53,9 @@ _CLASS_OF_REASON = {
     "delivered": CLASS_ACK_REACH_QUEUE,
 }
 """Ends that no peer gave a class for: what MSMQ calls them."""
+
+COLUMNS_NUMBER = 2
+"""Of the columns that :func:`waiting_rows` fills: what an older version wrote with fewer is written again."""
 
 _NEVER = -1
 _CONTENT = {
@@ -96,8 +100,8 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
     sent = [run for run in standing.sent if run.first <= last and run.last >= first]
     sent = [run._replace(first=max(run.first, first), last=min(run.last, last)) for run in sent]
     known = (
-        group.queue, group.base, group.ids_first, group.application, group.enqueued_at, group.row.gone, row.stream_ordinal,
-        row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
+        COLUMNS_NUMBER, group.final, group.queue, group.base, group.ids_first, group.application, group.enqueued_at,
+        group.row.gone, row.stream_ordinal, row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
         max(group.previous, row.acknowledged_to) if row.kind == "stream" and first > row.acknowledged_to else None,
     )  # fmt: skip
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
@@ -135,6 +139,18 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         "first_sent_at": _times(sent["first_sent_at"]),
         "last_sent_at": _times(sent["last_sent_at"]),
         "last_status": pa.array(status, pa.int32(), mask=status == _NEVER),
+        "serial": pa.array(serials, pa.int64()),
+        "delivery": pc.fill_null(
+            _column(taken, "delivery", pa.string()), "transactional" if group.queue.kind == "stream" else "recoverable"
+        ),
+        "journal": pc.fill_null(_column(taken, "journal", pa.bool_()), False),
+        "dead_letter": _repeated(group.final, pa.bool_(), len(serials)),
+        "first_in_transaction": _column(taken, "first", pa.bool_()),
+        "last_in_transaction": _column(taken, "last", pa.bool_()),
+        "to": _column(taken, "destination", pa.string()),
+        "envelope": _column(taken, ENVELOPE, pa.binary()),
+        "via": _column(taken, VIA, pa.string()),
+        "destination_list": _column(taken, DESTINATION_LIST, pa.string()),
     }  # fmt: skip
 
 
@@ -226,8 +242,7 @@ def _columns(
     rows = len(serials)
     found: dict[str, pa.Array] = {}
     for name, type_ in _CONTENT.items():
-        index = batch.schema.get_field_index(name)
-        column = pa.nulls(rows, type_) if index < 0 else batch.column(index).cast(type_)
+        column = _column(batch, name, type_)
         found[name] = pc.fill_null(column, _FILLED[name]) if name in _FILLED else column
     found["priority"] = (
         _repeated(0, pa.int32(), rows) if queue.kind == "stream" else pc.fill_null(found["priority"], PRIORITY_DEFAULT)
@@ -252,6 +267,12 @@ def _columns(
 
 
 _TIME = pa.timestamp("us", tz="UTC")
+
+
+def _column(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
+    """A column of a packed group; one that is null in every row is not stored."""
+    index = batch.schema.get_field_index(name)
+    return pa.nulls(batch.num_rows, type_) if index < 0 else batch.column(index).cast(type_)
 
 
 def _sendings(serials: np.ndarray, runs: Sequence[SentRun]) -> dict[str, np.ndarray]:

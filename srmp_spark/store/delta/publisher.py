@@ -114,11 +114,12 @@ class Publisher:
         as_of = time.time()
         inbox = self._tables["inbox"]
         inbox.refresh()
+        _check_not_restored(inbox, snapshot, self._uri)
         if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
             _check_not_ahead(inbox, source.snapshot(), self._uri)
         damaged = self._append(inbox, source, snapshot)
-        self._replace("message_id_history", _history_rows, snapshot)
-        self._replace("incoming_streams", _stream_rows, snapshot)
+        for name, rows in _REPLACED.items():
+            self._replace(name, rows, snapshot)
         now = time.monotonic()
         for table in self._tables.values():
             table.maintain(now)
@@ -144,7 +145,10 @@ class Publisher:
 
             self._source = StoredLog(self._data_dir, self._queue_manager)
         if not self._tables:
-            specs = (table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams())
+            specs = (
+                table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
+                table_specs.counters(),
+            )  # fmt: skip
             shadows = self._data_dir / "delta"
             tables = {
                 spec.name: StateTable(
@@ -153,10 +157,11 @@ class Publisher:
                 for spec in specs
             }
             snapshot = self._source.snapshot()
+            _check_not_restored(tables["inbox"], snapshot, self._uri)
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
-            self._digests = {name: tables[name].written_digest() for name in ("message_id_history", "incoming_streams")}
+            self._digests = {name: tables[name].written_digest() for name in _REPLACED}
             self._tables = tables
         return self._source
 
@@ -234,7 +239,7 @@ class Publisher:
             for start in range(0, batch.num_rows, step):
                 yield _stamp(batch.slice(start, step), position)
 
-    # The two tables of current state
+    # The tables of current state
 
     def _replace(self, name: str, rows: Callable[[Snapshot], Iterator[pa.Table]], snapshot: Snapshot) -> None:
         digest = digest_of(rows(snapshot), ignore=("position", "written_at"))
@@ -283,6 +288,14 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
         )
 
 
+def _check_not_restored(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
+    if inbox.restores > snapshot.restores:
+        raise OlderCopyError(
+            f"the queue manager was restored from {uri} into another data directory: this one was given up then, and what it "
+            "accepts now nobody would read. Use the restored one; do not start this one again"
+        )
+
+
 def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
     """A batch of source columns as rows of ``inbox``."""
     spec = table_specs.inbox()
@@ -304,9 +317,26 @@ def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
         yield _state_table(table_specs.incoming_streams(), snapshot.streams, snapshot.position)
 
 
-def _state_table(spec: table_specs.TableSpec, rows: Sequence[tuple[Any, ...]], position: int) -> pa.Table:
-    now = datetime.now(timezone.utc)
-    columns = [*zip(*rows, strict=True), [position] * len(rows), [now] * len(rows)]
+def _queue_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
+    if snapshot.queues:
+        yield _state_table(table_specs.queues(), snapshot.queues, snapshot.position)
+
+
+def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
+    if snapshot.counters:
+        yield _state_table(table_specs.counters(), snapshot.counters, snapshot.position)
+
+
+_REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
+    "message_id_history": _history_rows, "incoming_streams": _stream_rows, "queues": _queue_rows, "counters": _counter_rows,
+}  # fmt: skip
+"""The tables that are replaced when they changed."""
+
+
+def _state_table(spec: table_specs.TableSpec, rows: Sequence[Any], position: int) -> pa.Table:
+    """Rows (named tuples of the table's columns) with what each table carries."""
+    columns: dict[str, Sequence[Any]] = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+    columns["position"] = [position] * len(rows)
+    columns["written_at"] = [datetime.now(timezone.utc)] * len(rows)
     schema = spec.file_schema
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)

@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action
+from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action, restores_id
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
+from srmp_spark.store.delta.live_files import check_format, live_files
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
-from srmp_spark.store.delta.table_specs import FORMAT, FORMAT_PROPERTY, PARTITION, TableSpec
+from srmp_spark.store.delta.table_specs import FORMAT, PARTITION, TableSpec
 
 COMMIT_RETRIES = 20
 """Attempts of one commit while other queue managers commit to the same table; each attempt looks at the newest version."""
@@ -70,6 +71,7 @@ class StateTable:
             self._shadow.repair()
         self._table = self._open_or_create()
         self._check_format()
+        self._add_new_columns()
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
         self._vacuumed_at: float | None = None
         self._appends = len(self.own_files())
@@ -92,6 +94,15 @@ class StateTable:
     def published(self, epoch: str, queue: str) -> int:
         """The last sequence of a queue that the table holds, by the table's own word; 0 if none."""
         return self._table.transaction_version(application_id(self._queue_manager, epoch, queue)) or 0
+
+    @property
+    def restores(self) -> int:
+        """How often this queue manager was restored from the tables; only ``inbox`` tells (:meth:`note_restore`)."""
+        return self._table.transaction_version(restores_id(self._queue_manager)) or 0
+
+    def note_restore(self, number: int) -> None:
+        """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit."""
+        self._commit([], {restores_id(self._queue_manager): number}, {})
 
     def refresh(self) -> None:
         """See what others committed."""
@@ -315,33 +326,27 @@ class StateTable:
         )
 
     def _check_format(self) -> None:
-        found = self._table.metadata().configuration.get(FORMAT_PROPERTY)
-        if found is None or not found.isdigit():
-            raise StoreDamagedError(
-                f"{self._storage.uri} is a Delta table but not one of srmp-spark (it has no property {FORMAT_PROPERTY}): "
-                "give --state another folder"
-            )
-        if int(found) > FORMAT:
-            raise StoreDamagedError(
-                f"{self._storage.uri} has {FORMAT_PROPERTY}={found}, this version writes {FORMAT}: "
-                "use the newer srmp-spark, or give --state another folder"
-            )
+        check_format(self._table, self._storage.uri)
         names = [field.name for field in self._table.schema().fields]
-        if names != self._spec.schema.names:
-            raise StoreDamagedError(f"{self._storage.uri} has other columns than format {found}: {names}")
+        if names != self._spec.schema.names[: len(names)]:
+            raise StoreDamagedError(f"{self._storage.uri} has other columns than format {FORMAT}: {names}")
+
+    def _add_new_columns(self) -> None:
+        """The columns that came after the version that made the table; its rows have none of them, which reads as null."""
+        known = len(self._table.schema().fields)
+        if known == len(self._spec.schema):
+            return
+        fields = Schema.from_arrow(self._spec.schema).fields[known:]
+        try:
+            properties = self._properties({}, {}, None)
+            self._table.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+        except CommitFailedError:  # another queue manager that shares the state was first
+            self._table.update_incremental()
+            self._check_format()
+            if len(self._table.schema().fields) != len(self._spec.schema):
+                raise
+        self._table.update_incremental()
 
     def own_files(self) -> list[LiveFile]:
         """The live files of this queue manager, in commit order."""
-        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        own = [action for action in actions if action[f"partition.{PARTITION}"] == self._queue_manager]
-        own.sort(key=lambda action: (action["modification_time"], action["path"]))
-        return [
-            LiveFile(
-                action["path"],
-                action["size_bytes"],
-                action["num_records"] or 0,
-                {name: action.get(f"min.{name}") for name in self._spec.statistics},
-                {name: action.get(f"max.{name}") for name in self._spec.statistics},
-            )
-            for action in own
-        ]
+        return live_files(self._table, self._spec, self._queue_manager)

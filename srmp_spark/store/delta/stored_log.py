@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from srmp_spark.message import StreamId
 from srmp_spark.store import reading, state
-from srmp_spark.store.delta.log_source import HistoryRow, LogRange, Snapshot, StreamRow
+from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.log import Log
@@ -31,7 +32,8 @@ class StoredLog:
         """Commit number, ends, history and streams, all of one commit."""
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
-            return Snapshot(position, _ranges(db), _history(db), _streams(db))
+            (restores,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
+            return Snapshot(position, _ranges(db), _history(db), _streams(db), _queues(db), _counters(db), restores)
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """The rows in (after, to]. Raises as :meth:`srmp_spark.store.log.Log.chunks`."""
@@ -73,6 +75,37 @@ def _streams(db: sqlite3.Connection) -> list[StreamRow]:
             row.reject_count,
             row.started_at,
             row.last_access_at,
+            row.sender_name,
         )
         for row in sorted(state.load_streams(db))
     ]
+
+
+def _queues(db: sqlite3.Connection) -> list[QueueRow]:
+    """Also those that were deleted: made again they must go on counting."""
+    found = db.execute(
+        "SELECT id, name, transactional, paused, options, trimmed_to, deleted_at FROM queues ORDER BY name"
+    ).fetchall()
+    return [
+        QueueRow(
+            name, bool(transactional), bool(paused), options, trimmed_to, deleted_at,
+            _json(db, "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? "
+                      "ORDER BY epoch_id", queue_id),
+            _json(db, "SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", queue_id),
+            json.dumps([
+                [consumer, received, json.loads(ahead)]
+                for consumer, received, ahead in db.execute(
+                    "SELECT name, received, ahead FROM consumers WHERE queue_id = ? ORDER BY name", (queue_id,)
+                )
+            ]),
+        )
+        for queue_id, name, transactional, paused, options, trimmed_to, deleted_at in found
+    ]  # fmt: skip
+
+
+def _json(db: sqlite3.Connection, query: str, queue_id: int) -> str:
+    return json.dumps(db.execute(query, (queue_id,)).fetchall())
+
+
+def _counters(db: sqlite3.Connection) -> list[CounterRow]:
+    return [CounterRow(*row) for row in db.execute("SELECT name, ceiling FROM ids ORDER BY name")]

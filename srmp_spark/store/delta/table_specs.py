@@ -104,8 +104,35 @@ def incoming_streams() -> TableSpec:
         ("started_at", _TIMESTAMP),
         ("last_access_at", _TIMESTAMP),
         *_OWN,
+        ("sender_name", pa.string()),
     ]
     return TableSpec(name="incoming_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
+
+
+@cache
+def queues() -> TableSpec:
+    """One row per queue: what a lost disk takes along beside its rows. Lists are JSON, as in ``options`` of the store."""
+    columns = [
+        (PARTITION, pa.string()),
+        ("queue", pa.string()),
+        ("transactional", pa.bool_()),
+        ("paused", pa.bool_()),
+        ("options", pa.string()),
+        ("trimmed_to", pa.int64()),
+        ("deleted_at", _TIMESTAMP),
+        ("epochs", pa.string()),  # [[epoch, first], …], oldest first
+        ("holes", pa.string()),  # [[first, last, reason], …]
+        ("consumers", pa.string()),  # [[name, received, [[first, last], …]], …]
+        *_OWN,
+    ]
+    return TableSpec(name="queues", schema=pa.schema(columns), append_only=False, statistics=("position",))
+
+
+@cache
+def counters() -> TableSpec:
+    """Numbers that must never be given out twice: up to ``ceiling`` they may be in use."""
+    columns = [(PARTITION, pa.string()), ("name", pa.string()), ("ceiling", pa.int64()), *_OWN]
+    return TableSpec(name="counters", schema=pa.schema(columns), append_only=False, statistics=("position",))
 
 
 # Sending
@@ -136,6 +163,20 @@ _MESSAGE = (
     ("admin_queue", pa.string()),
     ("expires_at", _TIMESTAMP),
 )
+_TO_SEND_AGAIN = (
+    ("serial", pa.int64()),
+    ("delivery", pa.string()),
+    ("journal", pa.bool_()),
+    ("dead_letter", pa.bool_()),
+    ("first_in_transaction", pa.bool_()),
+    ("last_in_transaction", pa.bool_()),
+    ("to", pa.string()),  # where it is spelled otherwise than the queue
+    ("envelope", pa.binary()),  # of a message that is forwarded: what is sent, without body and extension
+    ("via", pa.string()),
+    ("destination_list", pa.string()),  # all destinations of a message to several
+)
+"""What a message that waits needs beside its content to be sent from a new data directory. These columns came later: they stand
+at the end, where Delta adds them to a table that exists."""
 _MOVED = (("reason", pa.string()), ("moved_at", _TIMESTAMP), ("target", pa.string()))
 
 
@@ -164,7 +205,7 @@ def outgoing_queue() -> TableSpec:
     """One row per message that is not finished; whole files are replaced, see :mod:`.outgoing_layout`."""
     return TableSpec(
         name="outgoing_queue",
-        schema=pa.schema([*_MESSAGE, *_OWN]),
+        schema=pa.schema([*_MESSAGE, *_OWN, *_TO_SEND_AGAIN]),
         append_only=False,
         kept_hours=QUEUE_KEPT_HOURS,
         statistics=("destination", "stream_sequence", "enqueued_at", "position"),

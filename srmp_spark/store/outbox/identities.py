@@ -191,7 +191,12 @@ class Identities:
             if not is_new:
                 asked = {"scope": scope, "hashes": _packed(upper, lower), "count": len(numbers)}
                 for index, stored in self._connection.execute(_FIND, asked).fetchall():
-                    if content is not None and fresh[index] and stored != content[index : index + 1].astype(">u8").tobytes():
+                    if (
+                        content is not None
+                        and stored is not None  # of a key that was restored no content is kept
+                        and fresh[index]
+                        and stored != content[index : index + 1].astype(">u8").tobytes()
+                    ):
                         message = f"{name(int(numbers[index]))} was sent before with another content"
                         raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever: use another one")
                     fresh[index] = False

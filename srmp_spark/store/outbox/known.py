@@ -16,6 +16,9 @@ import pyarrow as pa
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.hashing import key_hashes
 
+SEND_APPLICATION = "srmp-spark send"
+"""The application of what people send: of its batches alone each key is a message."""
+
 
 class Known(NamedTuple):
     """A message that has a key and was committed alone."""

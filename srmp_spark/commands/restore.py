@@ -1,0 +1,54 @@
+"""``restore``: a new data directory from the Delta state, after the disk was lost."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from srmp_spark.commands.common import Commands, emit
+
+_COLUMNS = ("finding", "what", "name", "first", "last", "count", "state", "detail")
+
+_EPILOG = """one JSON object per line, each with what was found:
+  restored     it is in the new data directory
+  lost         it was given out, and Delta does not have it
+  may_be_lost  it may have come after Delta was written last
+  in_doubt     messages to others that may have arrived: held until `srmp-spark streams resend|drop --destination D`
+then start the queue manager with serve and the same flags; see docs/troubleshooting.md, "A lost disk"."""
+
+
+def add_commands(commands: Commands[Any]) -> None:
+    """Add it."""
+    parser = commands.add_parser(
+        "restore", help="make a new data directory from the Delta state, when the disk is lost", epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--state", required=True, metavar="URI|PATH", help="what serve had as --state")
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="an empty folder")
+    parser.add_argument("--queue-manager", metavar="GUID", help="which one, if the state has several")
+    parser.add_argument(
+        "--force", action="store_true", help="although the state was written a moment ago: its disk is lost for certain"
+    )
+    parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
+    parser.set_defaults(run=_restore)
+
+
+def _restore(args: argparse.Namespace) -> int:
+    from srmp_spark.store.restore.report import Line  # deltalake takes a while to load
+    from srmp_spark.store.restore.restore import restore
+
+    kept: list[dict[str, Any]] = []
+
+    def tell(line: Line) -> None:
+        if args.table:
+            kept.append(line.as_dict())
+        else:
+            emit([line.as_dict()], table=False)
+
+    try:
+        restore(args.state, Path(args.data_dir), tell, queue_manager=args.queue_manager, force=args.force)
+    finally:
+        if args.table:
+            emit(kept, table=True, columns=_COLUMNS)
+    return 0

@@ -1,0 +1,117 @@
+"""What is known of each queue: from the table ``queues``, and from rows of ``inbox`` that are younger than it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.store.ranges import Range
+
+
+@dataclass(slots=True)
+class KnownQueue:
+    """A queue of the lost data directory."""
+
+    name: str
+    transactional: bool = False
+    paused: bool = False
+    options: str = "{}"
+    trimmed_to: int = 0
+    """Retention had deleted the rows up to here."""
+    deleted_at: int | None = None
+    epochs: dict[str, int] = field(default_factory=dict)
+    """First sequence of each epoch, oldest first."""
+    holes: list[tuple[int, int, str]] = field(default_factory=list)
+    consumers: list[tuple[str, int, list[Range]]] = field(default_factory=list)
+    covered: list[Range] = field(default_factory=list)
+    """Sequences of which rows came back."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Last sequence per epoch that the tables know of."""
+    listed: bool = False
+    """It stood in the table ``queues``; else only its rows tell of it."""
+
+    @property
+    def end(self) -> int:
+        """The last sequence that the tables know of."""
+        holes = [last for _, last, _ in self.holes]
+        return max([self.trimmed_to, *self.ends.values(), *holes, *(first - 1 for first in self.epochs.values())])
+
+    def saw(self, epoch: str, first: int, last: int) -> None:
+        """Rows of an epoch: the queue may not be listed with it yet."""
+        if epoch not in self.epochs:
+            self.epochs[epoch] = first
+        self.ends[epoch] = max(last, self.ends.get(epoch, 0))
+
+    def epoch_of(self, sequence: int) -> str:
+        """Which epoch gave a sequence out."""
+        found = [epoch for epoch, first in self.epochs.items() if first <= sequence]
+        return found[-1] if found else next(iter(self.epochs))
+
+
+def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
+    """The table ``queues``. Raises :class:`StoreDamagedError` for a list that is none."""
+    found = {}
+    for row in rows:
+        try:
+            queue = KnownQueue(
+                row["queue"], row["transactional"], row["paused"], row["options"], row["trimmed_to"], micros(row["deleted_at"]),
+                {epoch: int(first) for epoch, first in json.loads(row["epochs"])},
+                [(int(first), int(last), str(reason)) for first, last, reason in json.loads(row["holes"])],
+                [(str(name), int(to), [(a, b) for a, b in ahead]) for name, to, ahead in json.loads(row["consumers"])],
+                listed=True,
+            )  # fmt: skip
+        except (ValueError, TypeError) as error:
+            raise StoreDamagedError(f"the table queues has a row for {row['queue']} that cannot be read: {error!r}") from error
+        found[queue.name] = queue
+    return found
+
+
+def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:
+    """All epochs, oldest first: each queue lists those since it was made."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for queue in queues:
+        epochs = list(queue.epochs)
+        for epoch in epochs:
+            sorter.add(epoch)
+        for before, after in pairwise(epochs):
+            sorter.add(after, before)
+    try:
+        return list(sorter.static_order())
+    except CycleError as error:
+        raise StoreDamagedError(f"the table queues has epochs in two orders: {error.args[1]}") from error
+
+
+def write_queues(db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: Sequence[str], at: int) -> dict[str, int]:
+    """Epochs, queues, where each epoch begins in them, and their consumers' marks; the number of each queue."""
+    numbers = {epoch: number for number, epoch in enumerate(epochs, 1)}
+    db.executemany(
+        "INSERT INTO epochs VALUES (?, ?, ?, 'of the lost data directory')", [(numbers[epoch], epoch, at) for epoch in epochs]
+    )
+    ids = {}
+    for number, queue in enumerate(queues, 1):
+        ids[queue.name] = number
+        db.execute(
+            "INSERT INTO queues VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (number, queue.name, queue.transactional, queue.paused, queue.options, queue.trimmed_to, queue.deleted_at),
+        )
+        db.executemany(
+            "INSERT INTO queue_epochs VALUES (?, ?, ?)",
+            [(number, numbers[epoch], first) for epoch, first in queue.epochs.items()],
+        )
+        db.executemany(
+            "INSERT INTO consumers(queue_id, name, received, ahead) VALUES (?, ?, ?, ?)",
+            [(number, name, received, json.dumps(ahead)) for name, received, ahead in queue.consumers],
+        )
+    return ids
+
+
+def micros(at: datetime | None) -> int | None:
+    """Microseconds since 1970, UTC."""
+    return None if at is None else round(at.timestamp() * 1_000_000)

@@ -1,0 +1,148 @@
+"""Rows of ``inbox`` back into the log: sealed segments, under the epochs and sequences that readers know.
+
+One pass over the data files. Each queue's rows are collected and written as a segment when there are as many as sealing would
+take, or a sequence is missing between them: so segments never overlap, in whatever order the files are. What was received
+byte for byte is not in Delta: these rows have their columns and no post (:func:`~srmp_spark.rows.segment.segment_of_rows`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.rows.columns import NAMES
+from srmp_spark.rows.segment import segment_of_rows
+from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.ranges import Range, gaps
+from srmp_spark.store.restore.known_queues import KnownQueue
+from srmp_spark.store.schema import row_key
+from srmp_spark.store.sealing import SEAL_BYTES_MAX, SEAL_ROWS_MAX
+
+BUFFERED_BYTES_MAX = 256 << 20
+"""Of all queues together; then everything that is collected is written."""
+
+_Key = tuple[str, str]
+"""Epoch and queue."""
+
+
+def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
+    """(epoch, queue, rows) of a batch of ``inbox``, in the order of the rows."""
+    keys = pa.table([batch.column(batch.schema.get_field_index(name)) for name in ("epoch", "queue")], ["epoch", "queue"])
+    for found in keys.group_by(["epoch", "queue"], use_threads=False).aggregate([]).to_pylist():
+        mask = pc.and_(
+            pc.equal(batch.column(batch.schema.get_field_index("epoch")), found["epoch"]),
+            pc.equal(batch.column(batch.schema.get_field_index("queue")), found["queue"]),
+        )
+        yield found["epoch"], found["queue"], batch.filter(mask)
+
+
+class LogRows:
+    """Takes the rows of all queues and writes their segments."""
+
+    def __init__(self, db: sqlite3.Connection, segments: Path, epochs: dict[str, int], ids: dict[str, int]) -> None:
+        """``epochs`` and ``ids``: the numbers of epochs and queues in the database; looked at when a segment is written."""
+        self._db = db
+        self._segments = segments
+        self._epochs = epochs
+        self._ids = ids
+        self._waiting: dict[_Key, list[pa.RecordBatch]] = {}
+        self._bytes = 0
+        self.rows = 0
+
+    def take(self, epoch: str, queue: KnownQueue, rows: pa.RecordBatch) -> None:
+        """Rows of one epoch and queue; those that retention had deleted, or that came back already, are left out."""
+        if queue.deleted_at is not None:
+            return
+        rows = rows.filter(pc.greater(rows.column(rows.schema.get_field_index("sequence")), queue.trimmed_to))
+        if not rows.num_rows:
+            return
+        key = epoch, queue.name
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(rows)
+        self._bytes += rows.nbytes
+        if (
+            sum(each.num_rows for each in waiting) >= SEAL_ROWS_MAX
+            or sum(each.nbytes for each in waiting) >= SEAL_BYTES_MAX
+            or self._bytes >= BUFFERED_BYTES_MAX
+        ):
+            self._write(key, queue)
+
+    def finish(self, queues: dict[str, KnownQueue]) -> None:
+        """Write what is left, and make it durable."""
+        for key in list(self._waiting):
+            self._write(key, queues[key[1]])
+        for folder in self._segments.iterdir():
+            sync_directory(folder)
+        sync_directory(self._segments)
+
+    def _write(self, key: _Key, queue: KnownQueue) -> None:
+        waiting = self._waiting.pop(key)
+        self._bytes -= sum(each.nbytes for each in waiting)
+        rows = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+        numbers = _sequences(rows)
+        fresh = np.array([not any(a <= n <= b for a, b in _near(queue.covered, n)) for n in numbers.tolist()], bool)
+        _, firsts = np.unique(numbers, return_index=True)
+        order = firsts[fresh[firsts]]  # ascending, each sequence once
+        if not len(order):
+            return
+        if len(order) < rows.num_rows or (np.diff(order) != 1).any():
+            rows = rows.take(pa.array(order))
+        numbers = _sequences(rows)
+        cuts = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+        for start, end in pairwise(cuts):
+            for at in range(start, end, SEAL_ROWS_MAX):
+                self._segment(key, queue, rows.slice(at, min(SEAL_ROWS_MAX, end - at)))
+        self.rows += rows.num_rows
+
+    def _segment(self, key: _Key, queue: KnownQueue, rows: pa.RecordBatch) -> None:
+        queue_id, epoch_id = self._ids[queue.name], self._epochs[key[0]]
+        numbers = _sequences(rows)
+        first, last = int(numbers[0]), int(numbers[-1])
+        encoded = segment_of_rows(rows.select(list(NAMES)))
+        name = f"{queue_id}/{first}-{last}"
+        folder = self._segments / str(queue_id)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
+            write_durably(self._segments / (name + ending), data, sync_folder=False)
+        arrived = pc.min_max(rows.column(rows.schema.get_field_index("arrived_at")).cast(pa.int64())).as_py()
+        positions = pc.min_max(rows.column(rows.schema.get_field_index("position"))).as_py()
+        self._db.execute(
+            "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (row_key(queue_id, last), queue_id, epoch_id, first, last, positions["min"], positions["max"], sum(encoded.sizes),
+             rows.num_rows, arrived["min"], arrived["max"], name, len(encoded.columns), zlib.crc32(encoded.columns),
+             len(encoded.posts), zlib.crc32(encoded.posts), struct.pack(f"<{len(encoded.sizes)}I", *encoded.sizes)),
+        )  # fmt: skip
+        _cover(queue.covered, first, last)
+
+
+def missing(queue: KnownQueue) -> list[Range]:
+    """Sequences that the queue gave out, by the tables' own word, and of which there is no row, nor a hole that was counted."""
+    known = sorted([*queue.covered, *((first, last) for first, last, _ in queue.holes)])
+    return list(gaps(queue.trimmed_to + 1, queue.end, known))
+
+
+def _sequences(rows: pa.RecordBatch) -> np.ndarray:
+    return np.asarray(rows.column(rows.schema.get_field_index("sequence")).to_numpy(), np.int64)
+
+
+def _near(covered: list[Range], sequence: int) -> list[Range]:
+    """Of the ranges that came back those that may hold a sequence: mostly it lies behind them all."""
+    return [] if not covered or sequence > covered[-1][1] else covered
+
+
+def _cover(covered: list[Range], first: int, last: int) -> None:
+    if covered and covered[-1][1] + 1 == first:
+        covered[-1] = (covered[-1][0], last)
+    elif covered and covered[-1][1] > first:
+        covered.append((first, last))
+        covered.sort()
+    else:
+        covered.append((first, last))

@@ -1,0 +1,323 @@
+"""What waited to be sent, back into an outbox: every message with the serial and the identifier that it had.
+
+Nothing of it may leave by itself. The state lags behind the disk: what it shows as never sent may have been sent since, and
+behind that may be messages of which it knows nothing. So the new outbox is written as that of another epoch, and the sender
+process takes it for what it is, a copy (:mod:`srmp_spark.store.outbox.copies`): it holds each queue, counts all of it as in
+doubt, and begins new streams. Identifiers stay what they were, so what a peer has it will know when an operator sends it again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.srmp.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
+from srmp_spark.store.outbox.hashing import key_hashes
+from srmp_spark.store.outbox.known import SEND_APPLICATION
+from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
+from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
+from srmp_spark.store.outbox.packing import STORED_SCHEMA
+from srmp_spark.store.outbox.queue_rows import save_queue
+from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, OUTBOX, group_key
+from srmp_spark.store.restore.known_queues import micros
+from srmp_spark.store.sqlite_file import connect_writer
+
+SERIALS_SKIPPED = 1 << 20
+"""Serials of a queue that may have been given out after the state was written: dead letters and answers name them."""
+WAITING_FILE = "restoring.rows"
+PART_ROWS = 16_384
+PART_BYTES = 16 << 20
+"""Rows and bytes of bodies of one part: what is in memory at once."""
+POSITIONS_SKIPPED = 1 << 20
+"""Commits that may have followed the newest one that the state names."""
+SENT = ("awaiting_stream_receipt", "in_doubt")
+FINAL = "awaiting_final_stream_receipt"
+
+
+@dataclass(slots=True)
+class Destination:
+    """An outgoing queue, as the state shows it."""
+
+    key: QueueKey
+    base: int = 0
+    """Serial minus position in the stream."""
+    ordinal: int = 0
+    stream_id: str | None = None
+    states: dict[str, list[int]] = field(default_factory=dict)
+    """Serials by state."""
+
+    @property
+    def serials(self) -> list[int]:
+        """All of them."""
+        return [serial for found in self.states.values() for serial in found]
+
+
+class OutgoingMessages:
+    """Collects the rows of ``outgoing_queue``, then writes ``outbox.db``. They wait in a file: a million may be 2 GB."""
+
+    def __init__(self, directory: Path) -> None:
+        """``directory``: where ``outbox.db`` is made, and the file in which rows wait."""
+        self.destinations: dict[QueueKey, Destination] = {}
+        self.last_ordinal = 0
+        self.last_identifier = 0
+        self.position = 0
+        self.rows = 0
+        self._directory = directory
+        self._file = directory / WAITING_FILE
+        self._waiting = sqlite3.connect(self._file, isolation_level=None)
+        self._waiting.execute("PRAGMA journal_mode = OFF")
+        self._waiting.execute("PRAGMA synchronous = OFF")  # whoever is killed here begins again
+        self._waiting.execute(
+            "CREATE TABLE waiting(destination TEXT, kind TEXT, serial INTEGER, row BLOB, "
+            "PRIMARY KEY (destination, kind, serial))"
+        )
+        self._waiting.execute("BEGIN")
+
+    def __repr__(self) -> str:
+        return f"<OutgoingMessages {self.rows} to {len(self.destinations)} destinations>"
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._waiting.close()
+        self._file.unlink(missing_ok=True)
+
+    def take_streams(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The table ``outgoing_streams``: whose ordinals were given out."""
+        for row in rows:
+            self.position = max(self.position, row["position"])
+            if row["stream_id"] is not None:
+                self.last_ordinal = max(self.last_ordinal, ordinal_of(row["stream_id"]))
+
+    def take_ended(self, row: Mapping[str, Any]) -> None:
+        """A row of ``dead_letter_queue`` or ``journal_queue``: its numbers are in use."""
+        self.position = max(self.position, row["position"])
+        self.last_identifier = max(self.last_identifier, identifier_of(row["message_id"]))
+        if row["stream_id"] is not None:
+            self.last_ordinal = max(self.last_ordinal, ordinal_of(row["stream_id"]))
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """A row of ``outgoing_queue``."""
+        self.take_ended(row)
+        number = identifier_of(row["message_id"])
+        # Versions before did not say it: a message that was in no stream yet is of no stream, for one begins with its first.
+        delivery = row["delivery"] or ("transactional" if row["stream_id"] is not None else "recoverable")
+        kind: Kind = "stream" if delivery == "transactional" else "plain"
+        key = QueueKey(row["destination"], kind)
+        # Versions before had no column serial: their identifiers stand in the same order.
+        serial = number if row["serial"] is None else row["serial"]
+        found = self.destinations.setdefault(key, Destination(key))
+        found.states.setdefault(row["state"], []).append(serial)
+        if row["stream_id"] is not None and row["stream_sequence"] is not None:
+            ordinal = ordinal_of(row["stream_id"])
+            if ordinal >= found.ordinal:
+                found.ordinal, found.stream_id, found.base = ordinal, row["stream_id"], serial - row["stream_sequence"]
+        # A message that a publisher moved from file to file may be seen in both: it is one.
+        self._waiting.execute(
+            "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?)", (*key, serial, pickle.dumps((number, dict(row))))
+        )
+        self.rows += 1
+
+    def write(self, *, queue_manager: str, epoch: str, read_to: Mapping[str, str], at: int) -> None:
+        """``outbox.db``, closed when this returns.
+
+        ``epoch`` is one of before: the sender process then finds a copy. ``read_to``: how far logs were read, by their key.
+        """
+        connection = connect_writer(self._directory / DATABASE_FILE, OUTBOX)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE head SET position = ?", (self.position + POSITIONS_SKIPPED if self.position else 0,))
+            serials = [serial for found in self.destinations.values() for serial in found.serials]
+            facts = {
+                "queue_manager": queue_manager, "epoch": epoch, "last_stream_ordinal": str(self.last_ordinal),
+                "serials_after": str(max(serials, default=0) + SERIALS_SKIPPED), **read_to,
+            }  # fmt: skip
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+            writer = _Writer(connection, at)
+            for found in self.destinations.values():
+                writer.queue(found, self._rows_of(found.key))
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+
+    def _rows_of(self, key: QueueKey) -> Iterator[Waiting]:
+        for serial, row in self._waiting.execute(
+            "SELECT serial, row FROM waiting WHERE destination = ? AND kind = ? ORDER BY serial", key
+        ):
+            yield Waiting(serial, *pickle.loads(row))  # noqa: S301  # our own, written a moment ago
+
+
+class Waiting(NamedTuple):
+    """A message that waited."""
+
+    serial: int
+    number: int
+    """Of its identifier."""
+    row: dict[str, Any]
+    """Of ``outgoing_queue``."""
+
+
+class _Writer:
+    """Queues, parts and groups, in one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, at: int) -> None:
+        self._db = connection
+        self._at = at
+        self._parts = self._data = self._batches = self._logs = 0
+        self._scope_ids: dict[tuple[str, str], int] = {}
+
+    def queue(self, found: Destination, rows: Iterable[Waiting]) -> None:
+        """Everything that waits for one destination; ascending serials."""
+        finals = found.states.get(FINAL, [])
+        waiting = [serial for state, serials in found.states.items() if state != FINAL for serial in serials]
+        end = max(found.serials)
+        acknowledged_to = min(waiting) - 1 if waiting else max(finals)
+        queue_id = save_queue(
+            self._db,
+            OutgoingQueueRow(
+                *found.key, found.ordinal, min(found.base, acknowledged_to), end, acknowledged_to, end, "", 0, True, self._at, 0
+            ),
+            None,
+        )
+        for part in _parts(rows):
+            self._part(queue_id, found.key, part)
+
+    def _part(self, queue_id: int, key: QueueKey, rows: list[Waiting]) -> None:
+        first, ids_first, sample = rows[0]
+        self._parts += 1
+        self._batches += 1
+        part, batch = self._parts, self._batches
+        application, name = sample["application"] or "", f"restored-{batch}"
+        self._db.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, 0, ?, 1)", (batch, application, name, b"", len(rows), self._at)
+        )
+        self._db.execute(
+            "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (part, batch, len(rows), bool(sample["dead_letter"]), any(row["journal"] for _, _, row in rows), queue_id, first,
+             rows[-1].serial, ids_first, application, name, micros(sample["enqueued_at"]) or self._at),
+        )  # fmt: skip
+        if sample["envelope"] is not None:
+            self._db.execute(f"PRAGMA user_version = {FORMAT}")  # a version that does not know them must not send these
+        for offset, group in _groups([row for _, _, row in rows]):
+            self._data += 1
+            batch_rows = stored_batch(group, key)
+            size = sum(len(row["body"] or b"") for row in group)
+            self._db.execute("INSERT INTO data VALUES (?, ?, ?)", (self._data, *pack_group(batch_rows)))
+            last = offset + len(group) - 1
+            self._db.execute("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", (group_key(part, last), offset, size, self._data))
+        keys = sorted({row["key"] for _, _, row in rows if row["key"] is not None and "\ufffd" not in row["key"]})
+        if keys:
+            self._keys(application, key.destination, batch, keys)
+
+    def _keys(self, application: str, destination: str, batch: int, keys: list[str]) -> None:
+        """A repeat of these keys is known. What stood under them is not compared: the state has not all of it."""
+        scope = self._scope_ids.get((application, destination))
+        if scope is None:
+            scope = self._scope_ids[application, destination] = len(self._scope_ids) + 1
+            self._db.execute("INSERT INTO scopes VALUES (?, ?, ?, '', ?)", (scope, application, destination, batch))
+        packed = key_hashes(pa.array([key.encode() for key in keys], pa.binary())).astype(">u8")
+        hashes = [each.tobytes() for each in packed]
+        self._db.executemany(
+            "INSERT OR IGNORE INTO identities VALUES (?, ?, NULL, ?)", [(scope, each, batch) for each in hashes]
+        )
+        self._logs += 1
+        self._db.execute("INSERT INTO identity_log VALUES (?, ?, ?, ?)", (self._logs, batch, scope, b"".join(hashes)))
+
+
+def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
+    """Rows that share what a part shares: serials and identifiers without a gap, application, time, kind of end.
+
+    A message that was committed alone under its key stays alone: a repeat is then answered with its identifier.
+    """
+    part: list[Waiting] = []
+    size = 0
+    for each in rows:
+        length = len(each.row["body"] or b"")
+        if part and (len(part) == PART_ROWS or size + length > PART_BYTES or not _joined(part[-1], each)):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += length
+    if part:
+        yield part
+
+
+def _joined(before: Waiting, after: Waiting) -> bool:
+    same = all(before.row[name] == after.row[name] for name in ("application", "enqueued_at", "dead_letter"))
+    keyed = before.row["key"] is not None or after.row["key"] is not None
+    alone = keyed and after.row["application"] == SEND_APPLICATION
+    return same and not alone and after.serial - before.serial == 1 == after.number - before.number
+
+
+def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """(first offset, rows) within the limits of a group."""
+    start = size = 0
+    for index, row in enumerate(rows):
+        length = len(row["body"] or b"")
+        if index > start and (index - start == GROUP_ROWS or size + length > GROUP_BYTES):
+            yield start, rows[start:index]
+            start, size = index, 0
+        size += length
+    yield start, rows[start:]
+
+
+def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
+    """Rows of ``outgoing_queue`` as they lie in a group."""
+
+    def column(name: str) -> list[Any]:
+        if name == "time_to_reach_queue":
+            return [row["expires_at"] for row in rows]
+        if name == "destination":
+            return [row["to"] for row in rows]
+        if name == "delivery":  # versions before did not say: the stronger one of those that are in no stream
+            return [row["delivery"] or ("transactional" if key.kind == "stream" else "recoverable") for row in rows]
+        if name in ("first", "last"):
+            return [row[f"{name}_in_transaction"] for row in rows]
+        if name == "key":
+            return [None if row["key"] is None else row["key"].encode() for row in rows]
+        if name == "priority" and key.kind == "stream":
+            return [None] * len(rows)  # it was 0, as all of them leave
+        return [row[name] for row in rows]
+
+    schema = STORED_SCHEMA
+    if rows[0]["envelope"] is not None:
+        schema = pa.schema([*STORED_SCHEMA, (ENVELOPE, pa.binary()), (VIA, pa.string())])
+    return pa.RecordBatch.from_arrays([pa.array(column(item.name), item.type) for item in schema], schema=schema)
+
+
+def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
+    """Positions in the stream as closed ranges."""
+    if not serials:
+        return []
+    numbers = np.array(sorted(serials), np.int64) - base
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return [(int(run[0]), int(run[-1])) for run in np.split(numbers, cuts)]
+
+
+def identifier_of(message_id: str) -> int:
+    r"""N of ``{guid}\\N``."""
+    number = message_id.rpartition("\\")[2]
+    if not number.isdigit():
+        raise StoreDamagedError(f"a state table names a message {message_id!r}: {{GUID}}\\N is expected")
+    return int(number)
+
+
+def ordinal_of(stream_id: str) -> int:
+    r"""N of ``uid:GUID\\N``."""
+    number = stream_id.rpartition("\\")[2]
+    if not number.isdigit():
+        raise StoreDamagedError(f"a state table names a stream {stream_id!r}: uid:GUID\\N is expected")
+    return int(number)
+
+
+def newest(times: Iterable[datetime | None]) -> datetime | None:
+    """The latest of the times that are known."""
+    return max((each for each in times if each is not None), default=None)

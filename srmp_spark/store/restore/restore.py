@@ -1,0 +1,338 @@
+"""``srmp-spark restore``: the data directory of a queue manager whose disk is lost, from its Delta state.
+
+What comes back, and as what:
+
+- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers: readers go on. A
+  new epoch begins behind them, and not directly behind: readers may have seen rows that Delta never had. So each queue skips
+  :data:`SEQUENCES_SKIPPED` sequences, counted as holes of the old epoch, and nobody meets a sequence twice.
+- **Streams that come in**, at the position of the newest row. What was acknowledged beyond that its sender has no more:
+  that is the loss, and it shows as ``gap_at`` when the sender goes on.
+- **Identifiers** of the messages that were received: a late copy still makes no second row.
+- **What was to be sent**, all of it in doubt and held (:mod:`.outgoing`).
+
+The old data directory is given up by a commit to ``inbox``: should its disk come back, its publisher finds it and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import ConfigurationError, StoreError
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
+from srmp_spark.store import epochs, state
+from srmp_spark.store.delta import table_specs
+from srmp_spark.store.delta.actions import LiveFile, restores_id
+from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
+from srmp_spark.store.outbox.forwarded import READ_TO as FORWARD_READ_TO
+from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
+from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
+from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, newest, runs_of
+from srmp_spark.store.restore.received import Received
+from srmp_spark.store.restore.report import Line, Report
+from srmp_spark.store.restore.stored_table import StoredTable
+from srmp_spark.store.restore.target import new_directory
+from srmp_spark.store.schema import connect_writer
+
+SEQUENCES_SKIPPED = 1 << 20
+"""Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
+reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
+LIVING_SECONDS = 60.0
+"""A queue manager that wrote to the state so short a time ago may be alive: it publishes every few seconds while there is
+work."""
+
+_TABLES = {
+    spec.name: spec
+    for spec in (
+        table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
+        table_specs.counters(), table_specs.outgoing_streams(), table_specs.outgoing_queue(), table_specs.dead_letter_queue(),
+        table_specs.journal_queue(),
+    )
+}  # fmt: skip
+_SAID = {
+    FINAL: "its peer took it, the application's receipt cannot come any more",
+    "queued": "not sent when the state was written, perhaps since",
+}
+"""Of messages that wait, by what Delta calls them."""
+RECEIPTS_READ_TO = "order_queue_read_to"
+"""Key in the table ``meta`` of the outbox (queue_manager/sender/receipts.py)."""
+
+
+def restore(
+    state_uri: str, data_dir: Path, tell: Callable[[Line], object], *, queue_manager: str | None = None, force: bool = False,
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc), options: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Make ``data_dir``; ``tell`` gets each line of the report.
+
+    ``queue_manager``: its GUID, if the state has several. ``force``: although the state was written a moment ago.
+    Raises :class:`ConfigurationError` (exit code 2), :class:`StoreInUseError` (5), :class:`StoreDamagedError` (6: the state is
+    damaged or of a newer format), :class:`StoreError`.
+    """
+    tables = {name: StoredTable(state_uri, spec, options) for name, spec in _TABLES.items()}
+    guid = _chosen(tables, state_uri, queue_manager)
+    as_of = _written_at(tables, guid)
+    age = None if as_of is None else now() - as_of
+    if not force and age is not None and age < timedelta(seconds=LIVING_SECONDS):
+        raise ConfigurationError(
+            f"queue manager {guid} wrote to {state_uri} {age.total_seconds():.0f} s ago: it may be alive, and two must not go "
+            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for certain, add --force"
+        )
+    with new_directory(data_dir) as path:
+        _Restore(tables, guid, path, Report(tell), state_uri, now(), as_of).run()
+        if _written_at({name: StoredTable(state_uri, spec, options) for name, spec in _TABLES.items()}, guid) != as_of:
+            raise StoreError(
+                f"queue manager {guid} wrote to {state_uri} while it was restored: it is alive. Stop it, then restore again"
+            )
+        inbox = StateTable(storage_of(state_uri, "inbox", options or {}), table_specs.inbox(), guid, path / "delta" / "inbox")
+        inbox.note_restore(tables["inbox"].transaction(restores_id(guid)) + 1)
+
+
+def _chosen(tables: Mapping[str, StoredTable], uri: str, wanted: str | None) -> str:
+    found = sorted(set().union(*(table.queue_managers() for table in tables.values())))
+    if not found:
+        raise ConfigurationError(f"{uri} holds no state of a queue manager: is it what serve had as --state?")
+    if wanted is None and len(found) > 1:
+        raise ConfigurationError(f"{uri} holds {len(found)} queue managers, add --queue-manager GUID: {', '.join(found)}")
+    guid = found[0] if wanted is None else wanted.strip("{}").lower()
+    if guid not in found:
+        raise ConfigurationError(f"{uri} holds no queue manager {guid}; it holds {', '.join(found)}")
+    return guid
+
+
+def _written_at(tables: Mapping[str, StoredTable], guid: str) -> datetime | None:
+    return newest(table.written_at(guid) for table in tables.values())
+
+
+class _Restore:
+    """One run."""
+
+    def __init__(
+        self, tables: Mapping[str, StoredTable], guid: str, path: Path, report: Report, uri: str, now: datetime,
+        as_of: datetime | None,
+    ) -> None:  # fmt: skip
+        self._tables = tables
+        self._guid = guid
+        self._path = path
+        self._report = report
+        self._uri = uri
+        self._at = round(now.timestamp() * 1_000_000)
+        self._as_of = "an unknown time" if as_of is None else as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._files, self._damaged = tables["inbox"].files(guid)
+        self._last_identifier = 0
+        self._position = 0
+        self._newest: dict[str, int] = {}
+        """Table → the commit of its newest row."""
+
+    def run(self) -> None:
+        """Everything but the last word, which is the caller's."""
+        listed = list(self._rows("queues"))
+        queues = read_queues(listed)
+        received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
+        self._read_tail(queues, received)
+        order = epochs_in_order(queues.values())
+        for queue in queues.values():
+            for epoch in queue.epochs:
+                queue.ends[epoch] = max(
+                    queue.ends.get(epoch, 0), self._tables["inbox"].published(self._guid, epoch, queue.name)
+                )
+        connection = connect_writer(self._path / DATABASE_FILE)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            ids = write_queues(connection, list(queues.values()), order, self._at)
+            self._restore_rows(connection, queues, order, ids)
+            self._skip(connection, queues, ids)
+            received.write(connection)
+            outgoing = self._restore_outgoing(queues, order)
+            epoch = self._begin(connection, outgoing)
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        write_first_identity(self._path, self._guid, self._position)
+        self._tell(epoch, order, queues, received, outgoing, listed=bool(listed))
+
+    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        for row in self._tables[name].rows(self._guid):
+            self._newest[name] = max(row["position"], self._newest.get(name, 0))
+            self._position = max(row["position"], self._position)
+            yield row
+
+    # --- what came in -----------------------------------------------------------------------------------------------------
+
+    def _read_tail(self, queues: dict[str, KnownQueue], received: Received) -> None:
+        """Rows that are younger than what the other tables say of them."""
+        known = min(self._newest.get(name, 0) for name in ("queues", "incoming_streams", "message_id_history"))
+        tail = [file for file in self._files if (file.greatest["position"] or known) >= known]
+        for batch in self._tables["inbox"].batches(tail, self._guid):
+            self._note_numbers(batch)
+            for epoch, name, rows in pieces_of(batch):
+                queue = queues.setdefault(name, KnownQueue(name))
+                sequences = pc.min_max(rows.column(rows.schema.get_field_index("sequence"))).as_py()
+                queue.saw(epoch, sequences["min"] if queue.epochs else 1, sequences["max"])
+                streams = rows.column(rows.schema.get_field_index("stream_sequence"))
+                if not queue.listed and streams.null_count < len(streams):
+                    queue.transactional = True
+                received.take(rows)
+
+    def _note_numbers(self, batch: pa.RecordBatch) -> None:
+        position = pc.max(batch.column(batch.schema.get_field_index("position"))).as_py()
+        self._position = max(self._position, position or 0)
+        own = pc.equal(batch.column(batch.schema.get_field_index("lineage")), self._guid)
+        numbers = batch.column(batch.schema.get_field_index("uniquifier")).filter(own)
+        self._last_identifier = max(self._last_identifier, pc.max(numbers).as_py() or 0)
+
+    def _restore_rows(
+        self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], order: list[str], ids: dict[str, int]
+    ) -> None:  # fmt: skip
+        numbers = {epoch: number for number, epoch in enumerate(order, 1)}
+        log = LogRows(connection, self._path / SEGMENTS_DIRECTORY, numbers, ids)
+        oldest = min((queue.trimmed_to for queue in queues.values() if queue.deleted_at is None), default=0)
+        for batch in self._tables["inbox"].batches(
+            (file for file in self._files if (file.greatest["sequence"] or oldest + 1) > oldest), self._guid
+        ):
+            self._note_numbers(batch)
+            for epoch, name, rows in pieces_of(batch):
+                if name in queues and epoch in numbers:
+                    log.take(epoch, queues[name], rows)
+        log.finish(queues)
+        for file in self._damaged:
+            self._lost_file(file)
+
+    def _lost_file(self, file: LiveFile) -> None:
+        self._report.add(
+            "lost", "rows", str(file.least.get("queue") or ""),
+            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; its rows that are nowhere else are "
+            "listed as lost below", count=file.rows,
+        )  # fmt: skip
+
+    def _skip(self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]) -> None:
+        """Holes: what is not in Delta, and what may have been given out behind it."""
+        for queue in queues.values():
+            if queue.deleted_at is not None:
+                connection.execute(
+                    "UPDATE queues SET trimmed_to = ? WHERE id = ?", (queue.end + SEQUENCES_SKIPPED, ids[queue.name])
+                )
+                continue
+            end = queue.end
+            lost = missing(queue)
+            for first, last in lost:
+                self._report.add(
+                    "lost", "rows", queue.name, "these sequences were given out and are not in Delta",
+                    first=first, last=last, epoch=queue.epoch_of(first),
+                )  # fmt: skip
+            holes = [(first, last, reason) for first, last, reason in queue.holes if last > queue.trimmed_to]
+            holes += [(first, last, "lost") for first, last in lost]
+            holes.append((end + 1, end + SEQUENCES_SKIPPED, "lost"))
+            connection.executemany(
+                "INSERT OR REPLACE INTO holes VALUES (?, ?, ?, ?)", [(ids[queue.name], *hole) for hole in holes]
+            )
+
+    # --- what goes out ----------------------------------------------------------------------------------------------------
+
+    def _restore_outgoing(self, queues: Mapping[str, KnownQueue], order: list[str]) -> OutgoingMessages:
+        found = OutgoingMessages(self._path)
+        try:
+            found.take_streams(self._tables["outgoing_streams"].rows(self._guid))
+            for name in ("dead_letter_queue", "journal_queue"):
+                table = self._tables[name]
+                for batch in table.batches(table.files(self._guid)[0], self._guid):
+                    for row in batch.select(["message_id", "stream_id", "position"]).to_pylist():
+                        found.take_ended(row)
+            for row in self._tables["outgoing_queue"].rows(self._guid):
+                found.take(row)
+            epoch = order[-1] if order else "lost"
+            ends = {name: queues[name].end + SEQUENCES_SKIPPED for name in (ORDER_QUEUE, FORWARD_QUEUE) if name in queues}
+            read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
+            if FORWARD_QUEUE in ends:  # what came back of it has no POST that could be sent on
+                read_to[FORWARD_READ_TO] = json.dumps([epoch, ends[FORWARD_QUEUE]])
+            found.write(queue_manager=self._guid, epoch=epoch, read_to=read_to, at=self._at)
+        finally:
+            found.close()
+        return found
+
+    # --- the end ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, connection: sqlite3.Connection, outgoing: OutgoingMessages) -> str:
+        """The new epoch, behind everything; and numbers that nobody can have."""
+        for row in self._rows("counters"):
+            state.raise_ceiling(connection, row["name"], row["ceiling"])
+        last = max(self._last_identifier, outgoing.last_identifier)
+        state.raise_ceiling(connection, state.MESSAGE_IDENTIFIERS, last)
+        state.skip_used_identifiers(connection)
+        restores = self._tables["inbox"].transaction(restores_id(self._guid)) + 1
+        connection.execute(
+            "INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?), ('starts', 1), ('restores', ?)",
+            (self._guid, self._at, restores),
+        )
+        self._position += POSITIONS_SKIPPED
+        connection.execute("UPDATE head SET position = ?", (self._position,))
+        return epochs.begin(connection, secrets.token_hex(8), self._at, f"restored from {self._uri}").epoch
+
+    def _tell(
+        self, epoch: str, order: list[str], queues: Mapping[str, KnownQueue], received: Received, outgoing: OutgoingMessages,
+        *, listed: bool,
+    ) -> None:  # fmt: skip
+        add = self._report.add
+        for queue in sorted(queues.values(), key=lambda each: each.name):
+            if queue.deleted_at is not None:
+                continue
+            for first, last in queue.covered:
+                add("restored", "rows", queue.name, "in the log again", first=first, last=last, epoch=queue.epoch_of(first))
+            begins = queue.end + SEQUENCES_SKIPPED + 1
+            add(
+                "may_be_lost", "rows", queue.name,
+                f"rows that came after {self._as_of} are in no table; the new epoch begins at {begins}, far behind any of them",
+                first=queue.end + 1, last=begins - 1, epoch=order[-1] if order else None,
+            )  # fmt: skip
+            for name, mark, _ in queue.consumers:
+                add("restored", "consumer", f"{queue.name} {name}", "its mark; rows it received later come again", last=mark)
+        for stream in sorted(received.streams.values()):
+            add(
+                "restored", "incoming_stream", stream.queue,
+                "goes on here; if its sender is past it, status shows gap_at: what lies between is lost",
+                last=stream.sequence_number, stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}",
+                sequence_number=stream.sequence_number,
+            )  # fmt: skip
+        add("restored", "identifiers", "", "runs of identifiers of received messages", count=len(received.history))
+        self._tell_outgoing(outgoing)
+        if FORWARD_QUEUE in queues and queues[FORWARD_QUEUE].covered:
+            add(
+                "may_be_lost", "forwarded", FORWARD_QUEUE,
+                "messages for other hosts that were not in outgoing_queue yet are not sent on: their rows are in this queue, "
+                "what was received is not",
+            )  # fmt: skip
+        if not listed:
+            add(
+                "may_be_lost", "consumer", "",
+                "the state is of a version that did not write queues and marks: every row came back as not received, and "
+                "queues are of the kind that their rows are",
+            )  # fmt: skip
+        add(
+            "restored", "queue_manager", self._guid,
+            f"from {self._uri}, last written at {self._as_of}; serve begins with the new epoch", epoch=epoch, as_of=self._as_of,
+        )  # fmt: skip
+
+    def _tell_outgoing(self, outgoing: OutgoingMessages) -> None:
+        for found in outgoing.destinations.values():
+            for status, serials in found.states.items():
+                sent = _SAID.get(status, "sent and not acknowledged")
+                for first, last in runs_of(serials, found.base):
+                    self._report.add(
+                        "in_doubt", "outgoing", found.key.destination,
+                        f"{sent}: held until `srmp-spark streams resend|drop --destination {found.key.destination}`",
+                        first=first, last=last, state=status, stream_id=found.stream_id, kind=found.key.kind,
+                    )  # fmt: skip
+        self._report.add(
+            "may_be_lost", "outgoing", "",
+            f"messages that were committed after {self._as_of} are in no table; identities of rows that were sent are "
+            "forgotten but for the keys of those that wait: a batch that is written again is sent again",
+        )  # fmt: skip

@@ -1,0 +1,123 @@
+"""A state table for reading: one version of it, of one queue manager, batch by batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.store.delta.actions import LiveFile, application_id
+from srmp_spark.store.delta.data_files import looks_whole, storage_of
+from srmp_spark.store.delta.live_files import check_format, live_files, queue_managers_of
+from srmp_spark.store.delta.state_table import HISTORY_LOOKBACK
+from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
+
+BATCH_ROWS = 8192
+"""Rows read at once: of the largest bodies 32 GB, but a row group of ``inbox`` has at most 64 MB."""
+_WRITER = "srmp.queue_manager"
+
+
+class StoredTable:
+    """One of the tables below ``--state``; a table that was never made has no rows.
+
+    Raises :class:`StoreDamagedError` for a table that cannot be read, is of a newer format, or is none of ours.
+    """
+
+    def __init__(self, state: str, spec: TableSpec, options: Mapping[str, str] | None = None) -> None:
+        self.spec = spec
+        self._storage = storage_of(state, spec.name, options or {})
+        try:
+            self._table: DeltaTable | None = DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
+            check_format(self._table, self._storage.uri)
+        except TableNotFoundError:
+            self._table = None
+        except DeltaError as error:
+            raise StoreDamagedError(f"the state table at {self._storage.uri} cannot be read: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"<StoredTable {self._storage.uri} version={self.version}>"
+
+    @property
+    def uri(self) -> str:
+        """Where it lies."""
+        return self._storage.uri
+
+    @property
+    def exists(self) -> bool:
+        """Whether somebody has made it."""
+        return self._table is not None
+
+    @property
+    def version(self) -> int:
+        """The commit that is read; −1 if there is none."""
+        return -1 if self._table is None else int(self._table.version())
+
+    def queue_managers(self) -> set[str]:
+        """Who has rows in it."""
+        return set() if self._table is None else queue_managers_of(self._table)
+
+    def published(self, queue_manager: str, epoch: str, queue: str) -> int:
+        """The last sequence of a queue that the table holds, or that had left the log by then; 0 if none."""
+        return self.transaction(application_id(queue_manager, epoch, queue))
+
+    def transaction(self, name: str) -> int:
+        """The version of an application transaction; 0 if none."""
+        return 0 if self._table is None else int(self._table.transaction_version(name) or 0)
+
+    def written_at(self, queue_manager: str) -> datetime | None:
+        """The newest commit of a queue manager among the last ones."""
+        if self._table is None:
+            return None
+        for entry in self._table.history(HISTORY_LOOKBACK):
+            if entry.get(_WRITER) == queue_manager:
+                return datetime.fromtimestamp(entry["timestamp"] / 1000, timezone.utc)
+        return None
+
+    def files(self, queue_manager: str) -> tuple[list[LiveFile], list[LiveFile]]:
+        """The live data files of a queue manager in commit order, and those of them that are gone or cut short."""
+        if self._table is None:
+            return [], []
+        whole: list[LiveFile] = []
+        damaged: list[LiveFile] = []
+        root = self._storage.local
+        for file in live_files(self._table, self.spec, queue_manager):
+            (whole if root is None or looks_whole(root / file.path, file.size) else damaged).append(file)
+        return whole, damaged
+
+    def batches(self, files: Iterable[LiveFile], queue_manager: str) -> Iterator[pa.RecordBatch]:
+        """The rows of these files, with all columns of the table; those that a file does not have are null."""
+        for file in files:
+            with contextlib.closing(self._storage.open_input(file.path)) as stream:
+                try:
+                    parquet = pq.ParquetFile(stream)
+                    for batch in parquet.iter_batches(BATCH_ROWS):
+                        yield self._filled(batch, queue_manager)
+                except (pa.ArrowException, OSError) as error:
+                    raise StoreDamagedError(f"{self._storage.uri}/{file.path} cannot be read: {error}") from error
+
+    def rows(self, queue_manager: str) -> Iterator[dict[str, Any]]:
+        """The rows of a small table. Raises :class:`StoreDamagedError` if a file of it is gone."""
+        files, damaged = self.files(queue_manager)
+        if damaged:
+            raise StoreDamagedError(
+                f"{self._storage.uri}/{damaged[0].path} is gone or cut short: put it back, nothing can be restored without it"
+            )
+        for batch in self.batches(files, queue_manager):
+            yield from batch.to_pylist()
+
+    def _filled(self, batch: pa.RecordBatch, queue_manager: str) -> pa.RecordBatch:
+        arrays = []
+        for field in self.spec.schema:
+            index = batch.schema.get_field_index(field.name)
+            if field.name == PARTITION:
+                arrays.append(pa.repeat(pa.scalar(queue_manager, field.type), batch.num_rows))
+            else:
+                arrays.append(pa.nulls(batch.num_rows, field.type) if index < 0 else batch.column(index).cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)

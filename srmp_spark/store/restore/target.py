@@ -1,0 +1,55 @@
+"""The folder that becomes a data directory: empty, local, and marked until it is complete."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from srmp_spark.errors import ConfigurationError, StoreError
+from srmp_spark.store.directory import LOCK_FILE, RESTORING_FILE, SEGMENTS_DIRECTORY, refuse_network_file_system
+from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.lock import take_lock
+
+OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
+"""What may lie in an empty folder: a new volume has the first, a start that was refused leaves the second."""
+
+
+@contextmanager
+def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
+    """The absolute path, locked and marked; the mark goes when the block ends without an error.
+
+    Raises :class:`ConfigurationError` for a folder that is not empty, :class:`StoreInUseError`, :class:`StoreError`. What a
+    restore left that did not come to its end is deleted first.
+    """
+    path = path.absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_network_file_system(path, mountinfo)
+        lock = take_lock(path / LOCK_FILE)
+    except OSError as error:
+        raise StoreError(f"the data directory {path} cannot be used: {error}") from error
+    try:
+        begun = path / RESTORING_FILE
+        present = {each.name for each in path.iterdir()} - OF_NOBODY
+        if present and not begun.exists():
+            raise ConfigurationError(
+                f"--data-dir {path} is not empty ({', '.join(sorted(present)[:3])} …): a restore makes a new directory; "
+                "name an empty one, or start the queue manager on this one with serve"
+            )
+        write_durably(begun, b"srmp-spark restore is at work, or did not come to its end\n")
+        for name in present - {RESTORING_FILE}:
+            found = path / name
+            if found.is_dir() and not found.is_symlink():
+                shutil.rmtree(found)
+            else:
+                found.unlink()
+        (path / SEGMENTS_DIRECTORY).mkdir(mode=0o700)
+        sync_directory(path)
+        sync_directory(path.parent)
+        yield path
+        begun.unlink()
+        sync_directory(path)
+    finally:
+        lock.close()

@@ -1,0 +1,31 @@
+"""The short version of ``make drill``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+
+from srmp_spark.testing.drill.run import Drill, runs
+
+SECONDS = float(os.environ.get("SRMP_SPARK_DRILL_SECONDS", "12"))
+SEED = int(os.environ.get("SRMP_SPARK_DRILL_SEED", str(random.randrange(10**6))))
+
+
+async def drill(directory: Path) -> Drill:
+    made = Drill(directory, SEED, SECONDS)
+    await made.run()
+    return made
+
+
+def test_a_lost_disk_under_traffic_costs_what_was_told_and_no_more(tmp_path: Path) -> None:
+    outcome = asyncio.run(drill(tmp_path)).outcome
+    assert outcome.ok, f"SRMP_SPARK_DRILL_SEED={SEED}: {outcome.faults}"
+    assert outcome.counts["acknowledged"] > 10 * SECONDS
+    assert outcome.counts["landed"] > 10 * SECONDS
+    assert all(each["told"] for each in outcome.lost)
+
+
+def test_ranges() -> None:
+    assert runs([3, 1, 2, 7]) == [(1, 3), (7, 7)]

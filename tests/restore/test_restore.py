@@ -1,0 +1,361 @@
+"""Issue 5, "Lost disk": what ``srmp-spark restore`` gives back, what it holds, and what it says of the rest (ADR 0015)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import outbox_kit  # found through conftest.py
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from outbox_kit import A, Desk
+from restore_kit import PEER, QUEUE, Manager, srmp_record, stream_record, stream_row
+
+from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreInUseError
+from srmp_spark.srmp.history import HistoryRun
+from srmp_spark.store import queues
+from srmp_spark.store.delta import table_specs
+from srmp_spark.store.delta.cycles import OlderCopyError
+from srmp_spark.store.delta.publisher import Publisher
+from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
+from srmp_spark.store.lock import take_lock
+from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
+from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manager:
+    made = Manager(tmp_path)
+    monkeypatch.setattr(outbox_kit, "QM", made.guid)
+    return made
+
+
+def of(report: list[dict[str, Any]], finding: str, what: str) -> list[dict[str, Any]]:
+    return [line for line in report if (line["finding"], line["what"]) == (finding, what)]
+
+
+# Rows, epochs, marks
+
+
+def test_rows_come_back_under_their_epoch_and_sequence_with_all_columns(manager: Manager) -> None:
+    manager.store.put(30, together=7, make=srmp_record)
+    manager.publish()
+    before = DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table().drop_columns(["position", "written_at"]).to_pylist()
+    manager.lose()
+    report = manager.restore()
+    assert manager.rows(manager.epoch) == sorted(before, key=lambda row: row["sequence"])
+    (line,) = [each for each in of(report, "restored", "rows") if each["name"] == QUEUE]
+    assert (line["first"], line["last"], line["count"], line["epoch"]) == (1, 30, 30, manager.epoch)
+
+
+def test_the_guid_stays_the_epoch_is_new_and_serve_finds_its_own_directory(manager: Manager) -> None:
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    manager.lose()
+    (line,) = of(manager.restore(), "restored", "queue_manager")
+    with DataDirectory.open(manager.new, now=1) as directory:
+        assert directory.queue_manager == manager.guid == line["name"]
+        assert directory.epoch == line["epoch"] != manager.epoch
+        assert directory.changed is None, "the epoch that was printed is the one that begins"
+
+
+def test_new_rows_come_far_behind_and_the_gap_is_a_counted_hole_of_the_old_epoch(manager: Manager) -> None:
+    manager.store.put(5, make=srmp_record)
+    manager.publish()
+    manager.store.put(2, make=srmp_record)  # read by somebody, and never published
+    manager.lose()
+    report = manager.restore()
+    (queue,) = [each for each in manager.state().queues if each.name == QUEUE]
+    assert queue.end == 5 + SEQUENCES_SKIPPED
+    assert [first for _, first in queue.epochs] == [1, 6 + SEQUENCES_SKIPPED]
+    (line,) = [each for each in of(report, "may_be_lost", "rows") if each["name"] == QUEUE]
+    assert (line["first"], line["last"], line["count"]) == (6, 5 + SEQUENCES_SKIPPED, None)
+    assert manager.rows(manager.epoch, after=7) == [], "a reader that had read 7 goes on without an error"
+
+
+def test_what_retention_had_deleted_stays_deleted(manager: Manager) -> None:
+    manager.store.put(6, make=srmp_record)
+    manager.publish()
+    manager.store.directory.writer.execute("UPDATE queues SET trimmed_to = 4 WHERE name = ?", (QUEUE,))
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    assert [row["sequence"] for row in manager.rows(manager.epoch, after=4)] == [5, 6]
+
+
+def test_marks_purged_rows_and_kinds_of_queues_come_back(manager: Manager) -> None:
+    store = manager.store
+    store.call(lambda transaction: queues.create(transaction, "private$/in", transactional=True))
+    store.call(lambda transaction: queues.create(transaction, "gone", transactional=False))
+    store.call(lambda transaction: queues.delete(transaction, "gone", store.directory.segments, 5))
+    store.put(4, make=srmp_record)
+    store.call(lambda transaction: queues.purge(transaction, QUEUE, store.directory.segments))
+    store.put(3, make=srmp_record)
+    store.directory.writer.execute("INSERT INTO consumers(queue_id, name, received, ahead) VALUES (1, 'audit', 5, '[[7, 7]]')")
+    manager.publish()
+    manager.lose()
+    report = manager.restore()
+    found = manager.state()
+    assert {queue.name: queue.transactional for queue in found.queues} == {QUEUE: False, "private$/in": True}
+    marks = {consumer.name: (consumer.received, consumer.ahead) for consumer in found.consumers}
+    assert marks == {"default": (4, []), "audit": (5, [(7, 7)])}
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [5, 6, 7]
+    assert of(report, "lost", "rows") == [], "purged is not lost"
+
+
+def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(manager: Manager) -> None:
+    for _ in range(3):
+        manager.store.put(2, make=srmp_record)
+        manager.publish()
+    files = sorted((manager.folder / "inbox").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    files[1].unlink()
+    manager.lose()
+    ranges = [(line["first"], line["last"]) for line in of(manager.restore(), "lost", "rows") if line["first"] is not None]
+    assert ranges == [(3, 4)]
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 5, 6]
+
+
+# Streams and identifiers
+
+
+def test_streams_go_on_where_the_newest_row_was_although_their_table_is_older(manager: Manager) -> None:
+    manager.note(streams=[stream_row(2, sender_name="CN=peer")], history=[HistoryRun(PEER, 101, 102, 1)])
+    manager.publish()
+    manager.store.put(5, make=stream_record)  # rows 1 to 5 with positions 1 to 5; the tables stay behind
+    manager.publish()
+    manager.lose()
+    (line,) = of(manager.restore(), "restored", "incoming_stream")
+    found = manager.state()
+    (stream,) = found.streams
+    assert (stream.guid, stream.stream_ordinal, stream.sequence_number) == (PEER, 7, 5)
+    assert stream.sender_name == "CN=peer", "it stays its peer's"
+    assert (line["sequence_number"], line["stream_id"]) == (5, f"uid:{PEER}\\7")
+    assert [(run.first, run.last) for run in found.history] == [(101, 105)]
+
+
+def test_a_stream_that_began_after_the_table_is_known_by_its_rows(manager: Manager) -> None:
+    manager.note(streams=[stream_row(9, ordinal=6)])
+    manager.publish()
+    manager.store.put(3, make=stream_record)  # of ordinal 7
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    (stream,) = manager.state().streams
+    assert (stream.stream_ordinal, stream.sequence_number, bool(stream.send_receipts_to)) == (7, 3, True)
+
+
+def test_message_identifiers_go_on_above_all_that_were_given_out(manager: Manager) -> None:
+    manager.store.directory.writer.execute("INSERT INTO ids VALUES ('message_id', 5000)")
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    assert manager.state().ceilings["message_id"] > 5000 + (1 << 28) - 1
+
+
+# What goes out
+
+
+def restored_desk(manager: Manager) -> Desk:
+    """The sender process after the restore."""
+    with DataDirectory.open(manager.new, now=1) as directory:
+        return Desk(manager.new, epoch=directory.epoch, first_identifier=10**9)
+
+
+def test_what_waited_is_held_in_doubt_with_its_identifiers_and_a_new_stream(manager: Manager) -> None:
+    desk = manager.sends()
+    desk.send(
+        [{"body": b"%d" % n, "label": f"L{n}", "journal": n == 2, "transaction": "t"} for n in range(1, 6)], dead_letter=True
+    )
+    ids = [stored.message.uniquifier for stored in desk.read()]
+    stored_before = desk.read()
+    (row,) = desk.outbox.queue_rows()
+    manager.publish()
+    manager.lose()
+    report = of(manager.restore(), "in_doubt", "outgoing")
+    assert [(line["name"], line["first"], line["last"], line["state"]) for line in report] == [
+        (A, 1, 1, "in_doubt"), (A, 2, 5, "queued")
+    ], "what Delta says of each, and the finding is the same"  # fmt: skip
+    assert {line["stream_id"] for line in report} == {f"uid:{manager.guid}\\{row.stream_ordinal}"}
+    desk = restored_desk(manager)
+    (after,) = desk.outbox.queue_rows()
+    assert after.paused, "nothing leaves by itself"
+    assert after.released_to == after.end == 5, "all of it may have left"
+    assert after.stream_ordinal > row.stream_ordinal
+    assert [stored.message.uniquifier for stored in desk.read()] == ids
+    assert desk.read() == stored_before, "every property"
+    desk.close()
+
+
+def test_a_plain_message_keeps_its_delivery_and_priority(manager: Manager) -> None:
+    desk = manager.sends()
+    desk.send([{"body": b"1", "delivery": "express", "priority": 6}, {"body": b"2", "delivery": "recoverable"}])
+    before = desk.read(A, "plain")
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    assert desk.read(A, "plain") == before
+    assert [(stored.message.durable, stored.message.priority) for stored in before] == [(False, 6), (True, 3)]
+    desk.close()
+
+
+def test_a_message_to_several_queues_still_names_them_all(manager: Manager) -> None:
+    desk = manager.sends()
+    both = f"{A},DIRECT=http://other.example/msmq/b"
+    desk.send([{"body": b"1", "destination": both, "response_queue": both}, {"body": b"2", "destination": A}])
+    before = desk.read()
+    assert [len(stored.message.destination_list) for stored in before] == [2, 0]
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    assert desk.read() == before
+    desk.close()
+
+
+def test_a_key_that_waits_is_known_again_and_new_messages_get_new_serials(manager: Manager) -> None:
+    manager.sends().send([{"body": b"1", "key": "k1"}, {"body": b"2", "key": "k2"}])
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    result = desk.send([{"body": b"1", "key": "k1"}, {"body": b"3", "key": "k3"}], batch="2")
+    assert (result.new, result.known) == (1, 1)
+    assert [stored.message.body for stored in desk.read()] == [b"1", b"2", b"3"]
+    assert desk.outbox.serials_after >= SERIALS_SKIPPED
+    desk.close()
+
+
+# Refusals
+
+
+def test_a_folder_with_something_in_it_is_refused(manager: Manager) -> None:
+    manager.publish()
+    manager.lose()
+    manager.new.mkdir()
+    (manager.new / "lost+found").mkdir()
+    (manager.new / "store.db").write_bytes(b"x")
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        manager.restore()
+    (manager.new / "store.db").unlink()
+    manager.restore()
+
+
+def test_a_restore_that_was_interrupted_does_not_start_and_is_begun_again(manager: Manager) -> None:
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    manager.lose()
+    manager.new.mkdir()
+    (manager.new / RESTORING_FILE).write_text("")
+    (manager.new / "segments").mkdir()
+    (manager.new / "segments" / "half").write_text("")
+    with pytest.raises(StoreDamagedError, match="did not come to its end"):
+        DataDirectory.open(manager.new, now=1)
+    manager.restore()
+    assert len(manager.rows(manager.epoch)) == 3
+
+
+def test_a_folder_that_another_process_holds_is_refused(manager: Manager) -> None:
+    manager.publish()
+    manager.lose()
+    manager.new.mkdir()
+    with take_lock(manager.new / "lock"), pytest.raises(StoreInUseError):
+        manager.restore()
+
+
+def test_a_state_that_was_written_a_moment_ago_needs_force(manager: Manager) -> None:
+    manager.publish()
+    manager.lose()
+    now = {"now": lambda: datetime.now(timezone.utc)}
+    with pytest.raises(ConfigurationError, match=r"may be alive.*--force"):
+        manager.restore(**now)
+    manager.restore(force=True, **now)
+
+
+def test_a_newer_format_is_exit_6_and_nothing_is_made(manager: Manager) -> None:
+    manager.publish()
+    manager.lose()
+    DeltaTable(str(manager.folder / "inbox")).alter.set_table_properties({"srmp.format": "2"}, raise_if_not_exists=False)
+    with pytest.raises(StoreDamagedError, match="use the newer srmp-spark"):
+        manager.restore()
+    assert not manager.new.exists()
+
+
+def test_a_folder_without_a_state_is_told(manager: Manager, tmp_path: Path) -> None:
+    manager.folder = tmp_path / "elsewhere"
+    with pytest.raises(ConfigurationError, match="no state of a queue manager"):
+        manager.restore()
+
+
+def test_the_old_directory_ends_when_it_publishes_again(manager: Manager) -> None:
+    """The disk came back, or the old process was alive all the time."""
+    manager.store.put(3, make=srmp_record)
+    old = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
+    old.publish_once()
+    manager.restore()
+    manager.store.put(1, make=srmp_record)
+    with pytest.raises(OlderCopyError, match="was restored"):
+        old.publish_once()
+    new = Publisher(manager.new, str(manager.folder), manager.guid, 5.0)
+    assert new.publish_once()["damaged"] == {}, "the restored one goes on"
+
+
+def test_a_second_restore_gives_the_first_up(manager: Manager, tmp_path: Path) -> None:
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    first = manager.new
+    manager.new = tmp_path / "second"
+    manager.restore()
+    assert len(manager.rows(manager.epoch)) == 3
+    with pytest.raises(OlderCopyError, match="was restored"):
+        Publisher(first, str(manager.folder), manager.guid, 5.0).publish_once()
+
+
+# A state of version 0.1
+
+
+def test_tables_without_the_new_columns_and_without_queues_are_read(manager: Manager) -> None:
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    for name in (table_specs.queues().name, table_specs.counters().name):
+        for path in sorted((manager.folder / name).rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        (manager.folder / name).rmdir()
+    manager.lose()
+    report = manager.restore()
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3]
+    assert of(report, "may_be_lost", "consumer"), "that every row counts as not received is told"
+
+
+def test_every_line_is_json(manager: Manager) -> None:
+    manager.sends().send([{"body": b"1"}])
+    manager.store.put(2, make=srmp_record)
+    manager.publish()
+    manager.lose()
+    for line in manager.restore():
+        assert json.loads(json.dumps(line)) == line
+
+
+def test_a_table_of_before_gets_the_new_columns_at_the_first_start(manager: Manager) -> None:
+    spec = table_specs.outgoing_queue()
+    fields = list(spec.schema)[: spec.schema.get_field_index("serial")]
+    older = dataclasses.replace(spec, schema=pa.schema(fields))
+    uri = manager.folder / "outgoing_queue"
+    DeltaTable.create(
+        str(uri), older.schema, partition_by=["queue_manager"], configuration=older.configuration, raise_if_key_not_exists=False
+    )
+    manager.sends().send([{"body": b"1"}])
+    manager.publish()
+    (row,) = DeltaTable(str(uri)).to_pyarrow_table().to_pylist()
+    assert (row["serial"], row["delivery"]) == (1, "transactional")
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    assert [stored.message.body for stored in desk.read()] == [b"1"]
+    desk.close()
