@@ -36,7 +36,8 @@ DISK_FREE_SHARE = 0.05
 DISK_FREE_FLOOR = 8 * 1_048_576
 """… but not less than what a commit and a checkpoint may still write (GROUP_BYTES_MAX, twice CHECKPOINT_BYTES)."""
 DISK_LOOK_SECONDS = 0.5
-"""Others fill a disk too. What we take ourselves is counted between two looks (``Acceptor.room``)."""
+DISK_LOOK_BYTES = DISK_FREE_FLOOR // 4
+"""The disk is looked at so often, or after so many bytes that we took: a fast sender fills a small volume in less time."""
 DISK_TIGHT_FACTOR = 2
 """Below so many times that, rows that are received and durable elsewhere are deleted before their time."""
 SEAL_LOOK_SECONDS = 1.0
@@ -170,7 +171,7 @@ class Maintenance:
 
     def _look_again(self) -> None:
         """In the middle of taking a message, where nothing may be raised."""
-        self._manager.acceptor.room = DISK_FREE_FLOOR
+        self._manager.acceptor.room = DISK_LOOK_BYTES
         with suppress(OSError):  # the next look of the clock tells it
             self.look_at_disk()
 
@@ -182,7 +183,8 @@ class Maintenance:
         self._tight = free < DISK_TIGHT_FACTOR * least
         acceptor = self._manager.acceptor
         free -= acceptor.unwritten_bytes
-        acceptor.room = max(0, free - least) // 2  # the log takes a message, and its checkpoint may take it once more
+        # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
+        acceptor.room = min(DISK_LOOK_BYTES, max(0, free - least) // 2)
         if free < least and acceptor.gate is None:
             acceptor.gate = Gate(DISK_FULL, f"only {free} bytes are free below the data directory; {least} must stay free")
             log.error("disk.full free_bytes=%d least_bytes=%d", free, least)

@@ -13,7 +13,7 @@ import pytest
 for folder in ("store", "outbox", "sender"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
-MEMORY = Path("/dev/shm")  # noqa: S108  # a thousand directories are written and judged: what a sync costs is not measured here
+MEMORY = Path("/dev/shm")  # a thousand directories are written and judged: what a sync costs is not measured here
 """Linux' folder in memory. What survives is decided by the model of the disk, never by the file system under it."""
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterable
@@ -142,6 +144,14 @@ def failing(log: Path, file: Path, call: str, when: str, error: str = "EIO") -> 
         "strace", "-f", "-q", "-ttt", "-y", "-o", str(log), "-e", calls, "-e", f"inject={call}:error={error}:when={when}",
         "-P", str(file),
     ]  # fmt: skip
+
+
+def stop(running: RunningQueueManager) -> None:
+    """SIGTERM to the queue manager and not to strace, which would keep it for itself."""
+    assert running.process is not None
+    if running.process.poll() is None:
+        os.kill(running.pid, signal.SIGTERM)
+        running.process.wait(30)
 
 
 class Failure(NamedTuple):

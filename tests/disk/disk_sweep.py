@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from disk_judge import judge
 from disk_model import DAMAGES, Change, Disk, World, build, holds
-from disk_session import judge
 from disk_trace import Event, Said, SyncBegins, SyncEnds, record
 
 HERE = Path(__file__).resolve().parent

@@ -5,7 +5,6 @@ Our own trouble is 503 or no answer at all: 400 would make the sender delete its
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import time
@@ -13,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disk_service import QUEUE, Sender, Senders, failing, landed
-from disk_session import judge
+from disk_judge import judge
+from disk_service import QUEUE, Sender, Senders, failing, landed, stop
 from disk_sweep import command, environment
 from disk_trace import needs_strace
 
@@ -50,7 +49,8 @@ def test_a_small_disk_fills_up_and_is_emptied(small_disk: Path) -> None:
         pid = running.pid
         try:
             for turn in range(ROUNDS):
-                ballast.write_bytes(bytes(max(0, free(small_disk) - 12 * 1024 * 1024)))
+                with ballast.open("wb") as file:  # at once: the senders go on meanwhile
+                    os.posix_fallocate(file.fileno(), 0, free(small_disk) - 14 * 1024 * 1024)
                 until(lambda: senders.answers[-1].status == 503 if senders.answers else False, running, "it is refused")
                 numbers = landed(running.api)
                 assert len(numbers) == len(set(numbers)), "reading goes on"
@@ -61,7 +61,7 @@ def test_a_small_disk_fills_up_and_is_emptied(small_disk: Path) -> None:
                 room = time.time()
                 until(lambda room=room: accepted_after(senders, room), running, "it is accepted again")
                 assert accepted_after(senders, room) - room < BACK_SECONDS
-                if free(small_disk) < 20 * 1024 * 1024:
+                if free(small_disk) < 32 * 1024 * 1024:
                     break  # full of messages
         finally:
             senders.stop()
@@ -93,7 +93,7 @@ def until(condition: object, running: RunningQueueManager, what: str) -> None:
 
 
 @needs_strace
-@pytest.mark.parametrize("when", ["40", "60+"])
+@pytest.mark.parametrize("when", ["60+"])
 def test_no_room_in_the_middle_of_a_commit_is_answered_by_nobody(tmp_path: Path, when: str) -> None:
     """Somebody else was faster than the free-space gate: the process ends, and the next start has all that was answered."""
     data, log = tmp_path / "data", tmp_path / "trace"
@@ -102,8 +102,7 @@ def test_no_room_in_the_middle_of_a_commit_is_answered_by_nobody(tmp_path: Path,
     sender = Sender(running)
     refused = sender.send_until_refused(range(1, 200))
     assert sender.answers[-1].status in (None, 503)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        running.stop()
+    stop(running)
     with RunningQueueManager(data, queues=[QUEUE]) as again:
         sender = Sender(again)
         assert set(range(1, refused)) <= set(landed(again.api))
@@ -113,12 +112,12 @@ def test_no_room_in_the_middle_of_a_commit_is_answered_by_nobody(tmp_path: Path,
 
 @needs_strace
 @pytest.mark.timeout(4 * 3600 if FULL else 120)
-@pytest.mark.parametrize("kind", ["in", "seal", "out"])
+@pytest.mark.parametrize("kind", ["in", "seal", "out"] if FULL else ["in"])
 def test_no_room_at_any_write(tmp_path: Path, kind: str) -> None:
     """The nth write of a thread fails, once and for ever: whatever the session makes of it, the next start is right."""
     states = 0
     faults = []
-    for call, numbers in (("pwrite64", range(1, 2_000, 1 if FULL else 97)), ("write", range(1, 200, 1 if FULL else 19))):
+    for call, numbers in (("pwrite64", range(1, 2_000, 1 if FULL else 197)), ("write", range(1, 200, 1 if FULL else 67))):
         for number in numbers:
             when = f"{number}{'+' if number % 2 else ''}"
             folder = tmp_path / f"{call}-{number}"

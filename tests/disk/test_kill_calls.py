@@ -15,14 +15,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from disk_session import judge
+from disk_judge import judge
 from disk_sweep import Tally, command, environment, kills, recovery, session
 from disk_trace import Said, SyncBegins, SyncEnds, needs_strace
 
 FULL = os.environ.get("SRMP_SPARK_CRASH") == "full"
 SEED = int(os.environ.get("SRMP_SPARK_CRASH_SEED", "1"))
 MESSAGES = 1000 if FULL else 200
-POINTS = {"in": 60, "seal": 15, "out": 25}
+POINTS = {"in": 60, "seal": 10, "out": 25}
 """Calls at which the short version stops."""
 HOURS = 4 * 3600
 KINDS = ("in", "seal", "out")
@@ -42,7 +42,7 @@ def test_killed_at_every_call_and_again_while_it_starts(fast_path: Path, kind: s
     dice = random.Random(SEED)
     for life, (world, said) in enumerate(dice.sample(states, min(len(states), 40 if FULL else 1)), 1):
         again = recovery(recorded, world, said, fast_path, life)
-        for _ in kills(again, second, every=1 if FULL else 3):
+        for _ in kills(again, second, every=1 if FULL else 8):
             pass
     print(f"kill -9 in a start, {kind}: {second}")
     assert second.faults == []
@@ -61,7 +61,7 @@ def test_really_killed_at_calls_of_every_kind(tmp_path: Path, kind: str) -> None
     dice = random.Random(f"{SEED} {kind}")
     killed = 0
     faults = []
-    for call in CALLS:
+    for call in CALLS if FULL else dice.sample(CALLS, 4):
         numbers = range(1, 10_000) if FULL else dice.sample(range(1, 12), 1)
         for number in numbers:
             folder = tmp_path / f"{call}-{number}"
@@ -75,7 +75,7 @@ def test_really_killed_at_calls_of_every_kind(tmp_path: Path, kind: str) -> None
                 faults.append(f"{kind} {call} {number}: {fault}")
     print(f"real kill -9, {kind}: {killed} kills, {len(faults)} faults")
     assert faults == []
-    assert killed >= len(CALLS) // 2
+    assert killed >= 2
 
 
 def kill_at(kind: str, folder: Path, call: str, number: int) -> bool:

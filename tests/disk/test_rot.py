@@ -31,6 +31,9 @@ MESSAGES = 120
 SEALED = 60
 
 
+Rows = dict[str, list[tuple[int, bytes]]]
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with sealed rows, unsealed ones, and an outbox."""
@@ -103,7 +106,7 @@ def test_every_damage_of_a_segment_is_found_and_stops_its_queue_alone(stored: Pa
     judged = 0
     for path in segment_files(data):
         whole = path.read_bytes()
-        for what, damaged in mutants(whole, dice):
+        for _, damaged in mutants(whole, dice):
             if damaged == whole:
                 continue
             path.write_bytes(damaged)
@@ -111,9 +114,8 @@ def test_every_damage_of_a_segment_is_found_and_stops_its_queue_alone(stored: Pa
             with Log(data / "store.db", data / "segments") as log:
                 queue = next(q for q in (PLAIN, STREAM) if str(path).startswith(str(segment_of(log, q))))
                 other = STREAM if queue == PLAIN else PLAIN
-                with pytest.raises(StoreDamagedError) as caught:
+                with pytest.raises(StoreDamagedError) as caught:  # or nobody saw it
                     list(reading.records(log, queue, None, 0, SEALED // 2))
-                    pytest.fail(f"{path.name}, {what}: nobody saw it")
                 if judged % 50 == 1:
                     assert [n for n, _ in reading.records(log, other, None, 0, SEALED // 2)] == [*range(1, SEALED // 2 + 1)]
             told = str(caught.value)
@@ -160,7 +162,7 @@ def damages_of(data: bytes, dice: random.Random) -> Iterator[tuple[str, bytes]]:
 
 
 def verdicts(
-    stored: Path, tmp_path: Path, file: str, read: Callable[[Path], object], expected: object
+    stored: Path, tmp_path: Path, file: str, read: Callable[[Path], Rows], expected: Rows
 ) -> tuple[Counter[str], list[str]]:
     """How the damages of ``file`` ended, and those in which something else was read than was stored."""
     dice = random.Random(file)
@@ -184,6 +186,8 @@ def verdicts(
         else:
             if found == expected:
                 counts["nothing of it is read"] += 1
+            elif all(set(rows) < set(expected[queue]) or rows == expected[queue] for queue, rows in found.items()):
+                counts["rows are missing, unsaid"] += 1
             else:
                 counts["a lie"] += 1
                 lies.append(what)
