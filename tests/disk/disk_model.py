@@ -305,8 +305,10 @@ def same_inodes(identity: Path, database: Path) -> None:
         found = json.loads(identity.read_bytes())
         if "inodes" in found:
             found["inodes"] = {
-                "directory": identity.parent.stat().st_ino, "identity": identity.stat().st_ino, "database": database.stat().st_ino,
-            }  # fmt: skip
+                "directory": identity.parent.stat().st_ino,
+                "identity": identity.stat().st_ino,
+                "database": database.stat().st_ino,
+            }
         else:
             found["inode"] = database.stat().st_ino
         found["born"] = birth_of(database)

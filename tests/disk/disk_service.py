@@ -138,7 +138,7 @@ def landed(api: str, queue: str = QUEUE) -> list[int]:
 
 
 def failing(log: Path, file: Path, call: str, when: str, error: str = "EIO") -> list[str]:
-    """Before the interpreter: the ``when``-th ``call`` on ``file`` of a thread fails; what happens to the file is in ``log``."""
+    """Before the interpreter: the ``when``-th ``call`` on ``file`` of a thread fails; ``log`` tells of the file."""
     calls = "trace=write,pwrite64,fdatasync,fsync"
     return [
         "strace", "-f", "-q", "-ttt", "-y", "-o", str(log), "-e", calls, "-e", f"inject={call}:error={error}:when={when}",
