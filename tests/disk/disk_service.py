@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -150,7 +151,8 @@ def stop(running: RunningQueueManager) -> None:
     """SIGTERM to the queue manager and not to strace, which would keep it for itself."""
     assert running.process is not None
     if running.process.poll() is None:
-        os.kill(running.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(running.pid, signal.SIGTERM)
         running.process.wait(30)
 
 

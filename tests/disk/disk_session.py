@@ -290,7 +290,7 @@ class Outgoing:
         folder = self.desk.outbox.stages.folder
         name = f"{batch}-{partition}-{self._life}-{os.getpid()}.arrow"
         file = api._create(folder / f"{name}.part")
-        api._write(file, bytearray(sink.getvalue().to_pybytes()))
+        api._write(file, [sink.getvalue().to_pybytes()])
         api._finish(file, folder / f"{name}.part", folder / name)
         return self.desk.outbox.stages.add("app", str(batch), partition, str(self._life), name, NOW).stage_id
 
