@@ -31,7 +31,7 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow drill
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,15 @@ kill: setup ## the long version of the kill test: make kill SECONDS=300
 
 kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_out.py
+
+strace:
+	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
+
+crash: setup strace ## kill -9, failed writes, a full disk and rot at every call of a session of 1,000 messages; an hour
+	@SRMP_SPARK_CRASH=full $(PYTHON) -m pytest -s -v tests/disk --deselect tests/disk/test_power_loss.py $(PYTEST)
+
+powerloss: setup strace ## the power goes at every sync of a session of 1,000 messages, in seven ways; half an hour
+	@SRMP_SPARK_POWERLOSS=full $(PYTHON) -m pytest -s -v tests/disk/test_power_loss.py $(PYTEST)
 
 fuzz: setup ## random bad inputs for every parser on all cores; what is found becomes a test: make fuzz MINUTES=60
 	@$(PYTHON) -m srmp_spark.testing.fuzz --minutes $(MINUTES)

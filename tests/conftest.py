@@ -35,6 +35,9 @@ LONGEST = (
     "sender/test_kill_out.py",
     "acceptance/test_foreign_peer.py",
     "delta/test_publisher_kill.py",
+    "disk/test_power_loss.py",
+    "disk/test_kill_calls.py",
+    "disk/test_disk_errors.py",
     "fuzz/test_fuzz.py",
     "fuzz/test_slow_clients.py",
 )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -120,6 +121,12 @@ class Acceptor:
         """Which of the journal's transactions ``_batch`` belongs to."""
         self.gate: Gate | None = None
         """While set, everything is answered 503."""
+        self.unwritten_bytes = 0
+        """Of posts that were taken and are not on the disk yet: its free space does not show them."""
+        self.room = sys.maxsize
+        """Bytes that may be taken before :attr:`look`."""
+        self.look: Callable[[], object] = lambda: None
+        """Looks at the disk: sets :attr:`room`, and the gate if there is none."""
 
     def __repr__(self) -> str:
         return f"<Acceptor batch={len(self._batch)} gate={self.gate.reason if self.gate else None}>"
@@ -216,7 +223,8 @@ class Acceptor:
             self._collecting = collecting
             self._batch = []
             callback = partial(self._committed, self._batch)
-        self._batch.append((outcome, requester, len(record.post), record.arrival))
+        size = len(record.post)
+        self._batch.append((outcome, requester, size, record.arrival))
         if isinstance(outcome, Accepted):
             row = (outcome.queue, outcome.sequence, record)
             journal.submit(row, callback, owed=outcome.owed, undecided=outcome.undecided)
@@ -226,10 +234,15 @@ class Acceptor:
                 self._moved(outcome.moved)
             if outcome.discarded is not None:
                 self._discarded(outcome.discarded)
+        self.unwritten_bytes += size
+        self.room -= size
+        if self.room < 0:
+            self.look()
 
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
         """The journal's answer to one batch."""
         oks = self._receiver.committed([waiting[0] for waiting in batch], proof, self._monotonic())
+        self.unwritten_bytes -= sum([waiting[2] for waiting in batch])
         try:
             self._count(batch)
         except Exception:  # they are stored, whatever is told of it: their senders must hear so

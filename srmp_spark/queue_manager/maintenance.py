@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,12 @@ OLDER_COPY = "older-copy"
 DISK_FREE_MIN = 256 * 1_048_576
 """Bytes that stay free: below it messages are answered 503, before a write can fail."""
 DISK_FREE_SHARE = 0.05
-"""On a small volume this share of it is enough."""
+"""On a small volume this share of it is enough …"""
+DISK_FREE_FLOOR = 8 * 1_048_576
+"""… but not less than what a commit and a checkpoint may still write (GROUP_BYTES_MAX, twice CHECKPOINT_BYTES)."""
 DISK_LOOK_SECONDS = 0.5
-"""At 100 MB a second this is 50 MB between two looks, a fifth of what stays free."""
+DISK_LOOK_BYTES = DISK_FREE_FLOOR // 4
+"""The disk is looked at so often, or after so many bytes that we took: a fast sender fills a small volume in less time."""
 DISK_TIGHT_FACTOR = 2
 """Below so many times that, rows that are received and durable elsewhere are deleted before their time."""
 SEAL_LOOK_SECONDS = 1.0
@@ -128,6 +132,7 @@ class Maintenance:
 
     def start(self) -> None:
         """Begin."""
+        self._manager.acceptor.look = self._look_again
         self.look_at_disk()
         self._every(DISK_LOOK_SECONDS, self._disk)
         self._every(SEAL_LOOK_SECONDS, self._seal)
@@ -164,13 +169,22 @@ class Maintenance:
     async def _disk(self) -> None:
         self.look_at_disk()
 
+    def _look_again(self) -> None:
+        """In the middle of taking a message, where nothing may be raised."""
+        self._manager.acceptor.room = DISK_LOOK_BYTES
+        with suppress(OSError):  # the next look of the clock tells it
+            self.look_at_disk()
+
     def look_at_disk(self) -> None:
         """Open or close the gate."""
         found = os.statvfs(self._manager.directory.path)
         free = found.f_bavail * found.f_frsize
-        least = min(DISK_FREE_MIN, int(found.f_blocks * found.f_frsize * DISK_FREE_SHARE))
+        least = min(DISK_FREE_MIN, max(DISK_FREE_FLOOR, int(found.f_blocks * found.f_frsize * DISK_FREE_SHARE)))
         self._tight = free < DISK_TIGHT_FACTOR * least
         acceptor = self._manager.acceptor
+        free -= acceptor.unwritten_bytes
+        # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
+        acceptor.room = min(DISK_LOOK_BYTES, max(0, free - least) // 2)
         if free < least and acceptor.gate is None:
             acceptor.gate = Gate(DISK_FULL, f"only {free} bytes are free below the data directory; {least} must stay free")
             log.error("disk.full free_bytes=%d least_bytes=%d", free, least)

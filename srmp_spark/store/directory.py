@@ -40,7 +40,7 @@ from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.store import decisions, epochs, state
-from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.schema import RESTORE_HINT, connect_writer, readable
 
@@ -142,7 +142,7 @@ class DataDirectory:
         """
         path = path.absolute()
         try:
-            _make_directory(path)
+            make_directory(path, mode=0o700)
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=0o700)
             refuse_network_file_system(path, mountinfo)
             lock = take_lock(path / LOCK_FILE)
@@ -231,14 +231,6 @@ def _unusable(path: Path, error: OSError) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return StoreSyncError(f"{path} cannot be written ({error}): make room or repair the disk, then start again")
     return StoreError(f"the data directory {path} cannot be used: {error}")
-
-
-def _make_directory(path: Path) -> None:
-    """The folder and those above it, each made durable in the one above: else a power loss takes the first messages along."""
-    if not path.exists():
-        _make_directory(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
-        sync_directory(path.parent)
 
 
 def refuse_network_file_system(path: Path, mountinfo: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,6 +24,21 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """The folder and those above it, each durable in the one above: else a power loss takes all that is in it along.
+
+    One that is there already is made durable too: whoever made it may have been killed before its sync.
+    """
+    if path.exists():
+        with suppress(PermissionError):  # the folder above is another's: it was made with what lies in it, not by us
+            sync_directory(path.parent)
+        return
+    if not path.parent.exists():
+        make_directory(path.parent, mode)
+    path.mkdir(mode=mode, exist_ok=True)
+    sync_directory(path.parent)
 
 
 def write_durably(path: Path, data: bytes, *, sync_folder: bool = True) -> None:

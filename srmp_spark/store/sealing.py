@@ -25,7 +25,7 @@ from typing import NamedTuple
 from srmp_spark.errors import StoreError
 from srmp_spark.rows.group import Record
 from srmp_spark.store import sweeper
-from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 from srmp_spark.store.transaction import Transaction
@@ -147,9 +147,7 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
         sizes[sequence - plan.first] = size
     file = f"{plan.queue_id}/{plan.first}-{plan.last}"
     folder = segments / str(plan.queue_id)
-    if not folder.exists():
-        folder.mkdir(mode=0o700)
-        sync_directory(segments)
+    make_directory(folder, mode=0o700)
     for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
         write_durably(segments / (file + ending), data, sync_folder=False)
     sync_directory(folder)

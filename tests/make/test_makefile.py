@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("setup", "demo", "test", "check", "bench", "sim", "fuzz", "slow")
+TARGETS = ("setup", "demo", "test", "check", "bench", "sim", "fuzz", "slow", "crash", "powerloss")
 
 
 def test_make_alone_lists_every_target() -> None:

@@ -159,3 +159,25 @@ def test_a_closed_gate_refers_to_something_that_a_user_has(tmp_path: Path) -> No
     run(tmp_path / "d", test)
     document, _, promise = GATE_SECTION.partition(" promise ")
     assert f"\n| {promise} | 400 only for what can never succeed" in (ROOT / document).read_text()
+
+
+def test_the_disk_is_looked_at_again_when_the_room_that_was_seen_is_used_up(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        acceptor = world.manager.acceptor
+        looks: list[int] = []
+
+        def look() -> None:
+            looks.append(acceptor.unwritten_bytes)
+            acceptor.gate = Gate("disk-full", "no room")
+
+        acceptor.look, acceptor.room = look, 3_000
+        answers = [await world.send(number) for number in range(1, 8)]
+        taken = sum(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+        assert 1 <= taken < 7
+        assert all(answer.startswith(b"HTTP/1.1 503 ") for answer in answers[taken:])
+        assert len(looks) == 1
+        assert looks[0] > 0, "the last one is not on the disk yet"
+        assert acceptor.unwritten_bytes == 0
+        assert world.rows() == taken
+
+    run(tmp_path / "d", test)

@@ -92,6 +92,25 @@ def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: 
     rig(tmp_path / "d", test)
 
 
+def test_what_was_taken_counts_before_the_disk_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast sender fills a small volume between two looks of the clock."""
+
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        floor, acceptor = maintenance.DISK_FREE_FLOOR, manager.acceptor
+        disk(monkeypatch, floor + 10_000, 64 << 20)
+        maintenance_.look_at_disk()
+        assert acceptor.gate is None
+        assert acceptor.room == 5_000, "the next look comes after these bytes, whatever the clock says"
+        acceptor.unwritten_bytes = 10_001
+        maintenance_.look_at_disk()
+        assert acceptor.gate is not None
+        acceptor.unwritten_bytes = 0
+        maintenance_.look_at_disk()
+        assert acceptor.gate is None
+
+    rig(tmp_path / "d", test)
+
+
 class Reader:
     """A reader process that answers as it is told."""
 

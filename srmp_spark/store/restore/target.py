@@ -9,7 +9,7 @@ from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.store.directory import LOCK_FILE, RESTORING_FILE, SEGMENTS_DIRECTORY, refuse_network_file_system
-from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.lock import take_lock
 
 OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
@@ -25,7 +25,7 @@ def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo"))
     """
     path = path.absolute()
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(path, 0o700)
         refuse_network_file_system(path, mountinfo)
         lock = take_lock(path / LOCK_FILE)
     except OSError as error:
@@ -47,7 +47,6 @@ def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo"))
                 found.unlink()
         (path / SEGMENTS_DIRECTORY).mkdir(mode=0o700)
         sync_directory(path)
-        sync_directory(path.parent)
         yield path
         begun.unlink()
         sync_directory(path)

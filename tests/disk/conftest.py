@@ -1,0 +1,28 @@
+"""The kits of the store and of the outbox, which the sessions here are made of."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+for folder in ("store", "outbox", "sender"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+
+MEMORY = Path("/dev/shm")  # a thousand directories are written and judged: what a sync costs is not measured here
+"""Linux' folder in memory. What survives is decided by the model of the disk, never by the file system under it."""
+
+
+@pytest.fixture
+def fast_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, or ``tmp_path`` where there is none."""
+    if not MEMORY.is_dir():
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix="srmp-spark-disk-", dir=MEMORY))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
