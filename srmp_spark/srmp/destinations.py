@@ -25,8 +25,6 @@ DESTINATION_KEPT_LENGTH = 512
 FORWARD_DESTINATIONS_MAX = 1_000
 """Queues of other hosts that messages were taken for since the start: each is an outgoing queue, of which there are
 :data:`.sender.DESTINATIONS_MAX`, and strangers choose them below an ``--allow-url`` pattern. A sink must never find them used up."""
-FORWARD_URL_LENGTH_MAX = 1_024
-"""Characters of ``<to>`` of another host, as of a sink's destination; Windows' own names end at 255."""
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
@@ -146,9 +144,6 @@ class Destinations:
             return Refused(400, "forward-not-allowed", f"<to> is for host {host}, which no --allow-url names; {hint}", _SECTION)
         if url.query:
             why = "a query in <to> of another host names no queue there, and each would be an outgoing queue of its own here"
-            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
-        if len(canonical) > FORWARD_URL_LENGTH_MAX:
-            why = f"<to> has {len(canonical)} characters, FORWARD_URL_LENGTH_MAX is {FORWARD_URL_LENGTH_MAX}"
             return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
         return Route(self.queues[FORWARD_QUEUE], canonical, forwards=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,6 @@ from srmp_spark.names import NULL_GUID
 from srmp_spark.queue_manager.sender import link
 from srmp_spark.srmp.forwarding import forwarded
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey
-from srmp_spark.store.outbox import forwarded as forwarded_module
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.forwarded import (
     APPLICATION,
@@ -221,7 +221,7 @@ def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Pat
 
 
 def test_a_full_disk_is_told_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarded_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=256 * 1024 * 1024))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=256 * 1024 * 1024))
     with pytest.raises(BatchError, match="bytes free") as refused:
         prepared(desk, [message(1)], 1)
     assert (refused.value.status, refused.value.code) == (503, "no-room")

@@ -190,7 +190,7 @@ def test_nobody_but_the_sender_process_receives_what_is_to_be_forwarded(tmp_path
     to = f"http://{free_address().replace('127.0.0.1', ELSEWHERE)}/msmq/{QUEUE}"
     with RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running:
         assert send(running, regular(to, 1)) == 200
-        epoch = until(lambda: forward_queue(running).get("epoch"), "it is shown")
+        epoch = until(lambda: forward_queue(running), "it is shown")["epochs"][-1]["epoch"]
         url = f"{running.api}/v1/queues/private%24%2Fforward%24/consumers"
         body = {"epoch": epoch, "holder": "me", "to": 1, "from": 1}
         for verb in ("register", "received"):

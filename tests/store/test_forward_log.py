@@ -109,7 +109,7 @@ def test_each_row_says_where_it_goes_and_who_forwarded_it(tmp_path: Path) -> Non
 
 def receive(store: Store, to: int) -> None:
     """As if a consumer said so that is not the sender process."""
-    consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, (), None, None, None)
+    consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, [], None, None, None)
     store.call(lambda transaction: state.save_consumer(transaction.connection, store.queue_id, consumer))
 
 
