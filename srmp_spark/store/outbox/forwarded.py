@@ -222,7 +222,10 @@ class ForwardedBatch:
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
         """The row of the log as a dead letter; ``number`` is its message identifier."""
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
-        _log.error('forward.unreadable queue=%s sequence=%d to=%s reason="%s"', FORWARD_QUEUE, row.sequence, row.to, row.why)
+        _log.error(
+            'forward.unreadable queue=%s sequence=%d to=%s reason="%s": kept as a dead letter',
+            FORWARD_QUEUE, row.sequence, ascii(row.to)[1:-1], ascii(row.why)[1:-1],
+        )  # fmt: skip
         values = {"body": row.post, "label": why[:LABEL_LENGTH_MAX]}
         packed = pack_group(pa.RecordBatch.from_pylist([values], schema=_SCHEMA))
         data = self._database.next_id("data")
