@@ -35,6 +35,14 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "the host in <to> is not known as this queue manager, and none that messages are forwarded to",
         "serve --host-name {host} if it is this one, --allow-url http://{host} to forward to it",
     ),
+    "unforwardable": (
+        "the message is for another host, and cannot be sent on as it is: a signature, content in the SOAP body, a query in <to>",
+        "the error that the sender was told says which; send it there directly",
+    ),
+    "too-many-destinations": (
+        "the message is for another host, and messages are forwarded to as many queues as may be (FORWARD_DESTINATIONS_MAX)",
+        "narrow --allow-url to the queues that are meant; somebody makes up queue names",
+    ),
     "unknown-queue": (
         "there is no queue of that name here",
         "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders keep the message",

@@ -37,8 +37,8 @@ from srmp_spark.queue_manager.writers import Caller, Writers
 from srmp_spark.rows.group import FORM_OF, Record
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
+from srmp_spark.srmp.forwarding import hops_of
 from srmp_spark.srmp.http_head import check_target
-from srmp_spark.srmp.redirection import hops_of
 from srmp_spark.store.journal import Journal
 
 if TYPE_CHECKING:

@@ -31,6 +31,9 @@ DESTINATIONS_MAX = 4096
 """How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
 DESTINATION_KEPT_LENGTH = 512
 """A longer spelling is looked up each time: strangers must not fill the memory with 64 KB names."""
+FORWARD_DESTINATIONS_MAX = 1_000
+"""Queues of other hosts that messages were taken for since the start: each is an outgoing queue, of which there are
+:data:`.sender.DESTINATIONS_MAX`, and strangers choose them below an ``--allow-url`` pattern. A sink must never find them used up."""
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
@@ -99,6 +102,7 @@ class Destinations:
         if self._forwarding.is_on:
             self.queues[FORWARD_QUEUE] = QueueState(name=FORWARD_QUEUE)
         self._known: dict[str, Found] = {}
+        self._forwarded_to: set[str] = set()
 
     def add(self, queue: QueueState) -> None:
         """Raises :class:`ConfigurationError` if the name or the multicast address is taken."""
@@ -157,14 +161,36 @@ class Destinations:
         if not self._forwarding.store_and_forward:
             hint = f"if {host} is this queue manager, add --host-name {host}"
             return Refused(400, "foreign-host", f"<to> is for host {host}, which is not this one; {hint}", _SECTION)
-        url = split_url(destination)
+        try:
+            canonical = canonical_destination(destination)
+        except ConfigurationError as error:
+            return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
+        url = split_url(canonical)  # in its one spelling: what is judged is what is called
         if not self._forwarding.allows(url):
             hint = f"to forward it, add --allow-url {address.scheme}://{url.authority}"
             return Refused(400, "forward-not-allowed", f"<to> is for host {host}, which no --allow-url names; {hint}", _SECTION)
-        try:
-            return Route(self.queues[FORWARD_QUEUE], canonical_destination(destination), forwards=True)
-        except ConfigurationError as error:
-            return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
+        if url.query:
+            why = "a query in <to> of another host names no queue there, and each would be an outgoing queue of its own here"
+            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
+        return Route(self.queues[FORWARD_QUEUE], canonical, forwards=True)
+
+    def refuses_new(self, route: Route) -> Refused | None:
+        """A destination more than may be forwarded to.
+
+        Where a redirection leads is the operator's own choice and does not count.
+        """
+        if "://" not in route.stream_key or route.stream_key in self._forwarded_to:
+            return None
+        if len(self._forwarded_to) >= FORWARD_DESTINATIONS_MAX:
+            why = f"messages are forwarded to FORWARD_DESTINATIONS_MAX = {FORWARD_DESTINATIONS_MAX} queues already"
+            hint = "narrow --allow-url to the queues that are meant, drop the others (`srmp-spark streams drop`), and start again"
+            return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
+        return None
+
+    def take(self, route: Route) -> None:
+        """It is one of those that are forwarded to from now on. Not for who only asks, or may not write there."""
+        if route.forwards and "://" in route.stream_key:
+            self._forwarded_to.add(route.stream_key)
 
     def _look_up_redirected(self, name: str, target: str) -> Found:
         if split_url(target).host not in self._hosts:

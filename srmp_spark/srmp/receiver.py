@@ -24,10 +24,11 @@ from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
+from srmp_spark.srmp.forwarding import HOPS_MAX, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
-from srmp_spark.srmp.redirection import HOPS_MAX, NO_FORWARDING, Forwarding, unforwardable
+from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 
 RETRANSMISSION_TIMEOUT_S = 20.0
@@ -147,6 +148,7 @@ class Receiver:
             refused = self._refuses_route(queue, message, own=arrival.transport == "api")
             if refused is not None:
                 return refused
+            self._destinations.take(queue)
             queue, stream_key, _ = queue
         elif queue.paused or queue.transactional is (position is None):
             refused = self._refuses_kind(queue, message)
@@ -283,7 +285,7 @@ class Receiver:
         why = unforwardable(message)
         if why is not None:
             return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.2.4")
-        return self._refuses_paused(queue)
+        return self._refuses_paused(queue) or self._destinations.refuses_new(route)
 
     @staticmethod
     def _refuses_paused(queue: QueueState) -> Refused | None:

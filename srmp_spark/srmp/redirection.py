@@ -8,10 +8,6 @@ as a wildcard, matching any characters at or following that position" (3.1.1.1.1
 and any percent-encoding, for that is how queues are found. The query of a URL is not compared.
 
 The first rule that matches decides; if one of its exceptions matches too, the URL stays as it is. Nothing is redirected twice.
-
-**Hops.** What is forwarded keeps the identifier of its sender, so whoever gets it twice knows it. It also carries
-``Via: 1.1 srmp-GUID, …`` (RFC 9110 7.6.3), a mark of each queue manager that forwarded it: one that finds its own mark refuses
-the message for good, and one that is full of :data:`HOPS_MAX` marks is not forwarded any further.
 """
 
 from __future__ import annotations
@@ -22,15 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from srmp_spark.errors import ConfigurationError, LocalProtocolError
-from srmp_spark.message import Message
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import ENCODED_SEPARATOR, VIRTUAL_DIRECTORY, LocalHosts, UrlParts, canonical_host, split_url
-from srmp_spark.srmp.encoder import encode_envelope
-from srmp_spark.srmp.http_head import unfold
 from srmp_spark.srmp.sender import canonical_destination
-
-HOPS_MAX = 8
-"""Queue managers that may have forwarded a message before us: more is a loop through one that leaves no mark."""
 
 _RULE = re.compile(
     r"(https?)://(?:\*|"
@@ -39,8 +29,6 @@ _RULE = re.compile(
 )
 _DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|$)")
 _QUEUES = f"/{VIRTUAL_DIRECTORY}/"
-_VIA = re.compile(rb"\r\nvia:[ \t]*([^\r\n]*(?:\r\n[ \t]+[^\r\n]*)*)", re.IGNORECASE)
-_HOP = re.compile(r"\A[0-9]\.[0-9] srmp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\Z")
 
 
 def _parts_of(url: str) -> UrlParts | None:
@@ -237,51 +225,3 @@ class Forwarding:
 
 
 NO_FORWARDING = Forwarding()
-
-# --- hops -----------------------------------------------------------------------------------------------------------------
-
-
-def hops_of(via: bytes) -> tuple[str, ...]:
-    """The GUIDs of the queue managers that forwarded a message, from the value of its ``Via``; other marks are not ours."""
-    found = (_HOP.match(part.strip().lower()) for part in via.decode("latin-1").split(","))
-    return tuple(match[1] for match in found if match is not None)
-
-
-def hops_in_head(head: bytes) -> tuple[str, ...]:
-    """The same from the head of a stored POST."""
-    return hops_of(b",".join(unfold(match) for match in _VIA.findall(head)))
-
-
-def via_of(hops: Sequence[str]) -> str:
-    """The value of ``Via``."""
-    return ", ".join(f"1.1 srmp-{guid}" for guid in hops)
-
-
-# --- the message ------------------------------------------------------------------------------------------------------------
-
-
-def forwarded(message: Message, to: str) -> Message:
-    """``message`` as it goes on to ``to``, without body, extension and its place in the stream that ends here.
-
-    All else stays: identifier and source (3.1.7.2.4 writes those of the message), class, receipts that it asks for, times. The
-    text also leaves ``<to>`` when a redirection leads to another host, which then had to know our name; here it is the target.
-    What has no identity gets ours when it is sent: :meth:`~srmp_spark.message.Message.has_identity`.
-    """
-    return message._replace(
-        destination=to[7:] if to[:7].upper() == "DIRECT=" else to, stream=None, body=b"", extension=None, has_msmq=True,
-        durable=message.durable or message.stream is not None, soap_action=None,
-        source_qm=message.lineage if message.source_qm is not None else None,
-    )  # fmt: skip
-
-
-def unforwardable(message: Message) -> str | None:
-    """Why ``message`` cannot be sent on as it is; ``None`` if it can. A change that nobody asked for is no way out."""
-    if message.signature != "none":
-        return "its XML signature would not survive: <to> and <stream> change on the way"
-    if message.receipt is not None and (message.body or message.extension is not None):
-        return "a receipt with a body is none that can be written ([MC-MQSRM] 2.2.2)"
-    try:
-        encode_envelope(forwarded(message, message.destination))
-    except LocalProtocolError as error:
-        return str(error)
-    return None

@@ -8,9 +8,11 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
+from srmp_spark.srmp import destinations
 from srmp_spark.srmp.effects import Accepted, Refused
+from srmp_spark.srmp.forwarding import HOPS_MAX, NUMBER_MAX, forwarded
 from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.srmp.redirection import HOPS_MAX, Forwarding, Redirection, Redirections, forwarded
+from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
 from srmp_spark.testing.playbook import (
     IDENTITY,
     SENDER,
@@ -153,8 +155,51 @@ def test_the_delivery_receipt_is_owed_by_the_last_on_the_way() -> None:
 
 
 def test_what_would_lose_something_on_the_way_is_refused_and_not_changed() -> None:
-    for lost in ({"signature": "unverified"}, {"signature": "valid"}, {"soap_body": "<x/>"}):
+    for lost in ({"signature": "unverified"}, {"signature": "valid"}, {"soap_body": "<x/>"}, {"action": "<" * 30_000},
+                 {"app_specific": NUMBER_MAX + 1}, {"body_type": 2**64 - 1}):  # fmt: skip
         assert Playbook(settings()) >> post(user_message(destination=FOREIGN, **lost)) << refused(400, "unforwardable")
+
+
+def test_a_query_does_not_make_a_queue_of_another_host() -> None:
+    """Each would be an outgoing queue here, and any sender could write ten thousand of them."""
+    assert Playbook(settings()) >> post(user_message(destination=FOREIGN + "?x=1")) << refused(400, "unforwardable")
+
+
+def test_senders_cannot_make_outgoing_queues_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destinations, "FORWARD_DESTINATIONS_MAX", 2)
+    assert (
+        Playbook(settings((HERE, "http://machine9/msmq/private$/q")))
+        >> post(user_message(1, destination=FOREIGN))
+        << row(FORWARD_QUEUE, 1)
+        >> post(user_message(2, destination=FOREIGN + "2"))
+        << row(FORWARD_QUEUE, 2)
+        >> post(user_message(3, destination=FOREIGN + "3"))
+        << refused(503, "too-many-destinations")
+        >> post(user_message(4, destination=FOREIGN.upper().replace("HTTP", "http")))
+        << row(FORWARD_QUEUE, 3)
+        >> post(user_message(5, destination=HERE))
+        << row(FORWARD_QUEUE, 4)
+    )
+
+
+def test_who_only_asks_or_may_not_write_uses_none_of_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``doctor``, and the access check that comes before the engine: they judge, and nothing moves."""
+    monkeypatch.setattr(destinations, "FORWARD_DESTINATIONS_MAX", 1)
+    playbook = Playbook(settings())
+    for n in range(5):
+        assert not isinstance(playbook.receiver.judge(user_message(n + 1, destination=f"{FOREIGN}{n}")), Refused)
+    assert playbook >> post(user_message(9, destination=FOREIGN)) << row(FORWARD_QUEUE, 1)
+
+
+def test_a_pattern_is_compared_with_the_one_spelling_of_a_queue() -> None:
+    """What is judged is what is called: ``%64`` is ``d``, and a queue that no pattern names has no other spelling either."""
+    one = settings(allow="http://machine3/msmq/private$/ledger")
+    for same in ("http://machine3/msmq/private$/le%64ger", "http://machine3/MSMQ\\private$\\LEDGER", FOREIGN):
+        assert Playbook(one) >> post(user_message(destination=same)) << row(FORWARD_QUEUE, 1)
+    below = settings(allow="http://machine3/msmq/private$/a%62c*")
+    assert Playbook(below) >> post(user_message(destination="http://machine3/msmq/private$/a%62cd")) << refused(
+        400, "forward-not-allowed"
+    )
 
 
 def test_a_paused_forward_queue_answers_503() -> None:

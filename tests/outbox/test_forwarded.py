@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from outbox_kit import NOW, QM, RECEIPTS, A, B, Desk
 
-from srmp_spark.errors import StoreDamagedError
+from srmp_spark.errors import StoreDamagedError, StoreSyncError
 from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt, StreamId, StreamPosition
 from srmp_spark.names import NULL_GUID
 from srmp_spark.queue_manager.sender import link
-from srmp_spark.srmp.redirection import forwarded
-from srmp_spark.store.outbox.forwarded import APPLICATION, Cursor, ForwardedBatch, Incoming, read_to
+from srmp_spark.srmp.forwarding import forwarded
+from srmp_spark.srmp.outgoing_effects import Load, QueueKey
+from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.forwarded import (
+    APPLICATION,
+    UNREADABLE,
+    Cursor,
+    CursorMovedError,
+    ForwardedBatch,
+    Incoming,
+    Unsendable,
+    read_to,
+)
+from srmp_spark.store.outbox.known import find_known
+from srmp_spark.store.outbox.packed_group import pack_group, unpack_group
 from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, FORMAT_OF_NEW, OUTBOX
 from srmp_spark.store.sqlite_file import check_format
 
@@ -31,11 +46,19 @@ def message(number: int, *, to: str = A, stream: bool = True, **fields: object) 
     return Message(to, **values)  # type: ignore[arg-type]  # fields of a message
 
 
-def forward(desk: Desk, messages: list[Message], to: int, epoch: str = "e1") -> None:
-    rows = [Incoming(each, each.destination, VIA) for each in messages]
-    batch = ForwardedBatch(desk.outbox.database, rows, Cursor(epoch, to), NOW)
+def forward(desk: Desk, messages: list[Message | Unsendable], to: int, epoch: str = "e1") -> None:
+    desk.write(prepared(desk, messages, to, epoch))
+
+
+def prepared(desk: Desk, messages: list[Message | Unsendable], to: int, epoch: str = "e1") -> ForwardedBatch:
+    rows = [
+        each if isinstance(each, Unsendable) else Incoming(each, each.destination, VIA, number, b"the POST %d" % number)
+        for number, each in enumerate(messages, to - len(messages) + 1)
+    ]
+    database = desk.outbox.database
+    batch = ForwardedBatch(database, rows, read_to(database), Cursor(epoch, to), NOW)
     assert batch.step()
-    desk.write(batch)
+    return batch
 
 
 @pytest.fixture
@@ -46,9 +69,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_messages_and_cursor_are_one_transaction(desk: Desk, tmp_path: Path) -> None:
     assert read_to(desk.outbox.database) is None
     forward(desk, [message(1), message(2)], 2)
-    batch = ForwardedBatch(desk.outbox.database, [Incoming(message(3), A, VIA)], Cursor("e1", 3), NOW)
-    batch.step()
-    batch.abort()
+    prepared(desk, [message(3)], 3).abort()
     desk.close()
     again = Desk(tmp_path)
     assert read_to(again.outbox.database) == Cursor("e1", 2)
@@ -136,3 +157,111 @@ def test_an_older_version_opens_the_outbox_until_something_is_forwarded(desk: De
         connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
     with pytest.raises(StoreDamagedError, match="start the newer version"):
         link.check_outbox(tmp_path)
+
+
+def dead(desk: Desk) -> list[tuple[str, str, int, bytes, str]]:
+    """(destination, reason, identifier, body, label) of the dead letters."""
+    return [
+        (moved.destination, moved.reason, letter.message.uniquifier, letter.message.body, letter.message.label or "")
+        for moved, letters, _ in desk.outbox.waiting.moved(0, 100)
+        for letter in letters or []
+    ]
+
+
+@pytest.mark.parametrize("bad", [{"app_specific": 2**64 - 1}, {"body_type": 2**63}, {"action": "<" * 30_000}])
+def test_a_row_that_cannot_become_outgoing_is_a_dead_letter_and_holds_no_other(desk: Desk, bad: dict[str, object]) -> None:
+    forward(desk, [message(1), message(2, **bad), message(3), message(4, to=B)], 4)
+    assert [stored.message.uniquifier for stored in desk.read()] == [1001, 1003]
+    assert [stored.message.uniquifier for stored in desk.read(B)] == [1004]
+    ((destination, reason, identifier, body, label),) = dead(desk)
+    assert (destination, reason, body) == (A, UNREADABLE, b"the POST 2")
+    assert label.startswith("row 2 of private$/forward$ cannot be forwarded: ")
+    assert identifier not in {1, 2, 3}, "no message that goes out has that number"
+    assert read_to(desk.outbox.database) == Cursor("e1", 4)
+
+
+def test_a_batch_of_nothing_but_such_rows_counts_too(desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    forward(desk, [message(1, app_specific=2**64 - 1), message(2, to="http://"), Unsendable("x", 3, b"raw", "no XML")], 3)
+    assert list(desk.sender) == []
+    assert sorted(body for _, _, _, body, _ in dead(desk)) == [b"raw", b"the POST 1", b"the POST 2"]
+    assert len({identifier for _, _, identifier, _, _ in dead(desk)}) == 3
+    assert caplog.text.count("forward.unreadable") == 3
+    desk.close()
+    again = Desk(tmp_path)
+    assert read_to(again.outbox.database) == Cursor("e1", 3)
+
+
+def damage(desk: Desk, number: int) -> None:
+    """Make the envelope of one row, on the disk, one that cannot be read, with a checksum that fits."""
+    connection = desk.outbox.database.connection
+    data_id, crc, data = connection.execute("SELECT id, crc, data FROM data").fetchone()
+    rows = unpack_group(crc, data, "test")
+    values = rows.to_pylist()
+    values[number]["envelope"] = b"<no envelope>"
+    connection.execute("UPDATE data SET crc = ?, data = ? WHERE id = ?", (*pack_group(rows.from_pylist(values, rows.schema)), data_id))
+
+
+def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Path) -> None:
+    """An older version may have taken it. Those before it go, those to others are not concerned, and status tells it."""
+    forward(desk, [message(1), message(2), message(3)], 3)
+    damage(desk, 1)
+    desk.close()
+    desk = Desk(tmp_path)
+    forward(desk, [message(4, to=B)], 4)
+    key = QueueKey(A, "stream")
+    assert [stored.serial for stored in desk.outbox.load(Load(key, 0, 9, 9, 1 << 20, 1))] == [1]
+    with pytest.raises(StoreDamagedError, match=r"1 messages \(serials 2 to 2\) cannot be read: .*forwarded"):
+        desk.outbox.load(Load(key, 1, 9, 9, 1 << 20, 1))
+    assert "wait and cannot be read" in str(desk.outbox.damage.text(key))
+    assert [stored.serial for stored in desk.outbox.load(Load(key, 2, 9, 9, 1 << 20, 1))] == [3]
+    assert [stored.message.uniquifier for stored in desk.read(B)] == [1004]
+    desk.sender.drop(A, "stream", NOW)
+    desk.save()
+    assert [letters for _, letters, _ in desk.outbox.waiting.moved(0, 10)] == [None], "told as damaged, and no error"
+
+
+def test_a_full_disk_is_told_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=256 * 1024 * 1024))
+    with pytest.raises(BatchError, match="bytes free") as refused:
+        prepared(desk, [message(1)], 1)
+    assert (refused.value.status, refused.value.code) == (503, "no-room")
+    monkeypatch.undo()
+    forward(desk, [message(1)], 1)
+    assert len(desk.read()) == 1
+
+
+def test_what_is_tried_twice_becomes_outgoing_once(desk: Desk, tmp_path: Path) -> None:
+    """A retry after a commit whose end its caller did not see."""
+    forward(desk, [message(1)], 1)
+    database = desk.outbox.database
+    with pytest.raises(CursorMovedError) as moved:
+        ForwardedBatch(database, [], None, Cursor("e1", 1), NOW)
+    assert moved.value.stored == Cursor("e1", 1)
+    first, second = prepared(desk, [message(2)], 2), prepared(desk, [message(2)], 2)
+    desk.write(first)
+    with pytest.raises(StoreSyncError, match="was read from"):
+        desk.write(second)
+    desk.close()
+    again = Desk(tmp_path)
+    assert [stored.message.uniquifier for stored in again.read()] == [1001, 1002]
+
+
+def test_the_first_of_all_is_tried_twice_and_becomes_outgoing_once(desk: Desk, tmp_path: Path) -> None:
+    first, second = prepared(desk, [message(1)], 1), prepared(desk, [message(1)], 1)
+    desk.write(first)
+    with pytest.raises(StoreSyncError, match="was read from"):
+        desk.write(second)
+    desk.close()
+    assert len(Desk(tmp_path).read()) == 1
+
+
+def test_a_key_never_names_a_forwarded_message(desk: Desk, tmp_path: Path) -> None:
+    """Both have a number of a batch; after a start none is given out again."""
+    forward(desk, [message(1), message(2)], 2)
+    desk.close()
+    again = Desk(tmp_path, first_identifier=100)
+    again.send([{"body": b"mine", "key": "K"}], application="srmp-spark send", batch="x")
+    numbers = again.outbox.database.connection.execute("SELECT application, batch_no FROM parts ORDER BY id").fetchall()
+    assert len({number for _, number in numbers}) == 2, numbers
+    (found,) = find_known(again.outbox.database.connection, "srmp-spark send", [(QueueKey(A, "stream"), "K")])
+    assert found == ("waiting", 3, 100)

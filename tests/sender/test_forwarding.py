@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import deltalake
+import requests
 from forwarding_kit import ELSEWHERE, LOOPBACK, forward_queue, free_address, send, send_stream, status, toml
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
@@ -182,3 +183,17 @@ def test_what_waits_to_be_forwarded_is_in_the_delta_state(tmp_path: Path) -> Non
             "destination": to, "application": "srmp-spark forward", "label": "waits", "body": b"content", "extension": b"ext",
             "priority": 6, "app_specific": 9,
         }  # fmt: skip
+
+
+def test_nobody_but_the_sender_process_receives_what_is_to_be_forwarded(tmp_path: Path) -> None:
+    """What is received is deleted in time: it would be lost, and its sender was told 200."""
+    to = f"http://{free_address().replace('127.0.0.1', ELSEWHERE)}/msmq/{QUEUE}"
+    with RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running:
+        assert send(running, regular(to, 1)) == 200
+        epoch = until(lambda: forward_queue(running), "it is shown")["epochs"][-1]["epoch"]
+        url = f"{running.api}/v1/queues/private%24%2Fforward%24/consumers"
+        body = {"epoch": epoch, "holder": "me", "to": 1, "from": 1}
+        for verb in ("register", "received"):
+            answer = requests.post(f"{url}/default/{verb}", json=body, timeout=30)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "reserved-queue")
+        assert requests.post(f"{url}/mine/register", json=body, timeout=30).status_code == 200

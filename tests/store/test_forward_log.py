@@ -15,8 +15,9 @@ from srmp_spark.queue_manager.sender import forwarder
 from srmp_spark.queue_manager.sender.forwarder import ForwardLog
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
-from srmp_spark.store import queues
-from srmp_spark.store.outbox.forwarded import Cursor
+from srmp_spark.store import queues, retention, state
+from srmp_spark.store.log import TrimmedError
+from srmp_spark.store.outbox.forwarded import Cursor, Incoming, Unsendable
 
 QM, OTHER = "caf195ea-615c-4264-ae08-11a4e60194c0", "32221eda-9376-46df-b6ed-783091123831"
 
@@ -31,7 +32,7 @@ def log_of(path: Path, *hosts: str, inbound: Redirections = Redirections()) -> F
 
 
 def bodies(read: forwarder.Read) -> list[int]:
-    return [int(row.message.body[:8]) for row in read.rows]
+    return [int(row.message.body[:8]) for row in read.rows if isinstance(row, Incoming)]
 
 
 def test_rows_after_the_cursor_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +104,72 @@ def test_each_row_says_where_it_goes_and_who_forwarded_it(tmp_path: Path) -> Non
     (foreign,) = log_of(tmp_path / "d", inbound=inbound).read(None).rows
     assert foreign.to == "http://machine2/msmq/private$/orders"
     assert redirected.message.sent_at == NOW
+    store.close()
+
+
+def receive(store: Store, to: int) -> None:
+    """As if a consumer said so that is not the sender process."""
+    consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, [], None, None, None)
+    store.call(lambda transaction: state.save_consumer(transaction.connection, store.queue_id, consumer))
+
+
+def test_a_row_that_is_no_message_is_handed_on_as_it_came(tmp_path: Path) -> None:
+    """And not passed over: its sender was told 200."""
+    store = Store(tmp_path / "d")
+    store.put(1, make=srmp_record)
+    store.put(1)  # its content is no envelope
+    store.put(1, make=srmp_record)
+    read = log_of(tmp_path / "d").read(None)
+    assert bodies(read) == [1, 3]
+    bad = read.rows[1]
+    assert isinstance(bad, Unsendable)
+    assert (bad.sequence, bad.to) == (2, FORWARD_QUEUE)
+    assert bad.post == store_kit.record(2).post
+    assert bad.why
+    store.close()
+
+
+@pytest.mark.parametrize("after", [None, 1])
+def test_rows_that_are_gone_before_they_were_outgoing_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, after: int | None
+) -> None:
+    store = Store(tmp_path / "d")
+    store.put(5, make=srmp_record)
+    cursor = None if after is None else Cursor(store.directory.epoch, after)
+    receive(store, 3)
+    store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 3, store.directory.segments))
+    assert bodies(log_of(tmp_path / "d").read(cursor)) == [4, 5]
+    assert "forward.lost" in caplog.text
+    assert f"first={(after or 0) + 1} last=3" in caplog.text
+    store.close()
+
+
+def test_what_an_operator_gave_up_is_not_told_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(tmp_path / "d")
+    store.put(3, make=srmp_record)
+    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    store.put(1, make=srmp_record)
+    receive(store, 3)
+    store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 3, store.directory.segments))
+    assert bodies(log_of(tmp_path / "d").read(None)) == [4]
+    assert "forward.lost" not in caplog.text
+    store.close()
+
+
+def test_rows_that_are_deleted_while_they_are_read_take_no_others_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next read begins where the log begins then."""
+    store = Store(tmp_path / "d")
+    store.put(5, make=srmp_record)
+
+    def trimmed(*args: object) -> object:
+        raise TrimmedError(FORWARD_QUEUE, 0, 3)
+
+    log = log_of(tmp_path / "d")
+    with monkeypatch.context() as patch:
+        patch.setattr(forwarder, "records", trimmed)
+        with pytest.raises(TrimmedError):
+            log.read(None)
+    assert bodies(log.read(None)) == [1, 2, 3, 4, 5]
     store.close()

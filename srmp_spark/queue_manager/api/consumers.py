@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, parse_holder
 from srmp_spark.srmp.decisions import Reason
 
 if TYPE_CHECKING:
+    from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 
@@ -26,6 +29,7 @@ class ConsumersApi:
         """``POST register {"epoch","from","holder"}``: take the lease, or renew it. It may wait for another holder."""
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])  # now: it may be another one than before the body
+        _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         planned = field_integer(body, "from", low=1)
         holder = parse_holder(body.get("holder"))
@@ -55,6 +59,7 @@ class ConsumersApi:
         """
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
+        _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         to = field_integer(body, "to")
         sequences = _sequences(body)
@@ -71,6 +76,14 @@ class ConsumersApi:
         queue = self._manager.catalogue.find(request.parameters["queue"])
         await self._manager.release(queue, request.parameters["consumer"], parse_holder(body.get("holder")))
         return Response.json({})
+
+
+def _check_not_ours(queue: Queue, consumer: str) -> None:
+    """What is received by ``default`` of the forward queue is deleted in time: only its own sender process may say so."""
+    if queue.name == FORWARD_QUEUE and consumer == queue.default.name:
+        message = f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: what it has not received is still to be forwarded"
+        hint = "read it as another consumer, or peek; `srmp-spark purge` gives up what waits there"
+        raise ApiError(400, "reserved-queue", message, hint)
 
 
 def _sequences(body: dict[str, Any]) -> list[int] | None:

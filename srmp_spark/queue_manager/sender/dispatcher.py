@@ -308,9 +308,10 @@ class Dispatcher:
     def _check_destinations(self, preparation: Prepared) -> None:
         """Before the engine is asked: what it would refuse in the middle of a batch."""
         new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
-        if len(self.sender) + new > DESTINATIONS_MAX:
+        if new and len(self.sender) + new > preparation.destinations_max:
             hint = "forget destinations that nothing waits for: srmp-spark streams drop --destination D"
-            raise ApiError(409, "too-many-destinations", f"DESTINATIONS_MAX is {DESTINATIONS_MAX}", hint)
+            share = "" if preparation.destinations_max == DESTINATIONS_MAX else f", {preparation.destinations_max} if one forwards"
+            raise ApiError(409, "too-many-destinations", f"DESTINATIONS_MAX is {DESTINATIONS_MAX}{share}", hint)
 
     async def _identifiers(self, count: int) -> int:
         """The first of ``count`` message identifiers that follow each other."""

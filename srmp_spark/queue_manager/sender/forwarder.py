@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.errors import SrmpSparkError
 from srmp_spark.names import FORWARD_QUEUE, LocalHosts
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.srmp.redirection import Forwarding, hops_in_head, via_of
+from srmp_spark.srmp.forwarding import hops_in_head, via_of
+from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log, TrimmedError, UnknownQueueError
-from srmp_spark.store.outbox.forwarded import Cursor, ForwardedBatch, Incoming
+from srmp_spark.store.log import Log, UnknownQueueError
+from srmp_spark.store.outbox.forwarded import Cursor, CursorMovedError, ForwardedBatch, Incoming, Unsendable
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.reading import records
 
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 class Read(NamedTuple):
     """Some rows of the log."""
 
-    rows: list[Incoming]
+    rows: list[Incoming | Unsendable]
     to: Cursor | None
     """Everything up to here was read; ``None``: there is no such queue."""
     more: bool
@@ -58,8 +59,11 @@ class ForwardLog:
         self._hosts = hosts
 
     def read(self, after: Cursor | None) -> Read:
-        """What follows ``after``. Rows that an operator purged, or gave up as damaged, are passed over."""
-        rows: list[Incoming] = []
+        """What follows ``after``. Rows that an operator purged, or gave up as damaged, are passed over.
+
+        Raises :class:`StoreError` for rows that cannot be read; those that are deleted at this moment are told the next time.
+        """
+        rows: list[Incoming | Unsendable] = []
         size = 0
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
@@ -71,14 +75,14 @@ class ForwardLog:
             for epoch in epochs:
                 begin = after.sequence if after is not None and after.epoch == epoch else 0
                 bounds = stored.bounds(FORWARD_QUEUE, epoch)
+                if bounds.first - 1 > begin and (epoch == epochs[0] if after is None else epoch == after.epoch):
+                    self._tell_trimmed(stored, epoch, begin, bounds.first - 1)
                 begin = max(begin, bounds.first - 1)
                 if bounds.end > begin:
-                    for sequence, record in _records(stored, epoch, begin, bounds.end):
+                    for sequence, record in records(stored, FORWARD_QUEUE, epoch, begin, bounds.end):
                         after = Cursor(epoch, sequence)
-                        row = self._row(sequence, record) if record is not None else None
-                        if row is not None:
-                            rows.append(row)
-                            size += len(record.post) if record is not None else 0
+                        rows.append(self._row(sequence, record))
+                        size += len(record.post)
                         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
                             return Read(rows, after, more=True)
                     after = Cursor(epoch, bounds.end)
@@ -86,21 +90,26 @@ class ForwardLog:
                     after = Cursor(epoch, begin)
         return Read(rows, after, more=False)
 
-    def _row(self, sequence: int, record: Record) -> Incoming | None:
+    def _row(self, sequence: int, record: Record) -> Incoming | Unsendable:
+        to = FORWARD_QUEUE
         try:
             message = decode(content_type_of(record.head), record.content)
-        except RemoteProtocolError as error:  # what was accepted was decoded by the same rules: an older version took it
-            log.error("forward.unreadable queue=%s sequence=%d reason=%s", FORWARD_QUEUE, sequence, error)  # noqa: TRY400
-            return None
+            to = message.destination
+            to = self._forwarding.forward_to(to, self._hosts)
+        except (SrmpSparkError, ValueError) as error:  # it was accepted by the same rules: an older version took it
+            return Unsendable(to, sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
-        return Incoming(message, self._forwarding.forward_to(message.destination, self._hosts), via)
+        return Incoming(message, to, via, sequence, record.post)
 
-
-def _records(stored: Log, epoch: str, after: int, to: int) -> Iterator[tuple[int, Record | None]]:
-    try:
-        yield from records(stored, FORWARD_QUEUE, epoch, after, to)
-    except TrimmedError as error:  # received and past its time: just now
-        yield error.first - 1, None
+    def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
+        """Rows that this outbox did not forward are gone, and no operator gave them up: nothing here does that."""
+        holes = sum(last - first + 1 for first, last in stored.holes(FORWARD_QUEUE, after, to))
+        if holes < to - after:
+            log.error(
+                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: they are gone from the log, and this outbox never had them; "
+                "unless an outbox.db that is gone had, ask their senders to send them again",
+                FORWARD_QUEUE, epoch, after + 1, to, to - after - holes,
+            )  # fmt: skip
 
 
 class Forwarder:
@@ -120,6 +129,7 @@ class Forwarder:
         self._log = stored
         self._read_to = read_to
         self._on_forwarded = on_forwarded
+        self._told = ""
         self._came = asyncio.Event()
         self._came.set()
         self._thread = ThreadPoolExecutor(1, "forward")
@@ -142,11 +152,19 @@ class Forwarder:
                 try:
                     if await self._forward():
                         self._came.set()
+                except CursorMovedError as error:  # what was tried before counts, whatever its caller was told
+                    log.warning('forward.cursor reason="%s"', error)
+                    self._read_to = error.stored
+                    self._came.set()
+                    continue
                 except SrmpSparkError as error:
-                    log.error('forward.failed after=%s reason="%s"', self._read_to, error)  # noqa: TRY400  # the reason says it all
+                    if self._told != str(error):  # once, and not every two seconds
+                        self._told = str(error)
+                        log.error('forward.failed after=%s reason="%s"', self._read_to, error)  # noqa: TRY400  # the reason says it all
                 except Exception:
                     log.exception("forward.failed after=%s", self._read_to)
                 else:
+                    self._told = ""
                     continue
                 self._came.set()
                 await asyncio.sleep(RETRY_SECONDS)
@@ -159,10 +177,10 @@ class Forwarder:
         if read.to is None or read.to == self._read_to:
             return read.more
         to = read.to
-        await self._dispatcher.commit(partial(self._prepare, read.rows, to))
+        await self._dispatcher.commit(partial(self._prepare, read.rows, self._read_to, to))
         self._read_to = to
         self._on_forwarded(to)
         return read.more
 
-    def _prepare(self, rows: list[Incoming], to: Cursor, at: int) -> ForwardedBatch:
-        return ForwardedBatch(self._outbox.database, rows, to, at)
+    def _prepare(self, rows: list[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int) -> ForwardedBatch:
+        return ForwardedBatch(self._outbox.database, rows, since, to, at)

@@ -48,6 +48,9 @@ class OutboxDatabase:
             table: connection.execute(f"SELECT coalesce(max({key.get(table, 'id')}), 0) FROM {table}").fetchone()[0]  # noqa: S608  # our own names
             for table in COUNTED
         }
+        # What is forwarded has a number of a batch and no row in batches.
+        (of_parts,) = connection.execute("SELECT coalesce(max(batch_no), 0) FROM parts").fetchone()
+        self._last["batches"] = max(self._last["batches"], of_parts)
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:

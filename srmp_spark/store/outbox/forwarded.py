@@ -4,6 +4,9 @@ They lie in the log of ``private$/forward$``, synced before their senders were a
 two phases: the log is read by a cursor that is stored here, with the messages. After a crash either both count or neither, and
 each row of the log becomes outgoing once. They need no stage and no identity of a row.
 
+A row that cannot become outgoing, whatever the reason, holds no other: it becomes a dead letter (:data:`UNREADABLE`) whose body
+is the POST as it came, in the same transaction.
+
 A message is kept as the envelope that is sent (:func:`~srmp_spark.srmp.redirection.forwarded`), without body and extension,
 which are columns as in every group. The other columns of a group are filled too, for the Delta state.
 """
@@ -11,33 +14,42 @@ which are columns as in every group. The other columns of a group are filled too
 from __future__ import annotations
 
 import json
+import logging
+import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from srmp_spark.errors import LocalProtocolError
+from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.srmp.encoder import encode_envelope
+from srmp_spark.srmp.forwarding import forwarded, restored
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
-from srmp_spark.srmp.redirection import forwarded
-from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.srmp.sender import DESTINATIONS_MAX, canonical_destination
 from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
+from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
+from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES, GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
 from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered
 from srmp_spark.store.outbox.row_checks import TIME_MAX
 from srmp_spark.store.outbox.schema import FORMAT, group_key
 from srmp_spark.store.outbox.stages import StageRow
+from srmp_spark.store.outbox.waiting import DEADLETTER
 from srmp_spark.store.outbox.writes import Writes
 
 APPLICATION = "srmp-spark forward"
 """In the column ``application`` of the state tables."""
 READ_TO = "forward_read_to"
 """Key in the table ``meta``."""
+FORWARD_OUTGOING_MAX = DESTINATIONS_MAX // 2
+"""With so many outgoing queues nothing is forwarded to a new one, and what comes next waits: the others are for the sinks."""
+UNREADABLE = "unreadable"
+"""``reason`` of a dead letter that is a row of the log which could not become outgoing."""
 
 _SHOWN = ("body", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue", "time_to_reach_queue",
           "extension")  # fmt: skip
@@ -59,6 +71,34 @@ class Incoming(NamedTuple):
     to: str
     """Where it goes."""
     via: str
+    sequence: int = 0
+    """Its row of the log."""
+    post: bytes = b""
+    """As it came."""
+
+
+class Unsendable(NamedTuple):
+    """A row of the log that cannot be sent on."""
+
+    to: str
+    """Where it was for, as far as that is known."""
+    sequence: int
+    post: bytes
+    why: str
+
+
+class CursorMovedError(SrmpSparkError):
+    """The log was read from another place than where the outbox is now: read on from :attr:`stored`."""
+
+    def __init__(self, stored: Cursor | None, read_from: Cursor | None) -> None:
+        super().__init__(f"the outbox has the log up to {stored}, this was read from {read_from}")
+        self.stored = stored
+
+
+_OF_A_ROW = (SrmpSparkError, ArithmeticError, ValueError, TypeError, pa.ArrowException)
+"""What a row raises that cannot be a message here: numbers and texts that a column does not take, an envelope that it cannot be."""
+
+_log = logging.getLogger(__name__)
 
 
 def read_to(database: OutboxDatabase) -> Cursor | None:
@@ -72,40 +112,87 @@ class ForwardedBatch:
 
     stages: Sequence[StageRow] = ()
     lost: Sequence[StageRow] = ()
+    destinations_max: int = FORWARD_OUTGOING_MAX
 
-    def __init__(self, database: OutboxDatabase, rows: Sequence[Incoming], to: Cursor, at: int) -> None:
-        """``rows`` in their order, ``to`` how far they lead, ``at`` the wall clock in microseconds."""
+    def __init__(
+        self, database: OutboxDatabase, rows: Sequence[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int
+    ) -> None:
+        """``rows`` in their order, ``since`` where they were read from, ``to`` how far they lead, ``at`` the wall clock in
+        microseconds. Raises :class:`CursorMovedError`.
+        """
+        if (stored := read_to(database)) != since:
+            raise CursorMovedError(stored, since)
         self._database = database
+        self._since = since
         self._to = to
         self._at = at
         self._number = database.next_id("batches")
         self._writes = Writes()
         self.parts: list[Part] = []
         self.result: CommitResult | None = None
-        queues: dict[QueueKey, list[Incoming]] = {}
-        for row in rows:
-            kind: Kind = "plain" if row.message.stream is None else "stream"
-            queues.setdefault(QueueKey(canonical_destination(row.to), kind), []).append(row)
-        self._queues = queues
-        self._rows = len(rows)
+        self._rows = rows
+        self._unsendable: list[Unsendable] = []
 
     def step(self) -> bool:
-        """All of it: the log is read in pieces of few messages."""
-        for key, rows in self._queues.items():
-            part = Part(self._database.next_id("parts"), key, len(rows), final=False)
-            self.parts.append(part)
+        """All of it: the log is read in pieces of few messages. Raises :class:`BatchError` (503) if the disk is full."""
+        self._check_room()
+        for key, rows in self._queues().items():
+            number = self._database.next_id("parts")
             offset = 0
             for group in _groups(rows):
-                last = offset + len(group) - 1
+                kept, batch = self._batch(group)
+                if not kept:
+                    continue
+                last = offset + len(kept) - 1
                 data = self._database.next_id("data")
-                size = sum(map(_size, group))
-                packed = pack_group(_batch(group))
-                place = group_key(part.number, last)
-                self._writes.add("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", place, offset, size, data)
+                packed = pack_group(batch)
+                size = sum(map(_size, kept))
+                self._writes.add("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", group_key(number, last), offset, size, data)
                 self._writes.add("INSERT INTO data VALUES (?, ?, ?)", data, *packed, size=packed.data.size)
                 offset = last + 1
-        self.result = CommitResult(self._rows, 0)
+            if offset:
+                self.parts.append(Part(number, key, offset, final=False))
+        self.result = CommitResult(sum(part.rows for part in self.parts) + len(self._unsendable), 0)
         return True
+
+    def _check_room(self) -> None:
+        """As for a batch of a sink: who forwards waits, its queue fills up to its quota, and then its senders wait too."""
+        needed = 2 * sum(len(row.post) for row in self._rows) + DISK_RESERVE_BYTES
+        free = shutil.disk_usage(self._database.path.parent).free
+        if free < needed:
+            message = f"the disk of the outbox has {free} bytes free, what is to be forwarded may need {needed}"
+            raise BatchError(503, NO_ROOM, message, "make room; it is tried again by itself")
+
+    def _queues(self) -> dict[QueueKey, list[Incoming]]:
+        queues: dict[QueueKey, list[Incoming]] = {}
+        for row in self._rows:
+            if isinstance(row, Unsendable):
+                self._unsendable.append(row)
+                continue
+            kind: Kind = "plain" if row.message.stream is None else "stream"
+            try:
+                queues.setdefault(QueueKey(canonical_destination(row.to), kind), []).append(row)
+            except _OF_A_ROW as error:
+                self._give_up(row, error)
+        return queues
+
+    def _batch(self, group: Sequence[Incoming]) -> tuple[Sequence[Incoming], pa.RecordBatch]:
+        """The rows of ``group`` that are messages here: all of them, as a rule."""
+        try:
+            return group, _batch(group)
+        except _OF_A_ROW:
+            kept = []
+            for row in group:
+                try:
+                    _batch([row])
+                except _OF_A_ROW as error:
+                    self._give_up(row, error)
+                else:
+                    kept.append(row)
+            return kept, _batch(kept)
+
+    def _give_up(self, row: Incoming, error: Exception) -> None:
+        self._unsendable.append(Unsendable(row.to, row.sequence, row.post, f"{error}"))
 
     def numbered(self, ids_first: int, enqueued: Sequence[Enqueued]) -> Numbered:
         """As of a batch. Raises :class:`LocalProtocolError` for numbers of other rows."""
@@ -125,9 +212,43 @@ class ForwardedBatch:
             )  # fmt: skip
             ids_first += part.rows
         self._writes.execute(connection)
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, json.dumps(self._to)))
+        for row in self._unsendable:
+            self._bury(connection, row, ids_first)
+            ids_first += 1
+        self._move_cursor(connection)
         if self.parts:
             connection.execute(f"PRAGMA user_version = {FORMAT}")  # with the rest or not at all
+
+    def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
+        """The row of the log as a dead letter; ``number`` is its message identifier."""
+        why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
+        _log.error(
+            'forward.unreadable queue=%s sequence=%d to=%s reason="%s": kept as a dead letter',
+            FORWARD_QUEUE, row.sequence, ascii(row.to)[1:-1], ascii(row.why)[1:-1],
+        )  # fmt: skip
+        values = {"body": row.post, "label": why[:LABEL_LENGTH_MAX]}
+        packed = pack_group(pa.RecordBatch.from_pylist([values], schema=_SCHEMA))
+        data = self._database.next_id("data")
+        connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data, *packed))
+        connection.execute(
+            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
+            "enqueued_at, reason, in_doubt, moved_at, target, rows, bytes, position, data_id) "
+            "VALUES ('dead', ?, 'plain', '0', 0, ?, ?, ?, ?, ?, ?, 0, ?, ?, 1, ?, ?, ?)",
+            (row.to, row.sequence.to_bytes(8, "little"), number - row.sequence, APPLICATION,
+             f"{self._to.epoch}:{self._to.sequence}", self._at, UNREADABLE, self._at, DEADLETTER, len(row.post),
+             self._database.position + 1, data),
+        )  # fmt: skip
+
+    def _move_cursor(self, connection: sqlite3.Connection) -> None:
+        """From where it was read, and from nowhere else: what is tried twice becomes outgoing once."""
+        to = json.dumps(self._to)
+        if self._since is None:
+            moved = connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (READ_TO, to))
+        else:
+            found = (to, READ_TO, json.dumps(self._since))
+            moved = connection.execute("UPDATE meta SET value = ? WHERE key = ? AND value = ?", found)
+        if moved.rowcount != 1:
+            raise CursorMovedError(read_to(self._database), self._since)
 
     @property
     def unwritten_bytes(self) -> int:
@@ -141,7 +262,7 @@ class ForwardedBatch:
         """Nothing is kept beside it."""
 
     def __repr__(self) -> str:
-        return f"<ForwardedBatch rows={self._rows} to={self._to} queues={len(self._queues)}>"
+        return f"<ForwardedBatch rows={len(self._rows)} to={self._to} parts={len(self.parts)}>"
 
 
 def _size(row: Incoming) -> int:
@@ -167,11 +288,13 @@ def _batch(rows: Sequence[Incoming]) -> pa.RecordBatch:
 
 def _row(row: Incoming) -> dict[str, Any]:
     message = row.message
+    envelope = encode_envelope(forwarded(message, row.to))
+    restored(envelope, message.body, message.extension)  # what cannot be read again would hold its destination
     until = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
     return {
         "body": message.body, "label": message.label or "", "priority": message.priority,
         "correlation_id": message.correlation, "app_specific": message.app_specific, "body_type": message.body_type,
         "response_queue": message.response_queue, "extension": message.extension,
         "time_to_reach_queue": until if until is not None and 0 <= until <= TIME_MAX else None,
-        ENVELOPE: encode_envelope(forwarded(message, row.to)), VIA: row.via,
+        ENVELOPE: envelope, VIA: row.via,
     }  # fmt: skip

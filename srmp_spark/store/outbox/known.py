@@ -39,8 +39,8 @@ def find_known(connection: sqlite3.Connection, application: str, wanted: Sequenc
     for number, queue in {(batch[0], queue) for (queue, _), batch in zip(wanted, batches, strict=True) if batch is not None}:
         row = connection.execute(
             "SELECT first, ids_first FROM parts WHERE queue_id = (SELECT id FROM queues WHERE destination = ? AND kind = ?) "
-            "AND batch_no = ?",
-            (*queue, number),
+            "AND batch_no = ? AND application = ?",
+            (*queue, number, application),
         ).fetchone()
         if row is not None:
             found[number] = Known("waiting", *row)

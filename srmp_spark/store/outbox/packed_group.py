@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from srmp_spark.errors import StoreDamagedError
+from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
 from srmp_spark.names import format_names
-from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.forwarding import REACH_MAX, restored
 from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
 
 STORED = (
@@ -87,12 +87,8 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
         raise StoreDamagedError(f"{where} is no Arrow stream ({error!r}): the disk or a copy of it is damaged") from error
 
 
-REACH_MAX = (2**31 - 1) * 1_000_000
-"""2038-01-19T03:14:07: MSMQ has 32 bits for the seconds, so what is later means never."""
-
-
 def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared) -> list[StoredMessage]:
-    """The rows ``indices`` of a group as they are sent."""
+    """The rows ``indices`` of a group as they are sent. Raises :class:`StoreDamagedError` if one of them is no message."""
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
     columns: dict[str, list[Any]] = {}
     for name in taken.schema.names:
@@ -153,19 +149,13 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
 
 def _forwarded(envelope: bytes, body: bytes | None, extension: bytes | None, identity: str, uniquifier: int) -> Message:
     """A message that is sent on as it came; one without an identity gets ours, so that its next receiver knows a repeat."""
-    message = decode(b"text/xml", envelope)
-    message = message._replace(
-        body=body or b"", extension=extension, expires_at=_ends(message.expires_at),
-        time_to_reach_queue=_ends(message.time_to_reach_queue),
-    )  # fmt: skip
+    try:
+        message = restored(envelope, body, extension)
+    except RemoteProtocolError as error:
+        raise StoreDamagedError(f"a message that is to be forwarded cannot be read again: {error}") from error
     if message.has_identity:
         return message
     return message._replace(lineage=identity, uniquifier=uniquifier, source_qm=identity)
-
-
-def _ends(until: int | None) -> int | None:
-    """Windows' word for never is a date (:data:`REACH_MAX`)."""
-    return None if until is None or until >= REACH_MAX else until
 
 
 def _list(text: str | None) -> tuple[str, ...]:

@@ -171,7 +171,10 @@ class Waiting:
                 count = min(len(indices), load.rows_max - len(found), max(fit, 0 if found else 1))
                 taken = indices[:count].tolist()
                 base = part.first + group.first
-                found += messages_of(batch, taken, [base + index for index in taken], shared)
+                try:
+                    found += messages_of(batch, taken, [base + index for index in taken], shared)
+                except StoreDamagedError:
+                    return found + _until_damaged(batch, taken, base, shared, alone=not found)
                 if count < len(indices) or indices[-1] + group.first < group.last:
                     self._keep(group.data_id, batch)
                 if count:
@@ -334,6 +337,8 @@ class Waiting:
                 batch = self._content(moved.data_id, f"dead letter {moved.id} of the outbox")
                 if batch.num_rows != len(serials):
                     raise StoreDamagedError(f"it has {batch.num_rows} rows")  # noqa: TRY301  # told like the others
+                shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
+                messages = messages_of(batch, range(batch.num_rows), serials, shared)
             except StoreDamagedError as error:
                 _log.error(  # the reason says it all
                     'outbox.damaged destination=%s kind=%s what=%s rows=%d reason="%s"',
@@ -341,8 +346,7 @@ class Waiting:
                 )  # fmt: skip
                 yield Moved(moved, None, [None] * len(serials))
             else:
-                shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
-                yield Moved(moved, messages_of(batch, range(batch.num_rows), serials, shared), keys_of(batch))
+                yield Moved(moved, messages, keys_of(batch))
             if found >= rows_max:
                 return
 
@@ -419,6 +423,20 @@ def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return {
         name: batch.column(batch.schema.get_field_index(name)) for name in ("body", "extension") if name in batch.schema.names
     }
+
+
+def _until_damaged(batch: pa.RecordBatch, indices: list[int], base: int, shared: Shared, *, alone: bool) -> list[StoredMessage]:
+    """The messages before the first that cannot be read. Raises :class:`UnreadableRowsError` for it if there is none, and
+    nothing else was found (``alone``)."""
+    found: list[StoredMessage] = []
+    for index in indices:
+        try:
+            found += messages_of(batch, [index], [base + index], shared)
+        except StoreDamagedError as error:
+            if alone and not found:
+                raise UnreadableRowsError(1, (base + index, base + index), str(error)) from error
+            break
+    return found
 
 
 def _runs(serials: np.ndarray) -> list[tuple[int, int]]:
