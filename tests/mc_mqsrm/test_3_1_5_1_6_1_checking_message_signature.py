@@ -154,6 +154,10 @@ def test_a_reference_to_a_part_that_is_not_there() -> None:
     assert "not there" in malformed(
         message(extension=None), before=lambda info: info.replace("</SignedInfo>", EXTRA + "</SignedInfo>")
     )
+    extra_body = EXTRA.replace("cid:extension@", "cid:body@")
+    assert "not there" in malformed(
+        message(body=b""), before=lambda info: info.replace("</SignedInfo>", extra_body + "</SignedInfo>")
+    )
 
 
 EXTRA = (
