@@ -38,8 +38,8 @@ from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
-from srmp_spark.srmp.decisions import Reason, Run, Undecided
 from srmp_spark.queue_manager.writers import Writers
+from srmp_spark.srmp.decisions import Reason, Run, Undecided
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams

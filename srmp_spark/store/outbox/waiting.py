@@ -432,7 +432,7 @@ def _until_damaged(batch: pa.RecordBatch, indices: list[int], base: int, shared:
     for index in indices:
         try:
             found += messages_of(batch, [index], [base + index], shared)
-        except StoreDamagedError as error:
+        except StoreDamagedError as error:  # noqa: PERF203  # a damaged outbox
             if alone and not found:
                 raise UnreadableRowsError(1, (base + index, base + index), str(error)) from error
             break
