@@ -36,7 +36,7 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "serve --host-name {host} if it is this one, --allow-url http://{host} to forward to it",
     ),
     "unforwardable": (
-        "the message is for another host, and cannot be sent on as it is: a signature, content in the SOAP body, a query in <to>",
+        "the message is for another host, and cannot be sent on as it is: a signature, content in its SOAP body, a query",
         "the error that the sender was told says which; send it there directly",
     ),
     "too-many-destinations": (

@@ -33,7 +33,7 @@ DESTINATION_KEPT_LENGTH = 512
 """A longer spelling is looked up each time: strangers must not fill the memory with 64 KB names."""
 FORWARD_DESTINATIONS_MAX = 1_000
 """Queues of other hosts that messages were taken for since the start: each is an outgoing queue, of which there are
-:data:`.sender.DESTINATIONS_MAX`, and strangers choose them below an ``--allow-url`` pattern. A sink must never find them used up."""
+:data:`.sender.DESTINATIONS_MAX`, and strangers choose them below an ``--allow-url`` pattern. A sink must find some left."""
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
@@ -183,7 +183,7 @@ class Destinations:
             return None
         if len(self._forwarded_to) >= FORWARD_DESTINATIONS_MAX:
             why = f"messages are forwarded to FORWARD_DESTINATIONS_MAX = {FORWARD_DESTINATIONS_MAX} queues already"
-            hint = "narrow --allow-url to the queues that are meant, drop the others (`srmp-spark streams drop`), and start again"
+            hint = "narrow --allow-url to the queues that are meant, `srmp-spark streams drop` the others, and start again"
             return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
         return None
 

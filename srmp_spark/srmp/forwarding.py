@@ -76,7 +76,8 @@ def unforwardable(message: Message) -> str | None:
     except LocalProtocolError as error:
         return str(error)
     if len(envelope) > FORWARDED_ENVELOPE_MAX:
-        return f"its envelope becomes {len(envelope)} bytes when it is written again, FORWARDED_ENVELOPE_MAX is {FORWARDED_ENVELOPE_MAX}"
+        limit = f"FORWARDED_ENVELOPE_MAX is {FORWARDED_ENVELOPE_MAX}"
+        return f"its envelope becomes {len(envelope)} bytes when it is written again, {limit}"
     try:
         found = restored(envelope, None, None)
     except RemoteProtocolError as error:

@@ -198,7 +198,8 @@ def damage(desk: Desk, number: int) -> None:
     rows = unpack_group(crc, data, "test")
     values = rows.to_pylist()
     values[number]["envelope"] = b"<no envelope>"
-    connection.execute("UPDATE data SET crc = ?, data = ? WHERE id = ?", (*pack_group(rows.from_pylist(values, rows.schema)), data_id))
+    packed = pack_group(rows.from_pylist(values, rows.schema))
+    connection.execute("UPDATE data SET crc = ?, data = ? WHERE id = ?", (*packed, data_id))
 
 
 def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Path) -> None:

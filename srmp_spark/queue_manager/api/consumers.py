@@ -81,7 +81,7 @@ class ConsumersApi:
 def _check_not_ours(queue: Queue, consumer: str) -> None:
     """What is received by ``default`` of the forward queue is deleted in time: only its own sender process may say so."""
     if queue.name == FORWARD_QUEUE and consumer == queue.default.name:
-        message = f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: what it has not received is still to be forwarded"
+        message = f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: only that knows what is forwarded"
         hint = "read it as another consumer, or peek; `srmp-spark purge` gives up what waits there"
         raise ApiError(400, "reserved-queue", message, hint)
 

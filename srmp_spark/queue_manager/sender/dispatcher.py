@@ -310,8 +310,10 @@ class Dispatcher:
         new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
         if new and len(self.sender) + new > preparation.destinations_max:
             hint = "forget destinations that nothing waits for: srmp-spark streams drop --destination D"
-            share = "" if preparation.destinations_max == DESTINATIONS_MAX else f", {preparation.destinations_max} if one forwards"
-            raise ApiError(409, "too-many-destinations", f"DESTINATIONS_MAX is {DESTINATIONS_MAX}{share}", hint)
+            message = f"DESTINATIONS_MAX is {DESTINATIONS_MAX}"
+            if preparation.destinations_max < DESTINATIONS_MAX:
+                message += f", for what is forwarded {preparation.destinations_max}"
+            raise ApiError(409, "too-many-destinations", message, hint)
 
     async def _identifiers(self, count: int) -> int:
         """The first of ``count`` message identifiers that follow each other."""

@@ -96,7 +96,7 @@ class CursorMovedError(SrmpSparkError):
 
 
 _OF_A_ROW = (SrmpSparkError, ArithmeticError, ValueError, TypeError, pa.ArrowException)
-"""What a row raises that cannot be a message here: numbers and texts that a column does not take, an envelope that it cannot be."""
+"""What a row raises that cannot be a message here: a number or a text that a column does not take, no envelope."""
 
 _log = logging.getLogger(__name__)
 
