@@ -197,8 +197,10 @@ def test_a_pattern_is_compared_with_the_one_spelling_of_a_queue() -> None:
     for same in ("http://machine3/msmq/private$/le%64ger", "http://machine3/MSMQ\\private$\\LEDGER", FOREIGN):
         assert Playbook(one) >> post(user_message(destination=same)) << row(FORWARD_QUEUE, 1)
     below = settings(allow="http://machine3/msmq/private$/a%62c*")
-    assert Playbook(below) >> post(user_message(destination="http://machine3/msmq/private$/a%62cd")) << refused(
-        400, "forward-not-allowed"
+    assert (
+        Playbook(below)
+        >> post(user_message(destination="http://machine3/msmq/private$/a%62cd"))
+        << refused(400, "forward-not-allowed")
     )
 
 

@@ -22,8 +22,8 @@ from srmp_spark.names import FORWARD_QUEUE, LocalHosts
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
 from srmp_spark.srmp.forwarding import hops_in_head, via_of
+from srmp_spark.srmp.http_head import content_type_of
 from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log, UnknownQueueError
