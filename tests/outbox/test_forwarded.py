@@ -218,7 +218,7 @@ def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Pat
     assert [stored.message.uniquifier for stored in desk.read(B)] == [1004]
     desk.sender.drop(A, "stream", NOW)
     desk.save()
-    assert [letters for _, letters, _ in desk.outbox.waiting.moved(0, 10)] == [None], "told as damaged, and no error"
+    assert [letters for _, letters, _ in desk.outbox.waiting.moved(0, 10)][-1] is None, "told as damaged, and no error"
 
 
 def test_a_full_disk_is_told_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

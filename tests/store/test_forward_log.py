@@ -149,8 +149,6 @@ def test_what_an_operator_gave_up_is_not_told_as_lost(tmp_path: Path, caplog: py
     store.put(3, make=srmp_record)
     store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
     store.put(1, make=srmp_record)
-    receive(store, 3)
-    store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 3, store.directory.segments))
     assert bodies(log_of(tmp_path / "d").read(None)) == [4]
     assert "forward.lost" not in caplog.text
     store.close()
