@@ -127,4 +127,4 @@ def queue_of_consumer(queue: Queue, consumer: str) -> tuple[Queue, str] | None:
 
 def journal_hint(name: str) -> str:
     """What to do where a name is that of a journal."""
-    return f"PUT /v1/queues/{base_of_journal(name) or name} {{\"journal\": true|false}} switches a journal on or off"
+    return f'PUT /v1/queues/{base_of_journal(name) or name} {{"journal": true|false}} switches a journal on or off'

@@ -438,7 +438,12 @@ class QueueManager:
                 transaction.connection,
                 queue.id,
                 state.StoredConsumer(
-                    queue.log_name, queue.stored_name(consumer.name), row.received, row.ahead, row.planned, row.holder,
+                    queue.log_name,
+                    queue.stored_name(consumer.name),
+                    row.received,
+                    row.ahead,
+                    row.planned,
+                    row.holder,
                     row.lease_until,
                 ),
             )

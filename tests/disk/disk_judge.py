@@ -74,9 +74,7 @@ def queue_of(number: int) -> str:
     return STREAM if number % 2 else PLAIN
 
 
-def _all_rows(
-    log: dict[str, list[tuple[int, int]]], delta: Counter[tuple[str, int, int]]
-) -> dict[tuple[str, int], int]:
+def _all_rows(log: dict[str, list[tuple[int, int]]], delta: Counter[tuple[str, int, int]]) -> dict[tuple[str, int], int]:
     """Number by queue and sequence, of the log and of what retention has left to Delta alone."""
     found = {(queue, sequence): number for queue, sequence, number in delta}
     for queue, rows in log.items():

@@ -396,9 +396,7 @@ def main() -> None:
     small(kind)
     sabotage(how)
     descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    run(
-        kind, root, lambda line: os.write(descriptor, line.encode() + b"\n"), messages, life, early=how == "answer before sync"
-    )
+    run(kind, root, lambda line: os.write(descriptor, line.encode() + b"\n"), messages, life, early=how == "answer before sync")
 
 
 if __name__ == "__main__":

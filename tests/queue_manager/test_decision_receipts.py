@@ -190,7 +190,6 @@ class TestFinalStreamReceipts:
 
         rig(tmp_path / "d", test, ALLOW)
 
-
     def test_what_came_too_late_to_a_stream_is_told_of_and_the_stream_goes_on(self, tmp_path: Path) -> None:
         """``--expired refuse``: NackReceiveTimeout, after the stream receipt that covers the position."""
 

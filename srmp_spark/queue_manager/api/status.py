@@ -156,7 +156,9 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
         Gauge(
-            "srmp_queue_bytes", "bytes that the default consumer has not received", ("queue",),
+            "srmp_queue_bytes",
+            "bytes that the default consumer has not received",
+            ("queue",),
             lambda: [((queue.name,), float(queue.held_bytes)) for queue in manager.catalogue.with_journals()],
         ),
         Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),

@@ -185,7 +185,7 @@ class ForwardedBatch:
             for row in group:
                 try:
                     _batch([row])
-                except _OF_A_ROW as error:
+                except _OF_A_ROW as error:  # noqa: PERF203  # once in the life of a forwarder
                     self._give_up(row, error)
                 else:
                     kept.append(row)
