@@ -477,7 +477,10 @@ class TestStatus:
             "sequence_number",
             "last_acknowledged",
             "gap_at",
+            "gap_to",
             "reject_count",
+            "sender_identifier",
+            "last_access_at",
         }
         ours = (running.guid, running.epoch, [running.listening])
         assert (status["queue_manager"], status["epoch"], status["listening"]) == ours

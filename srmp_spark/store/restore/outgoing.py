@@ -26,7 +26,7 @@ from srmp_spark.store.outbox.known import SEND_APPLICATION
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import STORED_SCHEMA
-from srmp_spark.store.outbox.queue_rows import save_queue
+from srmp_spark.store.outbox.queue_rows import add_columns, save_queue
 from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, OUTBOX, group_key
 from srmp_spark.store.restore.known_queues import micros
 from srmp_spark.store.sqlite_file import connect_writer
@@ -134,6 +134,7 @@ class OutgoingMessages:
         connection = connect_writer(self._directory / DATABASE_FILE, OUTBOX)
         try:
             connection.execute("BEGIN IMMEDIATE")
+            add_columns(connection)
             connection.execute("UPDATE head SET position = ?", (self.position + POSITIONS_SKIPPED if self.position else 0,))
             serials = [serial for found in self.destinations.values() for serial in found.serials]
             facts = {
