@@ -133,7 +133,7 @@ def test_a_wrong_token_is_not_a_missing_one(
         assert cli.run(["status", "--api", guarded.api]) == 4
         check(capsys.readouterr().err, "a token is needed; give --token-file")
         assert cli.run(["status", "--api", guarded.api, "--token-file", str(tmp_path / "wrong")]) == 4
-        check(capsys.readouterr().err, "the token is not the one of this queue manager")
+        check(capsys.readouterr().err, "the token is none of this queue manager's")
         assert cli.run(["status", "--api", guarded.api, "--token-file", str(tmp_path / "right")]) == 0
 
 
