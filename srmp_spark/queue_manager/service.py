@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
-from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, LocalHosts, canonical_queue_name
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, LocalHosts, canonical_queue_name, quote_queue_name
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
@@ -168,9 +168,10 @@ class QueueManager:
             if existing is not None:
                 if transactional is not None and existing.state.transactional != transactional:
                     kind = "transactional" if existing.state.transactional else "not transactional"
-                    raise ApiError(
-                        409, "queue-kind", f"queue {name} exists and is {kind}", "delete it first, or give it as it is"
-                    )
+                    api = self.config.api.url("http" if self.config.api_cert is None else "https")
+                    delete = f"curl -X DELETE {api if self.config.api.port else 'API'}/v1/queues/{quote_queue_name(name)}"
+                    hint = f"give it as it is, or delete it first, with its rows, while the queue manager runs: {delete}"
+                    raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", hint)
                 return False
             if len(self.catalogue) >= QUEUES_MAX:
                 raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
@@ -360,4 +361,6 @@ async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool
         await manager.create_queue(canonical_queue_name(name), transactional=transactional)
     except (ApiError, StoreError) as error:
         message = with_hint(error.message, error.hint) if isinstance(error, ApiError) else str(error)
+        if isinstance(error, ApiError) and error.code == "queue-kind":
+            message += f" (start it without --queue {name} for that)"
         raise ConfigurationError(f"--queue {name}: {message}") from None
