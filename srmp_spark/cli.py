@@ -22,6 +22,8 @@ from srmp_spark.interface import ExitCode, exit_code_of
 
 LATER = frozenset({"subscribe"})
 """Commands of INTERFACE.md that later versions have."""
+JOBS = frozenset({"backfill", "ingest"})
+"""Jobs that are no commands: ``replay`` is both, so people try the others as well."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,9 +52,12 @@ class _Parser(argparse.ArgumentParser):
         if command is not None:
             name = command[1]
             known = next(action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001  # no public name
-            message = (
-                f"{name} comes with a later version" if name in LATER else f"unknown command {name}{self._nearest(name, known)}"
-            )
+            if name in LATER:
+                message = f"{name} comes with a later version"
+            elif name in JOBS:
+                message = f"{name} is a job, no command: run python jobs/{name}.py from the clone"
+            else:
+                message = f"unknown command {name}{self._nearest(name, known)}"
         line = with_hint(message, f"see {self.prog} --help")
         self.exit(ExitCode.USAGE, f"srmp-spark: {line}\n")
 

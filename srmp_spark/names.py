@@ -14,7 +14,9 @@ name is one segment of the path, so there the slash of ``private$/orders`` is wr
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
@@ -96,6 +98,15 @@ def local_queue_name(text: str) -> str:
         return canonical_queue_name(text)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
+
+
+def nearest_queue_name(name: str, known: Iterable[str]) -> str | None:
+    """The queue meant by a canonical ``name`` that is not ``known``: it has a typing error, or no ``private$/``."""
+    names = list(known)
+    for tried in (name, PRIVATE_PREFIX + name):
+        if close := difflib.get_close_matches(tried, names, 1, 0.6 if tried == name else 0.85):
+            return close[0]
+    return None
 
 
 def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:

@@ -9,7 +9,6 @@ whatever lies between instead: DNS, NAT, a reverse proxy, a host name that the q
 from __future__ import annotations
 
 import argparse
-import difflib
 import http.client
 import socket
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import ExitCode
-from srmp_spark.names import UrlParts, local_queue_name, split_url
+from srmp_spark.names import UrlParts, local_queue_name, nearest_queue_name, split_url
 
 PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
 """Who the probe says it is; nothing of it is kept."""
@@ -128,9 +127,9 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         queue = local_queue_name(args.queue)
         described = next((each for each in status["queues"] if each["name"] == queue), None)
         if described is None:
-            close = difflib.get_close_matches(queue, [each["name"] for each in status["queues"]], 1, 0.6)
+            close = nearest_queue_name(queue, (each["name"] for each in status["queues"]))
             if close:
-                yield Check("queue", False, f"there is no queue {queue}", f"did you mean {close[0]!r}?")
+                yield Check("queue", False, f"there is no queue {queue}", f"did you mean {close!r}?")
         names = [] if args.url else [name for name in status["host_names"] if name != url.host]
         for host in (url.host, *names):
             yield _probe(url, queue, host, transactional=bool(described and described["transactional"]))

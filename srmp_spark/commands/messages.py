@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
+from srmp_spark.commands.send_unfinished import unfinished
 from srmp_spark.errors import ConfigurationError, with_hint
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
 from srmp_spark.names import SERVED_DESTINATION, format_names, local_queue_name, not_served_yet, parse_queue_url
@@ -52,14 +53,14 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument(
         "--delivery",
         choices=("express", "recoverable", "transactional"),
-        help="default: what a queue of ours takes; transactional for a URL",
+        help="default: what a queue of ours takes; transactional for a URL, and then the queue there must be transactional",
     )
     parser.add_argument("--key", metavar="S", help="identity: the same message with it again is known and not sent twice (URL)")
     parser.add_argument(
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="wait until it is acknowledged, at most so long: exit code 4 (a queue of ours always is)",
+        help="wait until it is acknowledged, at most so long: else exit code 4 and the reason (a queue of ours always is)",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_send)
@@ -115,21 +116,26 @@ def _send(args: argparse.Namespace) -> int:
         fields["delivery"] = args.delivery
     if args.key is not None:
         fields["key"] = args.key
-    code = 0
+    left: set[tuple[str, str, str]] = set()
     deadline = None if args.wait is None else time.monotonic() + args.wait
     messages = ({**fields, "body_base64": base64.b64encode(body).decode("ascii")} for body in _bodies(args))
     while batch := list(itertools.islice(messages, SEND_MESSAGES)):
         if queue is not None:
             emit(client.send(queue, batch), table=args.table)
         else:
-            code = max(code, _send_away(args, client, batch, deadline))
-    return code
+            left |= _send_away(args, client, batch, deadline)
+    if deadline is None or not left:
+        return 0
+    status = {(each["destination"], each["kind"]): each for each in client.status()["outgoing"]}
+    for destination, kind, state in sorted(left):
+        print(f"srmp-spark: {state}: {unfinished(state, status.get((destination, kind)))}", file=sys.stderr)
+    return int(ExitCode.REFUSED)
 
 
 def _send_away(
     args: argparse.Namespace, client: OutgoingClient, batch: list[dict[str, Any]], deadline: float | None
-) -> int:  # fmt: skip
-    """To another queue manager; the exit code."""
+) -> set[tuple[str, str, str]]:  # fmt: skip
+    """To another queue manager; destination, kind and state of what is not acknowledged."""
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
         _wait(client, answers, deadline)
@@ -137,11 +143,10 @@ def _send_away(
         if answer.get("known"):
             answer["message_id"] = answer["known_message_id"]
             which = f"message {answer['message_id']}" if answer["message_id"] else "its identifier is not kept"
-            told = f"--key {args.key}: known, and not sent again ({which}); it is {answer['state']}"
-            print("srmp-spark:", told, file=sys.stderr)
-    shown = [{name: answer[name] for name in _SENT} for answer in answers]
-    emit(shown, table=args.table)
-    return 0 if deadline is None or all(each["state"] == "acknowledged" for each in shown) else int(ExitCode.REFUSED)
+            told = f"--key {args.key} was given before: nothing new is sent. State of the earlier message: {answer['state']}"
+            print(f"srmp-spark: {told} ({which})", file=sys.stderr)
+    emit([{name: answer[name] for name in _SENT} for answer in answers], table=args.table)
+    return {(each["destination"], each["kind"], each["state"]) for each in answers if each["state"] != "acknowledged"}
 
 
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:

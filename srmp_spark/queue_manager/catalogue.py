@@ -7,14 +7,20 @@ that a reader may see. Kept up to date by the commits themselves.
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER, UNKNOWN_EPOCH, UNKNOWN_QUEUE
-from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, OWN_QUEUES, base_of_journal, canonical_queue_name, is_glob
+from srmp_spark.names import (
+    CONSUMER_NAME_LENGTH_MAX,
+    OWN_QUEUES,
+    base_of_journal,
+    canonical_queue_name,
+    is_glob,
+    nearest_queue_name,
+)
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
@@ -235,13 +241,13 @@ class Catalogue:
             raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
         queue = self.get(name)
         if queue is None:
-            close = difflib.get_close_matches(name, list(self._queues), 1, 0.6)
+            close = nearest_queue_name(name, self._queues)
             if base_of_journal(name) in self._queues:
                 hint = f"{base_of_journal(name)} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
             elif is_glob(name):
                 hint = "this takes one name and no glob: srmp-spark queues lists the names"
             elif close:
-                hint = f"did you mean {close[0]!r}? (srmp-spark queues lists the names)"
+                hint = f"did you mean {close!r}? (srmp-spark queues lists the names)"
             else:
                 hint = "create it with serve --queue, or PUT /v1/queues/NAME"
             raise ApiError(404, UNKNOWN_QUEUE, f"there is no queue {name}", hint)

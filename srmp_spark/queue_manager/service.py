@@ -15,7 +15,15 @@ from functools import partial
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
-from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, OWN_QUEUES, LocalHosts, base_of_journal, canonical_queue_name
+from srmp_spark.names import (
+    FORWARD_QUEUE,
+    ORDER_QUEUE,
+    OWN_QUEUES,
+    LocalHosts,
+    base_of_journal,
+    canonical_queue_name,
+    quote_queue_name,
+)
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
@@ -225,9 +233,10 @@ class QueueManager:
             if existing is not None:
                 if transactional is not None and existing.state.transactional != transactional:
                     kind = "transactional" if existing.state.transactional else "not transactional"
-                    raise ApiError(
-                        409, "queue-kind", f"queue {name} exists and is {kind}", "delete it first, or give it as it is"
-                    )
+                    api = self.config.api.url("http" if self.config.api_cert is None else "https")
+                    delete = f"curl -X DELETE {api if self.config.api.port else 'API'}/v1/queues/{quote_queue_name(name)}"
+                    hint = f"give it as it is, or delete it first, with its rows, while the queue manager runs: {delete}"
+                    raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", hint)
                 await self._switch_journal(existing, journal)
                 return False
             if len(self.catalogue) >= QUEUES_MAX:
@@ -478,4 +487,6 @@ async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool
         await manager.create_queue(canonical_queue_name(name), transactional=transactional, journal=journal)
     except (ApiError, StoreError) as error:
         message = with_hint(error.message, error.hint) if isinstance(error, ApiError) else str(error)
+        if isinstance(error, ApiError) and error.code == "queue-kind":
+            message += f" (start it without --queue {name} for that)"
         raise ConfigurationError(f"--queue {name}: {message}") from None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from srmp_spark import cli
 from srmp_spark.errors import ApiError, with_hint
@@ -42,6 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
     [
         (["peek", "--queue", "nothing"], "there is no queue nothing; create it with"),
         (["peek", "--queue", "private$/tt"], "there is no queue private$/tt; did you mean 'private$/t'? (srmp-spark queues"),
+        (["send", "--destination", "t", "--body", "b"], "there is no queue t; did you mean 'private$/t'?"),
         (["peek", "--queue", "private$/*"], "there is no queue private$/*; this takes one name and no glob"),
         (["send", "--destination", "private$/t", "--delivery", "express", "--body", "b"], "not express ones [queue-kind]"),
         (["give-up", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the queue's status"),
@@ -88,6 +90,7 @@ def test_errors_without_a_queue_manager(
         (["peek"], "required: --queue; see srmp-spark peek --help"),
         (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
         (["subscribe"], "subscribe comes with a later version"),
+        (["backfill", "--source", "x"], "backfill is a job, no command: run python jobs/backfill.py"),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),
         (["--versio"], "unknown flag --versio; did you mean --version?"),
@@ -154,8 +157,13 @@ def test_a_queue_of_the_other_kind_says_once_what_to_do(running: RunningQueueMan
     with pytest.raises(ServeFailedError) as failed, RunningQueueManager(data, queues=["a:transactional"]):
         pass
     said = failed.value.stderr.splitlines()[-1] + "\n"
-    check(said, "queue a exists and is not transactional; delete it first, or give it as it is")
+    check(said, "queue a exists and is not transactional; give it as it is, or delete it first, with its rows, while")
+    assert "runs: curl -X DELETE API/v1/queues/a (start it without --queue a for that)" in said
     assert said.count("delete it first") == 1
+    wrong = f"{running.api}/v1/queues/private$%2ft"
+    answer = requests.put(wrong, json={"transactional": False}, timeout=30)
+    hint = answer.json()["error"]["hint"]
+    assert (answer.status_code, hint.rpartition("/v1/")[2]) == (409, "queues/private%24%2Ft")
 
 
 def check(said: str, says: str) -> None:

@@ -38,6 +38,14 @@ def peer() -> Iterator[Destination]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    """Of this package, too, and not told that it may call loopback."""
+    folder = tmp_path_factory.mktemp("other")
+    with RunningQueueManager(folder / "qm", queues=["private$/plain", "private$/t:transactional"]) as found:
+        yield found
+
+
 def command(running: RunningQueueManager, *arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "srmp_spark.cli", *arguments, "--api", running.api]
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
@@ -69,12 +77,13 @@ def test_the_same_key_is_sent_once_and_other_content_is_an_error(running: Runnin
         sent = json.loads(done.stdout)
         assert sent["state"] == "acknowledged"
         assert (sent["message_id"] is None) is repeat, "it is delivered: only its key is kept"
-        told = "--key k1: known, and not sent again (its identifier is not kept); it is acknowledged"
+        told = "--key k1 was given before: nothing new is sent. State of the earlier message: acknowledged (its"
         assert (told in done.stderr) is repeat
     assert len(peer.queues[QUEUE]) == count + 1
     done = command(running, "send", "--destination", url, "--body", "other", "--key", "k1")
     assert done.returncode == 4
-    assert "k1" in done.stderr
+    assert "key 'k1' was sent before" in done.stderr
+    assert "partition" not in done.stderr, "who sends one message knows none"
 
 
 def test_a_repeat_says_which_message_it_was_and_how_it_stands(running: RunningQueueManager, peer: Destination) -> None:
@@ -88,10 +97,11 @@ def test_a_repeat_says_which_message_it_was_and_how_it_stands(running: RunningQu
     assert first["message_id"].startswith(f"{{{running.guid}}}\\")
     assert again["state"] in ("queued", "sent")
     assert again.keys() == first.keys()
-    assert f"--key k2: known, and not sent again (message {first['message_id']}); it is {again['state']}" in repeated.stderr
+    assert f"State of the earlier message: {again['state']} (message {first['message_id']})" in repeated.stderr
     lines(running, "streams", "drop", "--destination", nobody)
     dead = command(running, *line, "--wait", "20")
     assert (dead.returncode, json.loads(dead.stdout)) == (4, {**again, "state": "dead"})
+    assert "srmp-spark: dead: a dead letter: refused by the peer, expired, or given up by an operator; the log" in dead.stderr
     item = {"destination": nobody, "key": "k2", "body_base64": "d2FpdHM="}
     (answer,) = requests.post(f"{running.api}/v1/outgoing/messages", json=item, timeout=30).json()
     assert (answer["message_id"], answer["known"], answer["known_message_id"]) == (None, True, first["message_id"])
@@ -107,6 +117,34 @@ def test_what_the_peer_refuses_is_dead(running: RunningQueueManager, peer: Desti
     done = command(running, "send", "--destination", peer.url(QUEUE), "--body", "refuse me", "--wait", "20")
     assert done.returncode == 4
     assert json.loads(done.stdout)["state"] == "dead"
+    assert "dead: a dead letter: the peer refused it for good (400 " in done.stderr
+    entry = outgoing(running, peer.url(QUEUE))
+    assert (entry["queued"], entry["awaiting_stream_receipt"], entry["next_attempt_at"]) == (0, 0, None), "nothing waits"
+
+
+@pytest.mark.parametrize(
+    ("path", "delivery", "state", "says"),
+    [
+        ("/msmq/private$/plain", "transactional", "dead", "it for good (400 not-transactional; [MC-MQSRM] 3.1.5"),
+        ("/msmq/private$/plain", "transactional", "dead", "that queue is not transactional: send with --delivery recoverable"),
+        ("/msmq/private$/t", "express", "dead", "that queue is transactional: send without --delivery"),
+        ("/msmq/private$/other", "express", "dead", "there is no queue of that name: create it there, or correct the URL"),
+        ("/private$/t", "transactional", "dead", "is the URL right? Its path begins with /msmq/"),
+        ("/msmq/private$/t", "transactional", "sent", "sent, but no stream receipt came back: look at the receiver's status"),
+    ],
+)
+def test_a_wait_without_acknowledgement_says_what_to_do(
+    running: RunningQueueManager, other: RunningQueueManager, path: str, delivery: str, state: str, says: str
+) -> None:
+    host, port = other.endpoint
+    url = f"http://{host}:{port}{path}"
+    seconds = "20" if state == "dead" else "1"
+    done = command(running, "send", "--destination", url, "--body", "x", "--delivery", delivery, "--wait", seconds)
+    assert (done.returncode, json.loads(done.stdout)["state"]) == (4, state)
+    assert done.stderr.startswith(f"srmp-spark: {state}: ")
+    assert says in done.stderr
+    if state == "sent":
+        assert f"there --allow-url http://127.0.0.1:{running.endpoint[1]} may be missing" in done.stderr
 
 
 def test_regular_messages(running: RunningQueueManager, peer: Destination) -> None:
@@ -119,7 +157,11 @@ def test_regular_messages(running: RunningQueueManager, peer: Destination) -> No
 def test_a_wait_that_is_over_is_exit_code_4(running: RunningQueueManager) -> None:
     done = command(running, "send", "--destination", "http://127.0.0.1:9/msmq/private$/q", "--body", "x", "--wait", "0.3")
     assert done.returncode == 4
-    assert json.loads(done.stdout)["state"] in ("queued", "sent")
+    state = json.loads(done.stdout)["state"]
+    assert state in ("queued", "sent")
+    assert done.stderr.startswith(f"srmp-spark: {state}: not acknowledged: ")
+    assert "refused" in done.stderr
+    assert "it is kept and tried again" in done.stderr
 
 
 def test_an_operator_sees_and_decides(running: RunningQueueManager) -> None:

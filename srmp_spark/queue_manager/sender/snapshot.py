@@ -18,14 +18,18 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
     for queue in dispatcher.sender:
         stream = queue if isinstance(queue, OutgoingStream) else None
         next_at = queue.retry_at if queue.retry_at is not None else stream.receipt_wait_at if stream is not None else None
+        queued = max(queue.end - max(queue.cursor if stream is not None else 0, queue.acknowledged_to), 0)
+        awaiting = stream.unacknowledged if stream is not None else 0
+        if not queued and not awaiting:  # a timer of what is a dead letter by now runs out, and does nothing
+            next_at = None
         found.append({
             "destination": queue.key.destination,
             "kind": queue.key.kind,
             "state": queue.state.value,
             "stream_id": str(stream.id) if stream is not None and stream.ordinal else None,
             "send_receipts_to": told(stream.receipts_url) if stream is not None and stream.ordinal else None,
-            "queued": max(queue.end - max(queue.cursor if stream is not None else 0, queue.acknowledged_to), 0),
-            "awaiting_stream_receipt": stream.unacknowledged if stream is not None else 0,
+            "queued": queued,
+            "awaiting_stream_receipt": awaiting,
             "awaiting_final_stream_receipt": stream.unread if stream is not None else 0,
             "in_doubt": _in_doubt(queue),
             "last_acknowledged": max(queue.acknowledged_to - stream.base, 0) if stream is not None else queue.acknowledged_to,

@@ -456,7 +456,8 @@ def _name(scan: Scan, number: int) -> str:
             place = f"partition {piece.partition} row {piece.slice.row_number(row)}"
             columns = piece.slice.columns
             if "key" in columns and columns["key"][row].is_valid:
-                return f"key {columns['key'][row].as_py().decode(errors='replace')!r} ({place})"
+                key = f"key {columns['key'][row].as_py().decode(errors='replace')!r}"
+                return f"{key} ({place})" if scan.rows > 1 else key  # of `send`, a batch of one: it knows no partitions
             if "sequence" in columns and columns["sequence"][row].is_valid:
                 queue = columns["queue"][row].as_py() if "queue" in columns else "?"
                 return f"{queue} {columns['sequence'][row]} ({place})"

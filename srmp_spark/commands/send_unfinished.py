@@ -1,0 +1,78 @@
+"""Why ``send --wait`` ended without an acknowledgement, and what to do next.
+
+A state alone (``queued``, ``sent``, ``dead``) sends people to the logs of two machines. Here it becomes one sentence, from what
+``status.outgoing`` knows of the destination.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from srmp_spark.errors import with_hint
+from srmp_spark.names import split_url
+
+_ANSWER = re.compile(r"(\d{3})(?: ([a-z-]+)(?=;|$))?")
+"""``last_error`` of an answer: its status, and of another srmp-spark the code in ``Srmp-Reason``."""
+
+REMEDIES: dict[str, str] = {
+    "not-transactional": "that queue is not transactional: send with --delivery recoverable, or create it with :transactional",
+    "transactional-queue": "that queue is transactional: send without --delivery, or with --delivery transactional",
+    "unknown-queue": "there is no queue of that name: create it there, or correct the URL (/msmq/private$/NAME)",
+    "foreign-host": "the receiver does not go by that host name: use another one, or give it serve --host-name there",
+    "target": "is the URL right? Its path begins with /msmq/",
+}
+"""Reason of an answer → what its sender can do (what its receiver can do, ``doctor`` says there)."""
+_MAYBE_NOT_MSMQ = frozenset((403, 404, 405))
+"""Answers of a web server that has no MSMQ at this path."""
+_REFUSED = "its queue's name, or its kind: a queue that is not transactional takes --delivery recoverable"
+"""What MSMQ itself answers 400 to, without a word."""
+
+
+def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
+    """One sentence about messages that ``--wait`` left in ``state``.
+
+    ``outgoing`` is the entry of their destination in ``status``; ``None`` if there is none any more.
+    """
+    told = outgoing or {}
+    error: str | None = told.get("last_error")
+    if state == "dead":
+        return _dead(error)
+    if told.get("state") == "OnHold":
+        cause = told.get("damaged") or "the destination is on hold"
+        return with_hint(cause, "srmp-spark streams resume --destination URL sends what waits, streams drop gives it up")
+    if error is not None:
+        return with_hint(f"not acknowledged: {error}; it is kept and tried again", _remedy(error) or "see streams --table")
+    if state == "queued" or not told.get("awaiting_stream_receipt"):
+        return "not acknowledged in that time; it is kept and sent: srmp-spark streams --table shows how it stands"
+    return _no_receipt(told.get("send_receipts_to"))
+
+
+def _dead(error: str | None) -> str:
+    answer = _ANSWER.match(error or "")
+    if answer is None or answer[1] != "400":  # what is told last is about something else: only 400 ends a message
+        hint = "the log of the queue manager (sender.dead) and the table dead_letter_queue of --state have the reason"
+        return with_hint("a dead letter: refused by the peer, expired, or given up by an operator", hint)
+    return with_hint(f"a dead letter: the peer refused it for good ({error})", REMEDIES.get(answer[2] or "", _REFUSED))
+
+
+def _remedy(error: str) -> str:
+    """For trouble that may pass; empty if the error says it all."""
+    answer = _ANSWER.match(error)
+    if answer is None:
+        return ""
+    hint = REMEDIES.get(answer[2] or "", "")
+    return hint or (REMEDIES["target"] if int(answer[1]) in _MAYBE_NOT_MSMQ else "")
+
+
+def _no_receipt(send_receipts_to: str | None) -> str:
+    """The one cause that shows at the receiver alone: it may not, or cannot, call us back."""
+    ours = "our --public-url"
+    if send_receipts_to:
+        url = split_url(send_receipts_to)
+        ours = f"{url.scheme}://{url.authority}"
+    return (
+        "sent, but no stream receipt came back: look at the receiver's status or doctor; "
+        f"there --allow-url {ours} may be missing, or it cannot reach that address"
+    )
