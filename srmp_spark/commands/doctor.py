@@ -1,9 +1,10 @@
 """``doctor``: find out why messages do not arrive, in plain words and with the flag to set.
 
 It asks the API, knocks at the SRMP port, and, given a queue, posts a real message marked ``Srmp-Probe: 1``, which the queue
-manager judges like any other and does not store (204). A sender sees only "400" and deletes its message; here the reason
-stands beside it. Each ``--host-name`` of the queue manager is tried at the port where it listens. ``--url`` probes through
-whatever lies between instead: DNS, NAT, a reverse proxy, a host name that the queue manager does not know.
+manager judges like any other and does not store (204); no metric of refusals counts it. A sender sees only "400" and deletes
+its message; here the reason stands beside it. Each ``--host-name`` of the queue manager is tried at the port where it listens.
+``--url`` probes through whatever lies between instead: DNS, NAT, a reverse proxy, a host name that the queue manager does not
+know.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             "receipts",
             False,
             f"{blocked['count']} receipts to {blocked['host']} were not sent: no rule allows the URL that the messages name",
-            f"serve --allow-url http://{blocked['host']} (the log has the exact pattern)",
+            blocked_hint(blocked),
         )
     for outgoing in status["outgoing"]:
         if outgoing.get("damaged"):
@@ -170,6 +171,14 @@ def _senders(url: UrlParts, names: list[str]) -> Check:
     )
 
 
+def blocked_hint(blocked: dict[str, Any]) -> str:
+    """The flags that let the receipts of one entry of ``blocked_urls`` out, or what else to look for."""
+    patterns = blocked.get("patterns", [])  # a queue manager before they were told has none
+    if patterns:
+        return "serve " + " ".join(f"--allow-url {pattern}" for pattern in patterns)
+    return "receipt.blocked in the log says why: no --allow-url helps a malformed URL, or a host without an address there"
+
+
 def _gate_hint(status: dict[str, Any]) -> str:
     return f"{status['disk_free_bytes']} bytes are free on its disk; /readyz and the log say more"
 
@@ -194,7 +203,7 @@ def _knock(url: UrlParts) -> Check:
     where = f"{url.scheme}://{_authority(url)}"
     try:
         connection = _connection(url)
-        connection.request("GET", "/")
+        connection.request("GET", "/", headers={"Srmp-Probe": "1"})  # not counted as a refusal
         answer = connection.getresponse()
         answer.read()
         connection.close()

@@ -76,4 +76,4 @@ def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]],
     yield "consumers", consumers, ("queue", "name", "received", "holder", "lease_until")
     yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
     yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
-    yield "blocked URLs (allow them with serve --allow-url)", status["blocked_urls"], ("host", "count")
+    yield "blocked URLs (allow them with serve --allow-url)", status["blocked_urls"], ("host", "count", "patterns")

@@ -49,8 +49,19 @@ QUEUE_SUFFIXES = ("transactional", "multicast", "journal")
 """What may follow a queue's name after a colon (docs/INTERFACE.md section 2)."""
 MISSPELLED = 0.8
 """How much alike (difflib) the end of a name and a suffix are to be a typing error: ``transactionl`` is, ``cast`` is not."""
+ABBREVIATED = 3
+"""Letters from which on the beginning of a suffix is taken for it: ``:trans`` is an error, a queue ``a:t`` is a queue."""
 QUEUES_MAX = 10_000
 """Queues of one queue manager: each costs memory and a line in ``status``."""
+
+
+def _suffix_meant(word: str) -> str | None:
+    """The suffix that ``word`` abbreviates or misspells, if any."""
+    if len(word) >= ABBREVIATED:
+        for suffix in QUEUE_SUFFIXES:
+            if suffix.startswith(word):
+                return suffix
+    return next(iter(difflib.get_close_matches(word, QUEUE_SUFFIXES, 1, MISSPELLED)), None)
 
 
 class QueueSpec(NamedTuple):
@@ -65,13 +76,11 @@ class QueueSpec(NamedTuple):
     def parse(cls, text: str) -> QueueSpec:
         """Raises :class:`ConfigurationError`, also for a name that ends in what is nearly a suffix: that is a typing error."""
         name, suffixes = split_queue_suffixes(text)
-        _, _, ending = name.rpartition(":")
-        meant = (
-            difflib.get_close_matches(ending.partition("=")[0].lower(), QUEUE_SUFFIXES, 1, MISSPELLED) if ":" in name else []
-        )
-        if meant:
+        _, colon, ending = name.rpartition(":")
+        meant = _suffix_meant(ending.partition("=")[0].lower()) if colon else None
+        if meant is not None:
             raise ConfigurationError(
-                f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant[0]!r}? "
+                f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant!r}? "
                 f"(a queue that is really called so is made by PUT /v1/queues)"
             )
         for suffix in suffixes:
@@ -311,7 +320,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             "--" + option.key.replace("_", "-"),
             dest=option.key,
             metavar=option.metavar,
-            help=option.help.replace("%", "%%"),
+            help=option.help.replace("%", "%%") + ("; may be repeated" if option.many else ""),
             action="append" if option.many else "store",
             nargs="?" if option.convert is _switch else None,
             const="true" if option.convert is _switch else None,

@@ -66,6 +66,8 @@ HOSTS_MAX = 10_000
 """Hosts whose rate is remembered; the one that was idle longest is forgotten."""
 WARNED_MAX = 1_000
 """Blocked URLs that were warned about once each, and hosts counted in ``status``."""
+PATTERNS_OF_HOST_MAX = 10
+"""Patterns that ``status`` names of one blocked host: a sender chooses the ports, and the log has the others."""
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +143,8 @@ class ReceiptsSender:
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}
         """Host → receipts that were not sent because no rule allows its URL."""
+        self.blocked_patterns: dict[str, list[str]] = {}
+        """Host → each ``--allow-url`` that would allow what was blocked; none for a host that no pattern can allow."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -390,6 +394,9 @@ class ReceiptsSender:
             self._metrics.receipts_blocked += 1
             key = verdict.host if verdict.host in self.blocked or len(self.blocked) < WARNED_MAX else "other"
             self.blocked[key] = self.blocked.get(key, 0) + 1
+            patterns = self.blocked_patterns.setdefault(key, [])
+            if verdict.pattern and verdict.pattern not in patterns and len(patterns) < PATTERNS_OF_HOST_MAX:
+                patterns.append(verdict.pattern)
         warning = verdict.pattern or f"{verdict.host}: {verdict.reason}"
         if warning not in self._warned and len(self._warned) < WARNED_MAX:
             self._warned.add(warning)

@@ -86,7 +86,7 @@ def serve(config: ServeConfig) -> int:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the API logs its own faults, without tracebacks for remote ones
     connections_max = raise_descriptor_limit()
     if expat.version_info < EXPAT_WANTED:
-        log.info(
+        log.debug(
             'xml.old_parser version=%s because="envelopes are fed to it whole, so its known slowness is out of reach"',
             expat.EXPAT_VERSION,
         )

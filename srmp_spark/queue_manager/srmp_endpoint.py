@@ -48,6 +48,7 @@ class State(Enum):
 
 
 _IDLE, _HEAD, _BODY, _WAITING, _CLOSING = State
+_PROBE_FIELD = b"\r\nsrmp-probe:"
 
 
 class SrmpConnection(asyncio.Protocol):
@@ -58,26 +59,10 @@ class SrmpConnection(asyncio.Protocol):
     """The authenticated name of the peer: plain HTTP knows none (:mod:`.srmp_tls`)."""
 
     __slots__ = (
-        "_body",
-        "_buffer",
-        "_chunks",
-        "_endpoint",
-        "_head",
-        "_head_bytes",
-        "_head_length",
-        "_keep_alive",
-        "_lingered",
-        "_missing",
-        "_partial",
-        "_paused",
-        "_since",
-        "_state",
-        "_submitted",
-        "_transport",
-        "_write_paused",
-        "peer",
-        "read_at",
-    )
+        "_body", "_buffer", "_chunks", "_endpoint", "_head", "_head_bytes", "_head_length", "_keep_alive",
+        "_lingered", "_missing", "_partial", "_paused", "_probe", "_since", "_state", "_submitted",
+        "_transport", "_write_paused", "peer", "read_at",
+    )  # fmt: skip
 
     def __init__(self, endpoint: SrmpEndpoint) -> None:
         self._endpoint = endpoint
@@ -101,6 +86,8 @@ class SrmpConnection(asyncio.Protocol):
         self._keep_alive = True
         self._paused = False
         self._write_paused = False
+        self._probe = False
+        """Whether the request in flight is one of ``srmp-spark doctor``: no refusal of a sender, so it is not counted."""
 
     def __repr__(self) -> str:
         return f"<SrmpConnection {self.peer} {self._state.value} buffered={len(self._buffer)} partial={self._partial}>"
@@ -191,6 +178,7 @@ class SrmpConnection(asyncio.Protocol):
             if not data:
                 return
         found = RequestHead.of_windows(data)
+        self._probe = False
         if found is None:
             end = data.find(b"\r\n\r\n") + 4
             if end < 4:
@@ -199,6 +187,7 @@ class SrmpConnection(asyncio.Protocol):
                 self._since = self._endpoint.now
                 self._unfinished_head(0)
                 return
+            self._probe = _PROBE_FIELD in data[:end].lower()  # also where the head is refused before its fields are read
         try:
             if found is not None:
                 head, end = found
@@ -328,9 +317,9 @@ class SrmpConnection(asyncio.Protocol):
             self._linger()
 
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None, *, close: bool = False) -> None:
-        """Answer anything but 200. Counted; ``close`` ends the connection after it."""
+        """Answer anything but 200. Counted, but for probes; ``close`` ends the connection after it."""
         endpoint = self._endpoint
-        if status >= 400:
+        if status >= 400 and not self._probe:
             endpoint.count_refusal(status, reason)
         self._answered()
         self._forget_partial()

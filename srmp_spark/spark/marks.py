@@ -19,6 +19,7 @@ from srmp_spark.client.lease import LeaseKeeper
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import PAST_THE_END, UNKNOWN_EPOCH
+from srmp_spark.spark.driver_process import of_driver
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.offsets import LogKey, Offsets, Position
 
@@ -31,7 +32,7 @@ class Marks:
     def __init__(self, logs: Logs, consumer: str) -> None:
         self._logs = logs
         self._consumer = consumer
-        self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}").as_dict())
+        self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict())
         self._sent: dict[LogKey, Position] = {}
         """Highest sequence that needs no mark (any more), and its epoch, for each log whose lease we hold."""
 

@@ -52,6 +52,19 @@ def make(running: RunningQueueManager, name: str) -> str:
     return name
 
 
+def refusals(running: RunningQueueManager) -> list[str]:
+    from urllib.request import urlopen
+
+    with urlopen(f"{running.api}/metrics", timeout=10) as answer:
+        return [line for line in answer.read().decode().splitlines() if line.startswith("srmp_messages_refused_total")]
+
+
+def test_the_help_of_serve_says_what_may_be_repeated() -> None:
+    text = " ".join(command(None, "serve", "--help").stdout.split())
+    assert text.count("may be repeated") == 3
+    assert "create this queue if it does not exist; may be repeated" in text
+
+
 def test_help_answers_at_once() -> None:
     best = 9.0
     for _ in range(3):
@@ -235,8 +248,10 @@ class TestDoctor:
             )
 
     def test_each_fault_is_explained_with_the_flag_to_set(self, running: RunningQueueManager) -> None:
+        before = refusals(running)
         done = command(running, "doctor", "--queue", "nobody")
         assert done.returncode == 1
+        assert refusals(running) == before, "the doctor is no sender"
         (probe,) = [check for check in map(json.loads, done.stdout.splitlines()) if check["check"] == "probe"]
         assert "deletes the message" in probe["detail"]
         assert "--queue nobody" in probe["hint"]
@@ -250,6 +265,14 @@ class TestDoctor:
         check = judge(400, "forward-not-allowed; [MC-MQSRM] 3.1.5.1.3", queue="q", host="gateway")
         assert "--allow-url http://gateway" in check.hint
         assert judge(404, None, queue="q", host="h").hint.startswith("the answer is not from srmp-spark")
+
+    def test_blocked_receipts_are_explained_with_the_exact_flags(self) -> None:
+        from srmp_spark.commands.doctor import blocked_hint
+
+        patterns = ["http://127.0.0.1:8080", "http://127.0.0.1:8090"]
+        hint = blocked_hint({"host": "127.0.0.1", "count": 2, "patterns": patterns})
+        assert hint == "serve --allow-url http://127.0.0.1:8080 --allow-url http://127.0.0.1:8090"
+        assert "receipt.blocked in the log" in blocked_hint({"host": "machine1", "count": 1, "patterns": []})
 
     def test_each_host_name_is_tried_and_what_was_not_is_said(self, tmp_path: Path) -> None:
         names = {"host_name": "qm.example", "public_url": "http://outside.example"}

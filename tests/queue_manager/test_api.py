@@ -500,3 +500,6 @@ class TestStatus:
             "srmp_state_lag_seconds", "srmp_disk_free_bytes",
         ):  # fmt: skip
             assert name in text, name
+        for own in ("order_queue$", "forward$"):
+            assert f'srmp_queue_waiting{{consumer="default",queue="private$/{own}"}}' not in text, "nobody receives from it"
+            assert f'srmp_queue_oldest_waiting_seconds{{queue="private$/{own}"}}' not in text

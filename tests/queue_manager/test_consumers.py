@@ -49,6 +49,7 @@ class TestLease:
             ask(consumer, "B", 10.1, seen=seen)
         assert (refused.value.status, refused.value.code) == (409, SHARING_VIOLATION) == (409, "C00E0009")
         assert "query orders" in refused.value.message
+        assert "--consumer" in refused.value.hint
 
     def test_a_second_receiver_takes_over_if_the_holder_is_silent_for_60_seconds(self) -> None:
         consumer = Consumer("default")

@@ -165,10 +165,14 @@ def test_a_blocked_receipt_is_one_warning_with_the_flag_a_metric_and_a_line_in_s
         await rig.take(delivery_receipt_to="http://127.0.0.1:9@evil/q")
         await until(lambda: rig.manager.metrics.receipts_blocked == 4)
         assert rig.manager.receipts.blocked == {"169.254.169.254": 3, "(malformed)": 1}
+        await rig.take(delivery_receipt_to="http://169.254.169.254:8080/latest")
+        await until(lambda: rig.manager.metrics.receipts_blocked == 5)
+        of_host = ["http://169.254.169.254", "http://169.254.169.254:8080"]
+        assert rig.manager.receipts.blocked_patterns == {"169.254.169.254": of_host, "(malformed)": []}
 
     rig(tmp_path / "d", test)
     warnings = [record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()]
-    assert len(warnings) == 2
+    assert len(warnings) == 3
     assert "--allow-url http://169.254.169.254" in warnings[0]
 
 

@@ -226,6 +226,23 @@ def test_after_a_fault_of_the_head_the_connection_is_over(raw: bytes, status: in
     run(test)
 
 
+def test_a_refused_probe_is_answered_and_not_counted() -> None:
+    """``srmp-spark doctor`` asks for refusals; an alarm on them is about senders."""
+
+    async def test(world: World) -> None:
+        world.inbox.answer = lambda connection, post: connection.refuse(400, "unknown-queue", "s")
+        probe, message = request(b"body", b"Srmp-Probe: 1"), request()
+        assert statuses(await world.say(probe + message + probe + message)) == [400] * 4
+        assert world.refusals == [(400, "unknown-queue")] * 2
+        knock = b"GET / HTTP/1.1\r\nHost: h\r\n%s\r\n"
+        assert statuses(await world.say(knock % b"srmp-probe: 1\r\n")) == [405]
+        assert world.refusals[2:] == []
+        assert statuses(await world.say(knock % b"")) == [405]
+        assert world.refusals[2:] == [(405, "method")]
+
+    run(test)
+
+
 def test_connection_close_and_http_1_0_close_after_the_answer() -> None:
     async def test(world: World) -> None:
         assert (await world.say(request(b"b", b"Connection: close"))).endswith(b"<closed>")

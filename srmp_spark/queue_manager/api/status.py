@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
-from srmp_spark.names import split_url
+from srmp_spark.names import OWN_QUEUES, split_url
 from srmp_spark.queue_manager.api.http import Request, Response
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
@@ -119,7 +119,10 @@ def status(
             for stream in manager.receiver.streams
         ],
         "outgoing": [outgoing_status(entry) for entry in outgoing],
-        "blocked_urls": [{"host": host, "count": count} for host, count in sorted(manager.receipts.blocked.items())],
+        "blocked_urls": [
+            {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
+            for host, count in sorted(manager.receipts.blocked.items())
+        ],
         "subscriptions": [],
     }
 
@@ -133,13 +136,17 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
 def gauges(manager: QueueManager) -> list[Gauge]:
     """The metrics that are readings and not counters."""
 
+    def for_readers() -> list[Queue]:
+        """Not our own queues: nobody receives from those, so what waits there would rise for ever."""
+        return [queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES]
+
     def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
-        for queue in manager.catalogue.with_journals():
+        for queue in for_readers():
             for consumer in queue.consumers.values():
                 yield (queue.name, consumer.name), queue.waiting_for(consumer)
 
     def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
-        for queue in manager.catalogue:
+        for queue in for_readers():
             yield (queue.name,), queue_status(queue, manager)["oldest_waiting_seconds"] or 0.0
 
     def outgoing() -> Iterator[tuple[tuple[str, ...], float]]:
