@@ -30,6 +30,9 @@ export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 # A JVM that lives for a minute spends half its time compiling what it will not run again: only the first compiler, then.
 SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
+# Of pip's hundreds of lines those that take long, so that nobody takes minutes of silence for a hang.
+PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
+
 .DEFAULT_GOAL := help
 .PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow drill crash powerloss strace
 
@@ -43,10 +46,11 @@ java:
 
 $(STAMP): pyproject.toml | java
 	@test -n "$(PYTHON_BIN)" || { echo "Python 3.10 or newer is missing: install it (Debian, Ubuntu: apt-get install python3 python3-venv) or give PYTHON_BIN=/path/to/python3" >&2; exit 2; }
+	@echo "setup 1/3: $(VENV), a virtual environment of $(PYTHON_BIN)"
 	@test -x $(PYTHON) || "$(PYTHON_BIN)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not build $(VENV) with $(PYTHON_BIN): is its venv module there? (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
-	@echo "setup: installing into $(VENV)"
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@echo "setup: fetching Delta's jars"
+	@echo "setup 2/3: installing packages, Spark alone is over 400 MB (minutes)"
+	@set -o pipefail; $(PYTHON) -m pip install --progress-bar off --disable-pip-version-check --editable '.[dev]' | $(PIP_SAYS)
+	@echo "setup 3/3: fetching Delta's jars with a first Spark session (up to a minute)"
 	@$(SHORT_JVM) $(PYTHON) jobs/jars.py 2>$(VENV)/jars.log || { cat $(VENV)/jars.log >&2; exit 1; }
 	@touch $@
 	@echo "setup: done"

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """``jobs/backfill.py``."""
-    parser = argparse.ArgumentParser(prog="backfill.py")
+    parser = argparse.ArgumentParser(prog="backfill.py", allow_abbrev=False)
     add_arguments(parser)
     args = parser.parse_args(argv)
     return running.run_job("backfill", lambda: run(args))
@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> Outcome:
     options = running.sink_options(args)
     if args.source == "files":
         return send_files(args)
+    if args.yes:  # a dry run needs no queue manager
+        running.ask_queue_manager(options)
     with running.spark_session("srmp backfill", args.master) as spark:
         return replay.send_rows(Selection(table=args.origin).rows(spark), options, args)
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
-from srmp_spark.names import local_queue_name
+from srmp_spark.jobs import running
+from srmp_spark.names import is_glob, local_queue_name
 from srmp_spark.spark import session
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ log = logging.getLogger("ingest")
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags (INTERFACE.md section 5); ends the process with exit code 2 on wrong ones."""
-    parser = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(prog="ingest.py", description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--queue-manager", required=True, metavar="URL[,URL]", help="API of one or more queue managers")
     parser.add_argument("--queue", required=True, metavar="NAME[,NAME|GLOB]", help="queues to read")
     parser.add_argument("--table", required=True, metavar="PATH", help="the Delta table; created if it does not exist")
@@ -50,8 +51,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     when.add_argument(
         "--trigger", metavar='"5 seconds"', help="one batch each such time (default: as soon as there is something)"
     )
-    parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N", help="most rows of a batch")
-    parser.add_argument("--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved")
+    parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N", help="most rows of a batch (default: no limit)")
+    parser.add_argument(
+        "--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved (default: %(default)s)"
+    )
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
     found = parser.parse_args(argv)
@@ -59,6 +62,32 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if "=" not in option:
             parser.error(f"--option {option}: expected KEY=VALUE")
     return found
+
+
+def source_options(args: argparse.Namespace) -> dict[str, str]:
+    """The options of ``format("srmp")`` that the flags mean."""
+    options = {"queueManager": args.queue_manager, "queue": args.queue, "consumer": args.consumer}
+    options.update(dict(option.split("=", 1) for option in args.option))
+    if args.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(args.max_offsets_per_trigger)
+    return options
+
+
+def ask_queue_managers(args: argparse.Namespace) -> None:
+    """What would end the query as soon as it starts, told before Spark is up, which takes many times as long.
+
+    Names of queues are left to the query where it may know some from its checkpoint that exist no more.
+    Raises :class:`ConfigurationError`, :class:`ApiUnreachableError` and :class:`ApiError`.
+    """
+    from srmp_spark.spark.logs import Logs
+    from srmp_spark.spark.offsets import LogKey
+    from srmp_spark.spark.options import check_stream, parse
+
+    options = parse(source_options(args))
+    check_stream(options)
+    logs = Logs(options, options.queue_managers, retry_seconds=running.START_SECONDS)
+    if options.fail_on_data_loss and not Path(args.checkpoint, "offsets").exists():
+        logs.discover([LogKey("", name) for name in options.queues if is_glob(name)])  # a glob may match nothing yet
 
 
 class StoppingError(Exception):
@@ -83,14 +112,7 @@ class Ingest:
 
     def source(self) -> DataFrame:
         """The queues as a stream. Raises what Spark makes of a wrong option."""
-        options: dict[str, Any] = {
-            "queueManager": self.args.queue_manager,
-            "queue": self.args.queue,
-            "consumer": self.args.consumer,
-            **dict(option.split("=", 1) for option in self.args.option),
-        }
-        if self.args.max_offsets_per_trigger is not None:
-            options["maxOffsetsPerTrigger"] = self.args.max_offsets_per_trigger
+        options: dict[str, Any] = {**source_options(self.args)}
         return self.spark.readStream.format("srmp").options(**options).load()
 
     def batch(self, rows: DataFrame, batch_id: int) -> None:
@@ -163,11 +185,13 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
     try:
+        session.check_java()
+        ask_queue_managers(args)
         spark = session.delta_session("srmp ingest", args.master)
     except SrmpSparkError as error:
-        print(f"ingest: {error}", file=sys.stderr)
+        code = running.tell("ingest", error)
         session.last_line("ingest", rows=0, batches=0, status="failed")
-        return ExitCode.USAGE
+        return code
     ingest = Ingest(args, spark)
     try:
         status, code = ingest.run(), ExitCode.DONE

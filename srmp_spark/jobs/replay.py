@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """``jobs/replay.py``."""
-    parser = argparse.ArgumentParser(prog="replay.py")
+    parser = argparse.ArgumentParser(prog="replay.py", allow_abbrev=False)
     add_arguments(parser)
     return run(parser.parse_args(argv))
 
@@ -90,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
     def work() -> Outcome:
         selection, options = Selection.of(args), running.sink_options(args)  # before a JVM starts: usage is told at once
+        if args.yes:  # a dry run needs no queue manager
+            running.ask_queue_manager(options)
         with running.spark_session("srmp replay", args.master) as spark:
             return replay(spark, selection, options, args)
 

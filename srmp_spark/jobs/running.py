@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from srmp_spark.spark.sink_options import SinkOptions
 
+START_SECONDS = 5.0
+"""How long a job that starts waits for a queue manager that does not answer, as commands do: one that was started together
+with it is there by then, and a wrong URL should be told soon. Once the job runs, a restart is waited out for longer."""
 DELIVERIES = ("transactional", "recoverable", "express", "original")
 
 
@@ -140,6 +143,16 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         except OSError as error:
             raise ConfigurationError(f"--token-file {args.token_file}: {error.strerror}") from None
     return parse_sink(options)
+
+
+def ask_queue_manager(options: SinkOptions) -> None:
+    """Whether it is there, and takes our token: asked before Spark is started, which takes many times as long.
+
+    Raises :class:`ApiUnreachableError` and :class:`ApiError`.
+    """
+    from srmp_spark.client.api import QueueManagerClient
+
+    QueueManagerClient(options.queue_manager, options.token, retry_seconds=START_SECONDS).status()
 
 
 def name_of(args: argparse.Namespace) -> str:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.names import base_of_journal, is_glob
@@ -73,11 +73,14 @@ def matches(queue: str, patterns: Iterable[str]) -> bool:
 
 
 class Logs:
-    """Connected queue managers and the queues among them that ``options`` names. Lives in one process only."""
+    """Connected queue managers and the queues among them that ``options`` names. Lives in one process only.
 
-    def __init__(self, options: SourceOptions, urls: Sequence[str]) -> None:
+    ``retry_seconds``: how long one that does not answer is waited for.
+    """
+
+    def __init__(self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS) -> None:
         self._options = options
-        clients = [QueueManagerClient(url, options.token) for url in urls]
+        clients = [QueueManagerClient(url, options.token, retry_seconds=retry_seconds) for url in urls]
         self._by_guid: dict[str, QueueManagerClient] = {}
         for client, status in zip(clients, gather([client.status for client in clients]), strict=True):
             guid = status["queue_manager"]

@@ -8,10 +8,10 @@ shaped by code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.sink_options import BodyFormatName, parse_sink, target_of
+from srmp_spark.spark.sink_options import BodyFormatName, check_stream_sink, option_name, parse_sink, target_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,31 +47,37 @@ class SrmpSink:
     rows without key and position need an ``application`` of their own for each query and checkpoint, else rows of one are
     taken for repeats of the other's and are **not sent**.
 
-    Raises :class:`ConfigurationError` for an option that is wrong, when made; for columns that do not fit, when called.
+    Options may be written in any case, as in ``.option(…)``. Raises :class:`ConfigurationError` for an option that is wrong or
+    unknown, when made; for columns that do not fit, when called.
     """
 
     def __init__(
         self,
         *,
-        queueManager: str,  # noqa: N803  # the options' names
+        queueManager: str | None = None,  # noqa: N803  # the options' names
         destination: str | None = None,
         orderBy: str | Sequence[str] | None = None,  # noqa: N803
         application: str | None = None,
         deadLetter: bool = False,  # noqa: N803
         bodyFormat: BodyFormatName = "raw",  # noqa: N803
         token: str | None = None,
+        **misspelt: NoReturn,  # for type checkers none is right; at run time they are told, or only written in another case
     ) -> None:
-        given = {
+        given: dict[str, object] = {
             "queueManager": queueManager,
             "destination": destination,
-            "orderBy": orderBy if orderBy is None or isinstance(orderBy, str) else _json_list(orderBy),
+            "orderBy": orderBy,
             "application": application,
-            "deadLetter": str(deadLetter).lower(),
+            "deadLetter": deadLetter,
             "bodyFormat": bodyFormat,
             "token": token,
         }
-        self._options = {name: value for name, value in given.items() if value is not None}
-        self._application = parse_sink(self._options).application
+        for key, value in cast("dict[str, object]", misspelt).items():
+            given[option_name(key)] = value
+        self._options = {name: _text(value) for name, value in given.items() if value is not None}
+        options = parse_sink(self._options)
+        check_stream_sink(options)
+        self._application = options.application
         if self._application is None and _session_is_remote():
             raise ConfigurationError(_APPLICATION_NEEDED)
 
@@ -112,7 +118,14 @@ def _session_is_remote() -> bool:
     return is_remote()
 
 
-def _json_list(names: Sequence[str]) -> str:
+def _text(value: object) -> str:
+    """An option as Spark takes it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, Sequence):
+        return str(value)
     import json
 
-    return json.dumps(list(names))
+    return json.dumps(list(value))

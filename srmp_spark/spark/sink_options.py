@@ -115,11 +115,16 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
                 f"format('srmp') has no path (got {value!r}): name the queue with .option('destination', …) and call "
                 ".save() or .start() without one"
             )
-        name = _KNOWN.get(lower)
-        if name is None:
-            raise ConfigurationError(_unknown(key))
-        values[name] = value.strip()
+        values[option_name(key)] = value.strip()
     return values
+
+
+def option_name(key: str) -> str:
+    """An option in whatever case, as the table spells it. Raises :class:`ConfigurationError` for one that is none."""
+    name = _KNOWN.get(key.lower())
+    if name is None:
+        raise ConfigurationError(_unknown(key))
+    return name
 
 
 def _unknown(key: str) -> str:

@@ -106,6 +106,29 @@ def test_srmp_sink_takes_the_options_by_name() -> None:
         SrmpSink(queueManager=URL, bodyFormat="xm")  # type: ignore[arg-type]  # as a user might
 
 
+@pytest.mark.parametrize(
+    ("keywords", "told"),
+    [
+        ({"queueMangaer": URL}, "unknown option 'queueMangaer'; did you mean 'queueManager'?"),
+        ({"queueManager": URL, "queue": "private$/orders"}, "belongs to the source; did you mean 'destination'?"),
+        ({"queueManager": URL, "batch": "1"}, "option batch has no effect"),
+        ({"destination": QUEUE}, "option queueManager is missing"),
+    ],
+)
+def test_srmp_sink_names_the_nearest_option_for_a_misspelt_keyword(keywords: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        SrmpSink(**keywords)  # type: ignore[arg-type]  # as a user might
+    assert told in str(error.value)
+
+
+def test_srmp_sink_takes_keywords_in_any_case_as_the_source_does() -> None:
+    """Also those that are no strings."""
+    found = SrmpSink(queuemanager=URL, ORDERBY=["a", "b"], deadletter=True)  # type: ignore[arg-type]  # of another case
+    meant = SrmpSink(queueManager=URL, orderBy=["a", "b"], deadLetter=True)
+    assert found._options == meant._options
+    assert found._options["deadLetter"] == "true"
+
+
 # --- columns ------------------------------------------------------------------------------------------------------------------
 
 

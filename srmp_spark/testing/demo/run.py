@@ -85,7 +85,9 @@ class Demo:
 
 def main(ingest: Path) -> int:
     """Run the demo; exit code 1 if anything in the closing table is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--directory", type=Path, default=Path("demo-data"), help="scratch folder, emptied first (./demo-data)")
     parser.add_argument("--messages", type=int, default=2000, help="half of them in four streams (default 2000)")
     parser.add_argument("--rows-back", type=int, default=500, metavar="N", help="rows that go out again as one stream (500)")

@@ -1,0 +1,128 @@
+"""What is wrong with a job's flags or its queue manager is told before Spark starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+from srmp_spark.jobs import backfill, ingest, replay, running
+from srmp_spark.spark import session
+from srmp_spark.testing.service import RunningQueueManager
+
+QUEUE = "private$/orders"
+SENDING = ["--destination", "DIRECT=http://127.0.0.1:1/msmq/private$/again", "--id", "x", "--yes"]
+
+
+class SparkStartedError(Exception):
+    """The job got as far as Spark."""
+
+
+@pytest.fixture(scope="module")
+def qm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    with RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=[QUEUE]) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session is what these tests must not reach; Java is there."""
+
+    def started(*_: object) -> NoReturn:
+        raise SparkStartedError
+
+    monkeypatch.setattr(session, "delta_session", started)
+    monkeypatch.setattr(session, "check_java", lambda: None)
+
+
+def ingest_from(queue_manager: str, tmp_path: Path, *more: str, queue: str = QUEUE) -> int:
+    places = ["--table", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint")]
+    return ingest.main(["--queue-manager", queue_manager, "--queue", queue, *places, *more])
+
+
+def test_ingest_tells_the_wrong_port(qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = ingest_from(qm.listening, tmp_path)
+    printed = capsys.readouterr()
+    assert code == 4
+    assert "is a queue manager's SRMP port, not its API" in printed.err
+    assert json.loads(printed.out) == {"job": "ingest", "rows": 0, "batches": 0, "status": "failed"}
+
+
+@pytest.mark.parametrize("job", [replay, backfill])
+def test_a_job_that_sends_tells_the_wrong_port(
+    job: ModuleType, qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = ["--table", str(tmp_path)] if job is replay else ["--source", "table", "--from", str(tmp_path)]
+    assert job.main([*table, "--queue-manager", qm.listening, *SENDING]) == 4
+    assert "is a queue manager's SRMP port, not its API" in capsys.readouterr().err
+
+
+def test_a_queue_manager_that_does_not_answer_is_not_waited_for_as_long_as_a_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "START_SECONDS", 0.1)
+    assert ingest_from("http://127.0.0.1:1", tmp_path) == 3
+    assert replay.main(["--table", "t", "--queue-manager", "http://127.0.0.1:1", *SENDING]) == 3
+    assert capsys.readouterr().err.count("no queue manager answers at http://127.0.0.1:1") >= 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "queue", "told"),
+    [
+        ([], "private$/ordres", "no queue 'private$/ordres' at"),
+        ([], "private$/ordres", "did you mean 'private$/orders'?"),
+        (["--option", "maxOffsetPerTrigger=5"], QUEUE, "did you mean 'maxOffsetsPerTrigger'?"),
+        (["--option", "endingOffsets=latest"], QUEUE, "option endingOffsets has no effect here"),
+        (["--max-offsets-per-trigger", "0"], QUEUE, "expected a whole number above 0"),
+    ],
+)
+def test_ingest_tells_a_wrong_queue_or_option(
+    flags: list[str], queue: str, told: str, qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ingest_from(qm.api, tmp_path, *flags, queue=queue) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_may_be_right_is_left_to_spark(qm: RunningQueueManager, tmp_path: Path) -> None:
+    """A queue that is there; a glob without one yet; and a name that only the checkpoint may know."""
+    for queue in (QUEUE, "private$/later*"):
+        with pytest.raises(SparkStartedError):
+            ingest_from(qm.api, tmp_path, queue=queue)
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    with pytest.raises(SparkStartedError):
+        ingest_from(qm.api, tmp_path, queue="private$/gone")
+
+
+def test_a_dry_run_needs_no_queue_manager(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay.main(["--table", "t", "--queue-manager", "http://127.0.0.1:1", *SENDING[:-1]]) == 1
+    assert SparkStartedError.__name__ in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "flags"),
+    [
+        (ingest, ["--queue-man", "http://h:1", "--queue", "q", "--table", "t", "--checkpoint", "c"]),
+        (replay, ["--tab", "t", "--queue-manager", "http://h:1", "--destination", "d"]),
+        (backfill, ["--sourc", "files", "--from", "f", "--table", "t"]),
+    ],
+)
+def test_flags_are_written_in_full(job: ModuleType, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An abbreviation would change its meaning with the next flag."""
+    with pytest.raises(SystemExit) as ended:
+        job.main(flags)
+    assert ended.value.code == 2
+    assert f"the following arguments are required: {flags[0]}" in capsys.readouterr().err
+
+
+def test_help_of_ingest_names_defaults_only_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        ingest.main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: default)" in text
+    assert "default: None" not in text
+    assert "default: False" not in text
+    assert "default: []" not in text
