@@ -1,0 +1,91 @@
+"""Who may call the API, its paths without ``/v1``, and ``status`` (INTERFACE.md section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from api_kit import call, fresh, queue
+from peer_kit import Peer
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.testing.service import RunningQueueManager
+
+
+class TestGuard:
+    def test_foreign_host_and_origin_are_refused_on_loopback(self, running: RunningQueueManager) -> None:
+        assert call(running, "GET", "/v1/status", Host="evil.example")[0] == 403
+        assert call(running, "GET", "/v1/status", Host="127.0.0.1.evil.example")[0] == 403
+        assert call(running, "GET", "/v1/status", Origin="http://evil.example")[0] == 403
+        assert call(running, "GET", "/v1/status", Origin="null")[0] == 403
+        assert call(running, "GET", "/v1/status", Host="localhost")[0] == 200
+
+    def test_paths_and_methods_that_do_not_exist(self, running: RunningQueueManager) -> None:
+        assert call(running, "GET", "/v1/nothing")[0] == 404
+        assert call(running, "POST", "/v1/outgoing/http%3A%2F%2Fnobody.example%2Fmsmq%2Fq/pause")[0] == 404
+        assert call(running, "DELETE", "/v1/status")[0] == 405
+        assert call(running, "GET", "/v1/queues/" + "a/" * 50)[0] == 400
+        assert call(running, "GET", "/v1/queues/%ff")[0] == 400
+        assert call(running, "GET", "/v1/queues/a%00b")[0] == 400
+        assert call(running, "POST", "/v1/queues/private%24%2Forders/consumers/c/register", [1])[0] == 400
+
+    def test_a_token_is_compared_where_one_is_set(self, start: Callable[..., RunningQueueManager]) -> None:
+        running = start(environment={"SRMP_SPARK_TOKEN": "0123456789abcdef-secret"})
+        assert call(running, "GET", "/v1/status")[0] == 401
+        assert call(running, "GET", "/metrics")[0] == 401
+        assert call(running, "GET", "/v1/status", Authorization="Bearer wrong")[0] == 401
+        assert call(running, "GET", "/v1/status", Authorization="Bearer 0123456789abcdef-secret")[0] == 200
+        assert call(running, "GET", "/healthz")[0] == 200, "an orchestrator's probes carry none"
+        assert "secret" not in running.stderr()
+
+
+class TestStatus:
+    def test_every_key_of_the_interface_is_there(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
+        assert peer.send(peer.stream(1, ordinal=77)).status == 200
+        status = client.status()
+        assert set(status) >= {
+            "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues",
+            "incoming_streams",
+            "outgoing", "blocked_urls", "subscriptions",
+        }  # fmt: skip
+        assert set(status["state"]) == {"uri", "position", "lag_seconds"}
+        assert set(queue(client, "private$/orders")) >= {
+            "name", "transactional", "multicast", "first", "last", "received", "waiting",
+            "bytes", "oldest_waiting_seconds", "paused",
+            "consumers",
+        }  # fmt: skip
+        (stream,) = [each for each in status["incoming_streams"] if each["stream_id"].endswith("\\77")]
+        assert set(stream) == {
+            "queue",
+            "stream_id",
+            "source_qm",
+            "sequence_number",
+            "last_acknowledged",
+            "gap_at",
+            "gap_to",
+            "reject_count",
+            "sender_identifier",
+            "last_access_at",
+        }
+        ours = (running.guid, running.epoch, [running.listening])
+        assert (status["queue_manager"], status["epoch"], status["listening"]) == ours
+
+    def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
+        fresh(client, running, "measured", 1)
+        assert peer.send(peer.message("nobody")).status == 400
+        assert call(running, "GET", "/healthz") == (200, "ok\n")
+        assert call(running, "GET", "/readyz") == (200, "ok\n")
+        status, text = call(running, "GET", "/metrics")
+        assert status == 200
+        for name in (
+            'srmp_messages_accepted_total{queue="measured",transport="http"} 1.0',
+            'srmp_messages_refused_total{reason="unknown-queue",status="400"}',
+            "srmp_queue_waiting{", "srmp_queue_oldest_waiting_seconds{", "srmp_receipts_blocked_total",
+            "srmp_accept_seconds_bucket{", "srmp_sync_seconds_count", "srmp_history_evicted_total 0",
+            "srmp_state_lag_seconds", "srmp_disk_free_bytes",
+        ):  # fmt: skip
+            assert name in text, name
+        for own in ("order_queue$", "forward$"):
+            assert f'srmp_queue_waiting{{consumer="default",queue="private$/{own}"}}' not in text, "nobody receives from it"
+            assert f'srmp_queue_oldest_waiting_seconds{{queue="private$/{own}"}}' not in text
