@@ -34,7 +34,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-out clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-ingest kill-forward kill-out clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,12 @@ sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 
 kill: setup ## the long version of the kill test: make kill SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py
+
+kill-ingest: setup java ## the same with the ingest job, killed too, into a Delta table: make kill-ingest SECONDS=300
+	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill_ingest.py
+
+kill-forward: setup ## the same for store-and-forward: make kill-forward SECONDS=300
+	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_forward.py
 
 kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_out.py

@@ -7,32 +7,20 @@ same faults again (the moments of the kills depend on the machine and are only s
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import landed, peek, stderr_of
+from storm import DRAIN_TIMEOUT, QUEUES, SEED, TO_MAKE, storm
 
-from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.ledger import Ledger
-from srmp_spark.testing.foreign.messages import Dialect, ForeignReceipt
-from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager, MessageSender
-from srmp_spark.testing.foreign.stream_sender import StreamSender
 from srmp_spark.testing.foreign.verdict import judge
 from srmp_spark.testing.service import RunningQueueManager
 
 SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "30"))
-SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
-QUEUES = ("private$/orders", "private$/payments", "private$/shipments")
-FAULTS = Faults(lost_reply=0.03, duplicate=0.05, reorder=0.02, ghost=0.05, expire=0.02)
-RATE = 40.0
-"""Regular and durable messages a second and sender."""
-DRAIN_TIMEOUT = 90.0
-"""Seconds for the senders to get rid of what is left after the last kill."""
 KILLS_MIN = 3
 """Fewer would prove little; a quiet machine comes to one in three seconds."""
 
@@ -68,72 +56,17 @@ async def killer(queue_manager: RunningQueueManager, snapshots: Snapshots, dice:
     return kills
 
 
-async def application(sender: StreamSender, dice: random.Random, until: float) -> None:
-    """Bursts of stream messages with pauses, some long enough for a new stream to begin."""
-    numbers = itertools.count(1)
-    while time.monotonic() < until:
-        for _ in range(dice.randrange(1, 15)):
-            sender.enqueue(f"{sender.queue} {sender.manager.guid} {next(numbers)}".encode())
-        await asyncio.sleep(dice.uniform(0.1, 2.0))
-    sender.close()
-
-
-def orders(manager: ForeignQueueManager, until: float) -> Iterator[tuple[bytes, bool]]:
-    for number in itertools.count(1):
-        if time.monotonic() >= until:
-            return
-        yield f"order {manager.guid} {number} ".encode() * (1 + number % 40), number % 2 == 0
-
-
-async def storm(queue_manager: RunningQueueManager, ledger: Ledger, snapshots: Snapshots) -> tuple[int, list[StreamSender]]:
-    dice = random.Random(SEED)
-    until = time.monotonic() + SECONDS
-    async with ReceiptsServer() as receipts:
-        managers = [
-            ForeignQueueManager(
-                endpoint=lambda: queue_manager.endpoint,
-                ledger=ledger,
-                receipts_url=receipts.url(),
-                seed=SEED + number,
-                reply_timeout=5.0,
-            )
-            for number in range(2)
-        ]
-
-        def everybody(receipt: ForeignReceipt) -> None:
-            for manager in managers:
-                manager.on_receipt(receipt)
-
-        receipts.on_receipt = everybody
-        first, second = managers
-        streams = [
-            StreamSender(first, "private$/payments", faults=FAULTS, dialect=Dialect.EXAMPLES),
-            StreamSender(second, "private$/payments", faults=FAULTS, dialect=Dialect.TEXT),
-            StreamSender(first, "private$/shipments", faults=FAULTS, dialect=Dialect.PRINTED),
-        ]
-        messages = [
-            MessageSender(first, "private$/orders", faults=FAULTS, delivery_receipts=0.05),
-            MessageSender(second, "private$/orders", faults=FAULTS, dialect=Dialect.PRINTED),
-        ]
-        work = asyncio.gather(
-            killer(queue_manager, snapshots, dice, until),
-            *(sender.run(orders(sender.manager, until), rate=RATE) for sender in messages),
-            *(application(sender, random.Random(f"{SEED}/{n}"), until) for n, sender in enumerate(streams)),
-            *(sender.run() for sender in streams),
-        )
-        results = await asyncio.wait_for(work, SECONDS + DRAIN_TIMEOUT)
-        assert receipts.faults == []
-        return results[0], streams
-
-
 @pytest.mark.timeout(SECONDS + DRAIN_TIMEOUT + 60)
 def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9(tmp_path: Path) -> None:
     print(f"SRMP_SPARK_KILL_SEED={SEED}")
     ledger = Ledger(path=tmp_path / "ledger.jsonl")
-    queues = ["private$/orders", "private$/payments:transactional", "private$/shipments:transactional"]
-    with RunningQueueManager(tmp_path / "data", queues=queues, allow_url=["http://127.0.0.1:*"]) as queue_manager:
+    with RunningQueueManager(tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]) as queue_manager:
         snapshots = Snapshots(queue_manager)
-        kills, streams = asyncio.run(storm(queue_manager, ledger, snapshots))
+
+        async def kill(dice: random.Random, until: float) -> int:
+            return await killer(queue_manager, snapshots, dice, until)
+
+        kills, streams = asyncio.run(storm(queue_manager, ledger, SECONDS, kill))
         for queue in QUEUES:
             snapshots.take(queue)
         rows = [row for queue in QUEUES for row in landed(peek(queue, api=queue_manager.api))]

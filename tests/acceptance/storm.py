@@ -1,0 +1,93 @@
+"""Five senders that repeat, reorder and lose replies at a queue manager that others kill meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from srmp_spark.testing.foreign.http import ReceiptsServer
+from srmp_spark.testing.foreign.ledger import Ledger
+from srmp_spark.testing.foreign.messages import Dialect, ForeignReceipt
+from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager, MessageSender
+from srmp_spark.testing.foreign.stream_sender import StreamSender
+from srmp_spark.testing.service import RunningQueueManager
+
+SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
+QUEUES = ("private$/orders", "private$/payments", "private$/shipments")
+TO_MAKE = ("private$/orders", "private$/payments:transactional", "private$/shipments:transactional")
+"""The same for ``--queue``."""
+FAULTS = Faults(lost_reply=0.03, duplicate=0.05, reorder=0.02, ghost=0.05, expire=0.02)
+RATE = 40.0
+"""Regular and durable messages a second and sender."""
+DRAIN_TIMEOUT = 90.0
+"""Seconds for the senders to get rid of what is left after the last kill."""
+
+T = TypeVar("T")
+
+
+async def application(sender: StreamSender, dice: random.Random, until: float) -> None:
+    """Bursts of stream messages with pauses, some long enough for a new stream to begin."""
+    numbers = itertools.count(1)
+    while time.monotonic() < until:
+        for _ in range(dice.randrange(1, 15)):
+            sender.enqueue(f"{sender.queue} {sender.manager.guid} {next(numbers)}".encode())
+        await asyncio.sleep(dice.uniform(0.1, 2.0))
+    sender.close()
+
+
+def orders(manager: ForeignQueueManager, until: float) -> Iterator[tuple[bytes, bool]]:
+    for number in itertools.count(1):
+        if time.monotonic() >= until:
+            return
+        yield f"order {manager.guid} {number} ".encode() * (1 + number % 40), number % 2 == 0
+
+
+async def storm(
+    queue_manager: RunningQueueManager, ledger: Ledger, seconds: float, killer: Callable[[random.Random, float], Awaitable[T]]
+) -> tuple[T, list[StreamSender]]:
+    """All of it, until every message is acknowledged and every stream receipted; what the killer says, and the streams.
+
+    The killer gets dice and the moment (``time.monotonic()``) at which it has to be done.
+    """
+    until = time.monotonic() + seconds
+    async with ReceiptsServer() as receipts:
+        managers = [
+            ForeignQueueManager(
+                endpoint=lambda: queue_manager.endpoint,
+                ledger=ledger,
+                receipts_url=receipts.url(),
+                seed=SEED + number,
+                reply_timeout=5.0,
+            )
+            for number in range(2)
+        ]
+
+        def everybody(receipt: ForeignReceipt) -> None:
+            for manager in managers:
+                manager.on_receipt(receipt)
+
+        receipts.on_receipt = everybody
+        first, second = managers
+        streams = [
+            StreamSender(first, "private$/payments", faults=FAULTS, dialect=Dialect.EXAMPLES),
+            StreamSender(second, "private$/payments", faults=FAULTS, dialect=Dialect.TEXT),
+            StreamSender(first, "private$/shipments", faults=FAULTS, dialect=Dialect.PRINTED),
+        ]
+        messages = [
+            MessageSender(first, "private$/orders", faults=FAULTS, delivery_receipts=0.05),
+            MessageSender(second, "private$/orders", faults=FAULTS, dialect=Dialect.PRINTED),
+        ]
+        work = asyncio.gather(
+            killer(random.Random(SEED), until),
+            *(sender.run(orders(sender.manager, until), rate=RATE) for sender in messages),
+            *(application(sender, random.Random(f"{SEED}/{n}"), until) for n, sender in enumerate(streams)),
+            *(sender.run() for sender in streams),
+        )
+        results = await asyncio.wait_for(work, seconds + DRAIN_TIMEOUT)
+        assert receipts.faults == []
+        return results[0], streams
