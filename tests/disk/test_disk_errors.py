@@ -84,7 +84,8 @@ def test_a_batch_is_not_committed_until_the_outbox_is_synced(tmp_path: Path, cal
         died = [(at, code) for at, code in failure.exited.values() if code == 1]
         assert died, failure.exited
         assert min(at for at, _ in died) - failure.at < EXIT_SECONDS
-        with RunningQueueManager(data, **options) as again:
+        address = running.listening.removeprefix("http://")  # the peer was told where its receipts go
+        with RunningQueueManager(data, listen=address, **options) as again:
             for n in range(12):
                 new, known = commit_until(again.api, n, rows_to(url, sent[n * 10 : n * 10 + 10]))
                 assert (new, known) in ((10, 0), (0, 10)), "a batch is whole or not there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.message import CLASS_NACK_Q_PURGED, CLASS_ORDER_ACK, Message, Receipt, StreamId
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.sender import commands, dispatcher, link
 from srmp_spark.queue_manager.sender.commands import Commands
@@ -23,9 +25,12 @@ from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.sender.receipts import Found
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.testing.foreign.destination import Destination
 
 QM = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
 ROW = {"body": b"x", "destination": "http://127.0.0.1:9/msmq/private$/q"}
@@ -41,7 +46,7 @@ class Receipts:
         self.reads += 1
         if self.reads == 1:
             raise OSError("no descriptors")
-        return Found([], after, False)
+        return Found(after, [], more=False)
 
 
 def with_dispatcher(
@@ -54,7 +59,7 @@ def with_dispatcher(
         clock, fatal, receipts = SystemClock(), list[StoreError](), Receipts()
         outbox = Outbox.open(folder, queue_manager=QM, epoch="e", at=clock.utc())
         store = StoreThread(asyncio.get_running_loop(), fatal.append)
-        found = Dispatcher(outbox, Sender(QM), store, cast("Any", receipts), clock, receipts_url="http://h.example/o",
+        found = Dispatcher(outbox, Sender(QM.lower()), store, cast("Any", receipts), clock, receipts_url="http://h.example/o",
                            receipts_read_to=0, reserve=reserve)  # fmt: skip
         try:
             await body(found, outbox, fatal, receipts)
@@ -192,5 +197,50 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
         with pytest.raises(BatchError):
             await messages.send({"messages": items("other")[2:]})
         assert fatal == []
+
+    with_dispatcher(tmp_path, body)
+
+
+def test_a_message_that_is_about_to_be_a_dead_letter_is_not_told_to_be_acknowledged(tmp_path: Path) -> None:
+    """The engine knows the negative final receipt, the disk does not yet: who asks waits for the disk."""
+
+    async def until(condition: Callable[[], bool]) -> None:
+        for _ in range(1_000):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("ten seconds are over")
+
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        with Destination(queues={"private$/q": True}, receipt_wait=0.1) as peer:
+            url = peer.url("private$/q")
+            await found.commit(partial(outbox.prepare_rows, "a", "1", [ROW | {"destination": url}], dead_letter=True))
+            (queue,) = found.sender
+            assert isinstance(queue, OutgoingStream)
+            await until(lambda: sum(map(len, peer.queues.values())) == 1 and not queue.in_flight)
+
+            def hear(receipt: Receipt, message_class: int, verdict: str) -> None:
+                told = Message(
+                    queue.receipts_url, ORDERING_ACK_ACTION, has_msmq=True, message_class=message_class, receipt=receipt
+                )
+                assert found.sender.receipt(told, loop.time(), 0) == verdict
+                found.work()
+
+            stream_id, loop = StreamId(QM, queue.ordinal), asyncio.get_running_loop()
+            hear(Receipt("stream", stream_id=stream_id, last_ordinal=1), CLASS_ORDER_ACK, "progress")
+            await found.written()
+            slow = threading.Event()
+            found._store.run(slow.wait)
+            before = loop.create_task(found.written())
+            await asyncio.sleep(0)  # a write is under way, what comes now is for the next
+            final = Receipt("final_stream", stream_id=stream_id, last_ordinal=1, lineage=QM, uniquifier=1, decision="negative")
+            hear(final, CLASS_NACK_Q_PURGED, "final")
+            asked = {"destination": url, "kind": "stream", "serials": [1], "wait": 0}
+            answer = loop.create_task(SendCommands(outbox, found._store, found).state(asked))
+            await asyncio.sleep(0.1)
+            slow.set()
+            assert await answer == {"states": ["dead"]}
+            await before
+            assert fatal == []
 
     with_dispatcher(tmp_path, body)

@@ -79,7 +79,7 @@ def test_the_command_tells_of_each(running: RunningQueueManager, peer: Destinati
     assert len({each["message_id"] for each in told}) == 2
     again = send(running, "--destination", both(peer), "--body", "hello", "--key", "k1", "--wait", "20")
     assert (again.returncode, len(again.stdout.splitlines())) == (0, 2)
-    assert again.stderr.count("--key k1: known, and not sent again") == 2
+    assert again.stderr.count("--key k1 was given before: nothing new is sent. State of the earlier message: acknowledged") == 2
     assert [len(peer.queues[queue]) for queue in (FIRST, SECOND)] == [1, 1]
     other = send(running, "--destination", peer.url(FIRST), "--body", "hello", "--key", "k1")
     assert other.returncode == 4, "a message for one queue is another message"

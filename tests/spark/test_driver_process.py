@@ -44,8 +44,11 @@ def test_without_a_jvm_above_nothing_is_said() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="this system has no /proc")
 def test_what_the_system_tells_of_a_process() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()", "a.py"], stdin=subprocess.PIPE)
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code, "a.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert child.stdout is not None
+        child.stdout.readline()  # before it runs, the system may not know its arguments yet
         found = process(child.pid)
         assert found is not None
         assert (found.parent, found.script) == (os.getpid(), "a.py")

@@ -141,6 +141,7 @@ class SendCommands:
             for key in self._keys(row):
                 indices.append(index)
                 wanted.append((key, str(row["key"])))
+        await self._dispatcher.written()  # as in `state`
         find = partial(find_known, self._outbox.database.connection, APPLICATION, wanted)
         answers = []
         for index, (key, _), known in zip(indices, wanted, await self._store.run(find, later=True), strict=True):
@@ -187,6 +188,7 @@ class SendCommands:
                 break
             await self._dispatcher.moved(key, left)
         if "acknowledged" in states:
+            await self._dispatcher.written()  # the engine is ahead of the disk: a dead letter may be about to be stored
             dead = await self._store.run(partial(_dead, self._outbox, key, serials))
             states = ["dead" if serial in dead else state for serial, state in zip(serials, states, strict=True)]
         return {"states": states}
