@@ -57,7 +57,7 @@ def test_one_secret_per_data_directory_is_told_to_peers_and_kept(tmp_path: Path)
             (secret,) = secrets_told(peer)
             # The foreign peer calls it in lower case, as Windows does; <to> is verbatim.
             to = f"{running.listening}/msmq/{ORDER_QUEUE}?SenderStream={secret}"
-            assert f"DIRECT={to}" in column(running, ORDER_QUEUE, "destination"), "others may call a port that was theirs before"
+            assert f"DIRECT={to}" in column(running, ORDER_QUEUE, "destination"), "others may call what was their port"
             assert running.stop() == 0
             running.restart()
             commit(running.api, "2", rows_to(peer.url(f"{QUEUE}2"), bodies(0, 20)))
