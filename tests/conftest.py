@@ -24,24 +24,32 @@ TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test
 LONGEST = (
     "spark tables",
     "spark queues",
-    "spark/test_ingest_job.py",
-    "notebooks/test_notebooks.py",
-    "spark/test_replay_command.py",
     "spark/test_connect.py",
+    "notebooks/test_notebooks.py",
+    "spark/test_ingest_job.py",
+    "spark/test_replay_command.py",
     "compat/test_compat.py",
-    "spark/test_sink_cluster.py",
+    "acceptance/test_kill_ingest.py",
+    "sender/test_kill_forward.py",
+    "disk/test_power_loss.py",
+    "disk/test_disk_errors.py",
+    "disk/test_kill_calls.py",
     "acceptance/test_kill.py",
+    "fuzz/test_slow_clients.py",
+    "spark/test_sink_cluster.py",
     "conf/test_compose.py",
     "sender/test_kill_out.py",
+    "queue_manager/test_serve.py",
+    "outbox/test_crash.py",
+    "sender/test_faults.py",
+    "cli/test_commands.py",
+    "restore/test_drill.py",
+    "test_collection.py",
     "acceptance/test_foreign_peer.py",
     "delta/test_publisher_kill.py",
-    "disk/test_power_loss.py",
-    "disk/test_kill_calls.py",
-    "disk/test_disk_errors.py",
     "fuzz/test_fuzz.py",
-    "fuzz/test_slow_clients.py",
 )
-"""Groups of more than twenty seconds, the longest first."""
+"""Groups of more than fifteen seconds, the longest first."""
 
 
 def group_of(path: Path) -> str:
