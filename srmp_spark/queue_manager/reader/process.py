@@ -88,7 +88,9 @@ class Reader:
         except (BrokenPipeError, ConnectionResetError, TimeoutError):  # the caller went away, or takes nothing
             return
         except BaseException as error:  # whatever it is, the caller is told, and the process goes on
-            if not isinstance(error, Exception) or not _is_of_the_package(error):
+            if isinstance(error, OSError):  # the disk is full or refuses: no bug, the main process tries again
+                log.warning('reader.failed op=%s reason="%s"', command["op"], error)
+            elif not isinstance(error, Exception) or not _is_of_the_package(error):
                 log.exception("reader.failed op=%s", command["op"])
             try:
                 answer.refuse(*refusal_of(error), str(error))
