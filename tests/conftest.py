@@ -25,22 +25,22 @@ LONGEST = (
     "spark tables",
     "spark queues",
     "spark/test_connect.py",
-    "notebooks/test_notebooks.py",
-    "spark/test_ingest_job.py",
-    "spark/test_replay_command.py",
-    "compat/test_compat.py",
-    "acceptance/test_kill_ingest.py",
-    "sender/test_kill_forward.py",
-    "disk/test_power_loss.py",
     "disk/test_disk_errors.py",
+    "notebooks/test_notebooks.py",
+    "disk/test_power_loss.py",
+    "sender/test_kill_forward.py",
+    "spark/test_ingest_job.py",
     "disk/test_kill_calls.py",
     "acceptance/test_kill.py",
+    "spark/test_replay_command.py",
     "fuzz/test_slow_clients.py",
-    "spark/test_sink_cluster.py",
-    "conf/test_compose.py",
+    "acceptance/test_kill_ingest.py",
     "sender/test_kill_out.py",
+    "compat/test_compat.py",
     "queue_manager/test_serve.py",
     "outbox/test_crash.py",
+    "conf/test_compose.py",
+    "spark/test_sink_cluster.py",
     "sender/test_faults.py",
     "cli/test_commands.py",
     "restore/test_drill.py",
@@ -49,7 +49,7 @@ LONGEST = (
     "delta/test_publisher_kill.py",
     "fuzz/test_fuzz.py",
 )
-"""Groups of more than fifteen seconds, the longest first."""
+"""Groups of more than fifteen seconds: the longest first, those with a JVM between those without, so that it is not always four."""
 
 
 def group_of(path: Path) -> str:
