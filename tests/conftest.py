@@ -49,7 +49,7 @@ LONGEST = (
     "delta/test_publisher_kill.py",
     "fuzz/test_fuzz.py",
 )
-"""Groups of more than fifteen seconds: the longest first, and in turn with a JVM and without, so that there are not always four."""
+"""Groups of more than fifteen seconds: the longest first, and in turn with a JVM and without, so that few run at once."""
 
 
 def group_of(path: Path) -> str:
