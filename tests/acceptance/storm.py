@@ -48,11 +48,17 @@ def orders(manager: ForeignQueueManager, until: float) -> Iterator[tuple[bytes, 
 
 
 async def storm(
-    queue_manager: RunningQueueManager, ledger: Ledger, seconds: float, killer: Callable[[random.Random, float], Awaitable[T]]
+    queue_manager: RunningQueueManager,
+    ledger: Ledger,
+    seconds: float,
+    killer: Callable[[random.Random, float], Awaitable[T]],
+    *,
+    patience: float = 0.0,
 ) -> tuple[T, list[StreamSender]]:
     """All of it, until every message is acknowledged and every stream receipted; what the killer says, and the streams.
 
-    The killer gets dice and the moment (``time.monotonic()``) at which it has to be done.
+    The killer gets dice and the moment (``time.monotonic()``) at which it has to be done; ``patience``: seconds that it may
+    take longer than that.
     """
     until = time.monotonic() + seconds
     async with ReceiptsServer() as receipts:
@@ -88,6 +94,6 @@ async def storm(
             *(application(sender, random.Random(f"{SEED}/{n}"), until) for n, sender in enumerate(streams)),
             *(sender.run() for sender in streams),
         )
-        results = await asyncio.wait_for(work, seconds + DRAIN_TIMEOUT)
+        results = await asyncio.wait_for(work, seconds + max(patience, DRAIN_TIMEOUT))
         assert receipts.faults == []
         return results[0], streams
