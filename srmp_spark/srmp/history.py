@@ -14,7 +14,6 @@ years ahead: everything would be forgotten at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain, islice
 from typing import NamedTuple
 
 from srmp_spark.srmp.runs import Run, Runs
@@ -27,9 +26,13 @@ MESSAGE_ID_RUNS_MAX = 4_000_000
 MESSAGE_ID_LINEAGES_MAX = 100_000
 """About 700 bytes each. A peer that invents a source GUID per message reaches this; honest ones have one each."""
 EVICTED_SHARE = 64
-"""A full table loses its oldest 1/64 at once: often enough to stay small, rarely enough to cost nothing per message."""
+"""A full table loses its oldest 1/64, then looks again how old "the oldest" is: often enough to keep the right ones."""
 EVICTION_SAMPLES = 4096
 """How many arrival times are compared to find out what "the oldest 1/64" is."""
+FORGOTTEN_MAX = 256
+"""Runs forgotten at once: their keys are deleted in the next transaction, which messages wait for. About a millisecond."""
+LINEAGES_LOOKED_AT = 2048
+"""The same for those of which nothing is old enough; a quarter of a millisecond."""
 
 _DAY = 86_400_000_000
 
@@ -68,19 +71,29 @@ class MessageIdHistory:
         self._lineages: dict[str, _Lineage] = {}
         self._dirty: dict[str, _Lineage] = {}
         self._runs = 0
+        self._expiring: list[str] = []
+        self._evicting: list[str] = []
+        self._leaving: list[str] = []
+        """Lineages that the pass under way has still to look at, the next one last."""
+        self._evict_before = self._leave_before = 0
         self.evicted_count = 0
         """Runs forgotten before their time because a limit was reached; anything but 0 is worth an alarm."""
 
     @classmethod
     def load(cls, rows: Iterable[HistoryRun]) -> MessageIdHistory:
-        """The history as it was saved."""
-        by_lineage: dict[str, list[Run]] = {}
-        for lineage, first, last, at in rows:
-            by_lineage.setdefault(lineage, []).append(Run(first, last, at))
+        """The history as it was saved. Rows in the order of their key are taken one by one: millions need no second copy."""
         history = cls()
-        for lineage, runs in by_lineage.items():
-            history._lineages[lineage] = _Lineage(runs)
-            history._runs += len(history._lineages[lineage])
+        lineages = history._lineages
+        late: dict[str, list[Run]] = {}
+        for lineage, first, last, at in rows:
+            runs = lineages.get(lineage)
+            if runs is None:
+                runs = lineages[lineage] = _Lineage()
+            if not runs.append_run(first, last, at):
+                late.setdefault(lineage, []).append(Run(first, last, at))
+        for lineage, more in late.items():
+            lineages[lineage] = _Lineage([*lineages[lineage], *more])
+        history._runs = sum(map(len, lineages.values()))
         return history
 
     def seen(self, lineage: str, uniquifier: int) -> bool:
@@ -104,31 +117,90 @@ class MessageIdHistory:
         if vanished is not None:
             touched.add(vanished)
         self._runs += len(runs) - before
-        if self._runs > MESSAGE_ID_RUNS_MAX or len(self._lineages) > MESSAGE_ID_LINEAGES_MAX:
+        if self._runs > MESSAGE_ID_RUNS_MAX:
             self._make_room()
+        if len(self._lineages) > MESSAGE_ID_LINEAGES_MAX:
+            self._make_room_for_lineages()
 
-    def expire(self, now: int) -> None:
-        """Forget what arrived more than :data:`MESSAGE_ID_HISTORY_DAYS` before ``now`` (microseconds)."""
-        self._trim(now - MESSAGE_ID_HISTORY_DAYS * _DAY)
+    def expire(self, now: int) -> bool:
+        """Forget a slice of what arrived more than :data:`MESSAGE_ID_HISTORY_DAYS` before ``now`` (microseconds).
+
+        True when every lineage was looked at; False: call again soon, for the next slice.
+        """
+        if not self._expiring:
+            self._expiring = list(reversed(self._lineages))
+        left = FORGOTTEN_MAX
+        for _ in range(LINEAGES_LOOKED_AT):
+            if not self._expiring:
+                return True
+            left -= self._forget(self._expiring[-1], now - MESSAGE_ID_HISTORY_DAYS * _DAY, left)
+            if left == 0:
+                return False
+            self._expiring.pop()
+        return not self._expiring
 
     def _make_room(self) -> None:
-        every_at = chain.from_iterable(runs.ats for runs in self._lineages.values())
-        sample = sorted(islice(every_at, 0, None, max(1, self._runs // EVICTION_SAMPLES)))
-        before = self._runs
-        self._trim(sample[len(sample) // EVICTED_SHARE] + 1)
-        self.evicted_count += before - self._runs
+        """Forget the oldest runs, of whomever they are, until there are no longer too many."""
+        while self._runs > MESSAGE_ID_RUNS_MAX:
+            if not self._evicting:
+                self._evict_before = self._old_enough()
+                self._evicting = list(reversed(self._lineages))
+            forgotten = self._forget(self._evicting[-1], self._evict_before, FORGOTTEN_MAX)
+            self.evicted_count += forgotten
+            if forgotten < FORGOTTEN_MAX:
+                self._evicting.pop()
 
-    def _trim(self, before: int) -> None:
-        for lineage, runs in list(self._lineages.items()):
-            dropped = runs.trim(before)
-            if dropped:
-                self._runs -= len(dropped)
-                if runs.touched is None:
-                    runs.touched = set()
-                runs.touched.update(dropped)
-                self._dirty[lineage] = runs
-                if len(runs) == 0:
-                    del self._lineages[lineage]
+    def _old_enough(self) -> int:
+        """A time before which about one run in :data:`EVICTED_SHARE` arrived, and at least one."""
+        step = max(1, self._runs // EVICTION_SAMPLES)
+        sample: list[int] = []
+        begin = 0
+        for runs in self._lineages.values():
+            if begin < len(runs):
+                sample += runs.sample_ats(begin, step)
+                begin = (begin - len(runs)) % step
+            else:
+                begin -= len(runs)
+        sample.sort()
+        return sample[len(sample) // EVICTED_SHARE] + 1
+
+    def _make_room_for_lineages(self) -> None:
+        """Forget the next slice of the lineages that were silent for longest, all their runs.
+
+        One that has millions is forgotten over many calls; meanwhile there are a few too many, rather than a long pause.
+        """
+        left = FORGOTTEN_MAX
+        while len(self._lineages) > MESSAGE_ID_LINEAGES_MAX and left:
+            if not self._leaving:
+                heard = sorted(runs.last_at for runs in self._lineages.values())
+                self._leave_before = heard[len(heard) // EVICTED_SHARE] + 1
+                self._leaving = [
+                    name for name, runs in reversed(self._lineages.items()) if runs.last_at < self._leave_before
+                ]
+            runs = self._lineages.get(self._leaving[-1])
+            forgotten = 0
+            if runs is not None and runs.last_at < self._leave_before:
+                forgotten = self._forget(self._leaving[-1], self._leave_before, left)
+                self.evicted_count += forgotten
+                left -= forgotten
+            if left:
+                self._leaving.pop()
+
+    def _forget(self, lineage: str, before: int, limit: int) -> int:
+        """Forget runs of a lineage that are older than ``before``, at most ``limit``; how many those were."""
+        runs = self._lineages.get(lineage)
+        if runs is None:
+            return 0
+        dropped = runs.trim(before, limit)
+        if dropped:
+            self._runs -= len(dropped)
+            if runs.touched is None:
+                runs.touched = set()
+            runs.touched.update(dropped)
+            self._dirty[lineage] = runs
+            if len(runs) == 0:
+                del self._lineages[lineage]
+        return len(dropped)
 
     def take_changes(self) -> HistoryChanges:
         """What changed since the last call."""

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srmp_spark.srmp.runs import Run, Runs
+from srmp_spark.srmp import runs as runs_module
+from srmp_spark.srmp.runs import BLOCK_RUNS_MAX, Run, Runs
+
+
+@pytest.fixture(scope="module", autouse=True, params=[BLOCK_RUNS_MAX, 2, 3])
+def _block(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything holds whether the runs are in one block or in many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs_module, "BLOCK_RUNS_MAX", request.param)
+        yield
 
 
 def numbers(runs: Runs) -> set[int]:
@@ -69,6 +80,34 @@ def test_trim_forgets_old_runs_and_names_them() -> None:
     assert runs.trim(25) == []
 
 
+def test_trim_stops_at_its_limit_and_goes_on_from_there() -> None:
+    runs = Runs(Run(number, number, number) for number in range(0, 40, 2))
+    assert runs.trim(30, 4) == [0, 2, 4, 6]
+    assert runs.trim(30, 100) == list(range(8, 30, 2))
+    assert runs.trim(30, 100) == []
+    assert [run.first for run in runs] == list(range(30, 40, 2))
+    assert runs.trim(100, 5) == list(range(30, 40, 2))
+    assert len(runs) == 0
+    with pytest.raises(ValueError, match="no number"):
+        _ = runs.newest
+    assert runs.add(7, 1) == (7, None)
+
+
+def test_a_run_is_appended_only_behind_a_gap() -> None:
+    runs = Runs([Run(1, 3, 1)])
+    assert not runs.append_run(4, 5, 2)
+    assert runs.append_run(5, 6, 2)
+    assert list(runs) == [Run(1, 3, 1), Run(5, 6, 2)]
+    with pytest.raises(ValueError, match="begins after its end"):
+        runs.append_run(9, 8, 2)
+
+
+@given(st.integers(0, 30), st.integers(0, 12), st.integers(1, 9))
+def test_a_sample_is_every_so_many_th_run(count: int, begin: int, step: int) -> None:
+    runs = Runs(Run(number * 2, number * 2, number) for number in range(count))
+    assert runs.sample_ats(begin, step) == list(range(count))[begin::step]
+
+
 def test_runs_that_touch_become_one_when_they_are_loaded() -> None:
     assert list(Runs([Run(4, 6, 2), Run(1, 3, 1), Run(5, 9, 0)])) == [Run(1, 9, 2)]
     with pytest.raises(ValueError, match="begins after its end"):
@@ -92,21 +131,54 @@ def test_repr_is_for_people() -> None:
     assert repr(Runs([Run(1, 3, 0), Run(5, 5, 0)])) == "Runs([1-3, 5-5])"
 
 
-@given(st.lists(st.integers(0, 60), max_size=80))
-def test_the_same_set_as_a_set(added: list[int]) -> None:
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 60), st.just(0)),
+        st.tuples(st.just("trim"), st.integers(0, 80), st.integers(1, 5)),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS)
+def test_the_same_set_as_a_set(steps: list[tuple[str, int, int]]) -> None:
     runs = Runs()
     table: dict[int, Run] = {}  # what a table keyed by the first number would hold
-    for at, number in enumerate(added):
+    known: set[int] = set()
+    for at, (what, number, limit) in enumerate(steps):
+        if what == "trim":
+            old = sorted(run.first for run in table.values() if run.at < number)
+            dropped = runs.trim(number, limit)
+            assert dropped == old[:limit], "the lowest first"
+            for first in dropped:
+                gone = table.pop(first)
+                known.difference_update(range(gone.first, gone.last + 1))
+            continue
         first, vanished = runs.add(number, at)
+        known.add(number)
         if vanished is not None:
             table.pop(vanished)
         run = runs.at_first(first)
         assert run is not None
         assert run.first <= number <= run.last
         table[first] = run
-    assert numbers(runs) == set(added)
+    assert numbers(runs) == known
     assert list(runs) == sorted(table.values())
+    assert len(runs) == len(table)
+    assert not known or runs.newest == max(run.at for run in table.values())
     for before, after in zip(list(runs), list(runs)[1:], strict=False):
         assert before.last + 1 < after.first, "runs that touch are one run"
     for number in range(62):
-        assert (number in runs) == (number in set(added))
+        assert (number in runs) == (number in known)
+
+
+def test_a_number_in_the_middle_of_many_moves_one_block() -> None:
+    """A retry, a second stream of the same sender: not everything behind it may be moved."""
+    runs = Runs()
+    limit = runs_module.BLOCK_RUNS_MAX
+    for number in range(0, limit * 40, 4):
+        runs.add(number, 1)
+    for number in range(2, limit * 40, 8):
+        runs.add(number, 2)
+    assert len(runs) == limit * 15
+    assert all(len(block.firsts) <= limit for block in (*runs._before, runs))
