@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import heapq
 import itertools
 import sys
@@ -86,17 +87,17 @@ def add_commands(commands: Commands[Any]) -> None:
 
 
 def _sequence(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("a whole number from 0 on")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r}")
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not value >= 0:
-        raise argparse.ArgumentTypeError("a number of seconds from 0 on")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"a number of seconds from 0 on, not {text!r}")
 
 
 # --- send -----------------------------------------------------------------------------------------------------------------

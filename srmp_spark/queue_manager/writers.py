@@ -123,8 +123,8 @@ class Writers:
         self._told.add((queue, who))
         key = "certificate" if caller.sender_name is not None else "address"
         log.warning(
-            'writer.refused queue=%s peer=%s sender_name=%r token=%s hint="to let it in: [[writer]] queue = %r, %s = %r; '
-            'the sender keeps the message and tries again"',
+            'writer.refused queue=%s peer=%s sender_name=%r token=%s '
+            'hint="to let it in, a [[writer]] with queue = %r and %s = %r; the sender keeps the message and tries again"',
             queue, caller.peer, caller.sender_name, token, queue, key, who,
         )  # fmt: skip
 
