@@ -151,5 +151,5 @@ address = "192.0.2.1"
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
     log = running.stderr()
     assert SECRET not in log
-    assert "to let it in: [[writer]] queue = 'private$/payments', address = '127.0.0.1'" in log
+    assert "to let it in, a [[writer]] with queue = 'private$/payments' and address = '127.0.0.1'" in log
     assert log.count("writer.refused queue=private$/orders") == 1, "each sender once"
