@@ -32,6 +32,9 @@ FOUND_BY = {
     "RefusedPositionLeavesTrace": "lost",
     "QuotaAfterIdentifier": "lost",
     "HistoryByWallClock": "doubled",
+    "DiscardedUnheard": ": lost, decided was EXPIRED",
+    "RepeatsExpire": "unexpected",
+    "ExpiresEarly": "was discarded in time",
 }
 """Bug → what a customer would have called it, or what the simulator says beyond that; ``problems``: a sender that never
 finishes, or a message refused for good."""
@@ -46,7 +49,8 @@ def test_at_least_twelve_bugs_are_planted() -> None:
 def test_each_is_caught(name: str) -> None:
     for seed in range(SEEDS_MAX):
         outcome = run(seed, PLANTED[name])
-        found = {word: getattr(outcome.verdict, word) for word in ("lost", "doubled")} | {"problems": outcome.problems}
+        words = ("lost", "doubled", "unexpected")
+        found = {word: getattr(outcome.verdict, word) for word in words} | {"problems": outcome.problems}
         word = FOUND_BY[name]
         if found.get(word) or any(word in problem for problem in outcome.problems):
             assert run(seed).clean, "the seed is clean without the bug"
