@@ -247,14 +247,15 @@ class HistoryByWallClock(Receiver):
 
 
 class RepeatsExpire(Receiver):
-    """A message that has its row is too late when it comes again at another place: its sender is told that it expired."""
+    """A message that has its row is too late when it comes again: its sender is told that it expired."""
 
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         outcome = super().receive(message, arrival, now)
-        is_late = self.settings.expired == "refuse" and self._expired(message, arrival)
-        if is_late and isinstance(outcome, Repeated) and outcome.mark is not None and outcome.kind == "identifier":
-            return outcome._replace(kind="expired", discarded=outcome.moved, moved=None)
-        return outcome
+        if self.settings.expired == "keep" or not self._expired(message, arrival) or not isinstance(outcome, Repeated):
+            return outcome
+        if message.stream is None:
+            return Refused(400, "expired", "too late", "")
+        return outcome._replace(kind="expired", discarded=outcome.moved, moved=None) if outcome.mark is not None else outcome
 
 
 class ExpiresEarly(Receiver):

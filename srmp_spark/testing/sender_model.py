@@ -76,7 +76,7 @@ class SenderModel:
         """What the peer did that the protocol forbids."""
         self.too_late: set[str] = set()
         """Keys of messages that the peer may answer 400, because they came when their time was over."""
-        self.says_ttrq = random.random() < 0.5
+        self.says_ttrq = True
         """``<TTrq>`` or ``<expiresAt>`` ([MC-MQSRM] 2.2.6.17, 2.2.5.1.1)."""
         self.awaited_delivery_receipts: dict[str, None] = {}
         self.decisions: DecisionOracle | None = None
