@@ -58,7 +58,11 @@ CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, p
 CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS told(
     lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,
-    decided_at INTEGER NOT NULL, sender_name TEXT NOT NULL DEFAULT '', PRIMARY KEY (lineage, first)
+    decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)
+) WITHOUT ROWID;
+-- The authenticated sender of a run of told, if it has one.
+CREATE TABLE IF NOT EXISTS told_to(
+    lineage TEXT NOT NULL, first INTEGER NOT NULL, sender_name TEXT NOT NULL, PRIMARY KEY (lineage, first)
 ) WITHOUT ROWID
 """
 """New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays."""
@@ -70,6 +74,9 @@ NO_LANE: Lane = ("", "", "", "")
 TOLD_DAYS = 30
 """How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
 
+_TOLD_TO = (
+    "coalesce((SELECT sender_name FROM told_to WHERE told_to.lineage = told.lineage AND told_to.first = told.first), '')"
+)
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
     "stream_ordinal, position"
@@ -105,10 +112,9 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """What a data directory of an older version has not. One transaction or none: the caller begins and ends it."""
     for statement in DDL.split(";"):
         connection.execute(statement)
-    # Builds before the first release knew lanes without the name of their sender, and told anybody who asked again.
+    # Builds before the first release knew lanes without the name of their sender; they make this index when they open it again.
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'").fetchone() is not None:
         connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
-        connection.execute("ALTER TABLE told ADD COLUMN sender_name TEXT NOT NULL DEFAULT ''")
         connection.execute("DROP INDEX decided_receipts_by_lane")
 
 
@@ -153,7 +159,7 @@ def move(transaction: Transaction, row: Undecided) -> None:
     if undecided.rowcount or untold.rowcount:
         return
     told = db.execute(
-        "SELECT last, reason, decided_at, sender_name FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        f"SELECT last, reason, decided_at, {_TOLD_TO} FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",  # noqa: S608  # our own names
         (row.lineage, uniquifier),
     ).fetchone()
     if told is not None and told[0] >= uniquifier and told[3] in ("", name):
@@ -279,7 +285,7 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
 def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int, sender_name: str) -> None:
     """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
     before = db.execute(
-        "SELECT first, last, reason, decided_at, sender_name FROM told WHERE lineage = ? AND first <= ? "
+        f"SELECT first, last, reason, decided_at, {_TOLD_TO} FROM told WHERE lineage = ? AND first <= ? "  # noqa: S608  # our own names
         "ORDER BY first DESC LIMIT 1",
         (lineage, uniquifier),
     ).fetchone()
@@ -288,12 +294,18 @@ def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int
     if before is not None and before[1:] == (uniquifier - 1, reason, at, sender_name):
         db.execute("UPDATE told SET last = ? WHERE lineage = ? AND first = ?", (uniquifier, lineage, before[0]))
     else:
-        db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at, sender_name))
+        db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at))
+        db.execute("DELETE FROM told_to WHERE lineage = ? AND first = ?", (lineage, uniquifier))  # of an earlier run, long over
+        if sender_name:
+            db.execute("INSERT INTO told_to VALUES (?, ?, ?)", (lineage, uniquifier, sender_name))
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
     """What was decided more than :data:`TOLD_DAYS` before ``now`` (microseconds since 1970, UTC)."""
-    transaction.connection.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
+    db = transaction.connection
+    db.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
+    run = "told.lineage = told_to.lineage AND told.first = told_to.first"
+    db.execute(f"DELETE FROM told_to WHERE NOT EXISTS (SELECT 1 FROM told WHERE {run})")  # noqa: S608  # our own names
 
 
 def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:

@@ -257,8 +257,12 @@ class TestAMessageThatComesAgainElsewhere:
         store.expand_all()
         for lane in decisions.lanes(store.directory.writer, NO_LANE, 10):
             store.call(lambda t, lane=lane: decisions.delivered(t, store.owed(lane)))
-        told = store.directory.writer.execute("SELECT first - 1000, last - 1000, sender_name FROM told ORDER BY first")
-        assert told.fetchall() == [(1, 2, ""), (3, 4, "CN=a"), (5, 5, "")]
+        told = store.directory.writer.execute(
+            "SELECT first - 1000, last - 1000, sender_name FROM told LEFT JOIN told_to USING (lineage, first) ORDER BY first"
+        )
+        assert told.fetchall() == [(1, 2, None), (3, 4, "CN=a"), (5, 5, None)]
+        store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
+        assert (store.count("told"), store.count("told_to")) == (0, 0)
 
     def test_a_commitment_receipt_is_not_concerned(self, store: Asking) -> None:
         store.put_asking([asking(1)])
@@ -290,7 +294,7 @@ def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
 def test_a_directory_of_an_older_version_gets_the_tables(tmp_path: Path) -> None:
     Asking(tmp_path / "d").close()
     with sqlite3.connect(tmp_path / "d" / "store.db") as connection:
-        for table in ("undecided", "decisions", "decided_receipts", "told"):
+        for table in ("undecided", "decisions", "decided_receipts", "told", "told_to"):
             connection.execute(f"DROP TABLE {table}")
     with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
         assert not decisions.is_pending(directory.writer)
@@ -322,13 +326,7 @@ def test_what_a_build_without_names_left_is_owed_and_told_as_before(tmp_path: Pa
         connection.execute("UPDATE decided_receipts SET sender_name = NULL")
         connection.execute("DROP INDEX decided_receipts_by_sender")
         connection.execute("CREATE INDEX decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id)")
-        connection.execute("ALTER TABLE told RENAME TO newer")
-        connection.execute(
-            "CREATE TABLE told(lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL, "
-            "decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)) WITHOUT ROWID"
-        )
-        connection.execute("INSERT INTO told SELECT lineage, first, last, reason, decided_at FROM newer")
-        connection.execute("DROP TABLE newer")
+        connection.execute("DROP TABLE told_to")
     for _ in range(2):
         store = Asking(tmp_path / "d")
         assert decisions.lanes(store.directory.writer, NO_LANE, 10) == [FINAL_LANE]
