@@ -15,7 +15,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, RemoteProtocolError
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, store
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of
@@ -92,33 +92,45 @@ class DeadLetters:
         manager = self._manager
         queue = manager.catalogue.get(name)
         if queue is None or not queue.state.transactional:
-            told = "dead_letters.no_queue queue=%s rows=%d: deleted meanwhile; the Delta table dead_letter_queue has them"
+            told = "dead_letters.no_queue queue=%s rows=%d: deleted meanwhile; they stay in the outbox alone"
             log.error(told, name, len(letters))
             return True
         gate = manager.acceptor.gate
         if gate is not None:
             return self._not_yet(name, gate.message)
-        posts = [(base64.b64decode(each["post_base64"]), int(each["head_length"])) for each in letters]
-        stored, error = await store(manager, self._messages(name, posts))
-        if error is not None:
-            return self._not_yet(name, error.message)
+        left = [message for each in letters if (message := self._message(name, each)) is not None]
+        while left:
+            positions = own_positions(manager, name)
+            placed = [each._replace(message=each.message._replace(stream=next(positions))) for each in left]
+            stored, error = await store(manager, placed)
+            log.info("dead_letters.stored queue=%s rows=%d", name, stored)
+            left = left[stored:]
+            if error is not None:
+                if error.status == 503:
+                    return self._not_yet(name, error.message)
+                told = 'dead_letters.refused queue=%s id=%s reason="%s": it stays among the dead letters of the outbox alone'
+                log.error(told, name, left[0].message.id, error.message)
+                left = left[1:]  # it would hold all others
         self._told = ""
-        log.info("dead_letters.stored queue=%s rows=%d", name, stored)
         return True
 
-    def _messages(self, name: str, posts: list[tuple[bytes, int]]) -> list[OwnMessage]:
+    def _message(self, name: str, letter: dict[str, Any]) -> OwnMessage | None:
+        """The row, but for its place in our stream; ``None`` for what is no message (any more)."""
+        post, head_length = base64.b64decode(letter["post_base64"]), int(letter["head_length"])
+        try:
+            message = decode(content_type_of(post[:head_length]), post[head_length:])
+        except RemoteProtocolError as error:
+            told = 'dead_letters.unreadable queue=%s reason="%s": it stays among the dead letters of the outbox alone'
+            log.error(told, name, error)  # noqa: TRY400  # the reason says it all
+            return None
         url = f"{self._manager.public_base}/msmq/{quote(name, safe='/$')}"
-        positions = own_positions(self._manager, name)
-        return [
-            OwnMessage(
-                decode(content_type_of(post[:head_length]), post[head_length:])._replace(
-                    destination=url, lineage=self._lineage, stream=next(positions), time_to_reach_queue=None, expires_at=None,
-                    delivery_receipt_to=None, commitment_receipt_to=None, dead_letter=False,
-                ),
-                post, head_length,
-            )
-            for post, head_length in posts
-        ]  # fmt: skip
+        return OwnMessage(
+            message._replace(
+                destination=url, lineage=self._lineage, time_to_reach_queue=None, expires_at=None,
+                delivery_receipt_to=None, commitment_receipt_to=None, dead_letter=False,
+            ),
+            post, head_length,
+        )  # fmt: skip
 
     def _not_yet(self, name: str, why: str) -> bool:
         if self._told != why:  # once, and not every few seconds

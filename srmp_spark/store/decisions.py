@@ -74,9 +74,7 @@ NO_LANE: Lane = ("", "", "", "")
 TOLD_DAYS = 30
 """How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
 
-_TOLD_TO = (
-    "coalesce((SELECT sender_name FROM told_to WHERE told_to.lineage = told.lineage AND told_to.first = told.first), '')"
-)
+_TOLD_TO = "coalesce((SELECT sender_name FROM told_to WHERE told_to.lineage = told.lineage AND told_to.first = told.first), '')"
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
     "stream_ordinal, position"

@@ -17,6 +17,7 @@ from srmp_spark.message import Message
 from srmp_spark.queue_manager import dead_letters
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode, http_head
 
 FAILED = "private$/failed"
@@ -170,5 +171,28 @@ def test_a_queue_that_is_gone_holds_no_other_up(tmp_path: Path, caplog: pytest.L
         assert end(manager) == 1
         assert "dead_letters.no_queue queue=private$/gone rows=1" in caplog.text
         assert "dead_letters.no_queue queue=private$/plain rows=1" in caplog.text
+
+    run(tmp_path / "d", test)
+
+
+def test_one_that_is_no_message_or_that_the_engine_refuses_holds_no_other_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        judge = manager.receiver._not_now
+        refused = Refused(400, "no-good", "no good", "")
+        monkeypatch.setattr(
+            manager.receiver, "_not_now",
+            lambda queue, message, arrival: refused if message.body == b"3" else judge(queue, message, arrival),
+        )  # fmt: skip
+        sender.has(1, 1, 2, 3, 4, 5)
+        sender.groups[1]["messages"][1]["post_base64"] = base64.b64encode(b"POST / HTTP/1.1\r\n\r\nno message").decode()
+        sender.has(2, 6)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == 4, "1, 4, 5 and 6"
+        assert caplog.text.count("dead_letters.unreadable") == 1
+        assert caplog.text.count("dead_letters.refused") == 1
+        assert f"{letters._lineage}}}\\3" in caplog.text
 
     run(tmp_path / "d", test)

@@ -16,7 +16,7 @@ from test_maintenance import Clock
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
@@ -368,6 +368,20 @@ class TestRetentionAndTheClock:
             assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() == clock.utc()
 
         rig(tmp_path / "d", test, clock)
+
+
+def test_a_purge_of_what_is_to_be_forwarded_wakes_who_reads_it(tmp_path: Path) -> None:
+    """So that its cursor passes the holes at once, and not with the next message."""
+
+    async def test(manager: QueueManager) -> None:
+        woken: list[str] = []
+        manager.forward_came = lambda: woken.append("forward")
+        await manager.purge_queue("q")
+        assert woken == []
+        await manager.purge_queue(FORWARD_QUEUE)
+        assert woken == ["forward"]
+
+    rig(tmp_path / "d", test, store_and_forward="true", allow_url=["http://other.example"])
 
 
 def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
