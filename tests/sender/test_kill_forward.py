@@ -15,6 +15,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import pytest
 from forwarding_kit import ELSEWHERE, LOOPBACK, Relayed, forward_queue
 from kit import acknowledged, sender_of, until
 
@@ -85,6 +86,7 @@ async def drive(running: RunningQueueManager, peer: Destination) -> tuple[Ledger
     return ledger, counts, kills  # type: ignore[return-value]  # the last one is the killer's
 
 
+@pytest.mark.timeout(SECONDS + 3 * DRAIN_S + 60)
 def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
     with Destination(
         host=ELSEWHERE, queues=dict.fromkeys(QUEUES, True), faults=PeerFaults.parse(AT_PEER, SEED), receipt_wait=0.1,
