@@ -78,7 +78,6 @@ class Commands:
             "dead_letters": ApplicationLetters(outbox, store).next,
         }
         self._dead_timer: asyncio.TimerHandle | None = None
-        dispatcher.on_dead = self._dead_soon
 
     async def serve(self) -> None:
         """Until the parent closes its end; what is under way then is given up."""
@@ -110,7 +109,7 @@ class Commands:
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
 
-    def _dead_soon(self) -> None:
+    def dead_soon(self) -> None:
         """Tell the main process that there are dead letters: once for many."""
         if self._dead_timer is None:
             self._dead_timer = self._loop.call_later(DEAD_SECONDS, self._dead)
@@ -120,7 +119,7 @@ class Commands:
         try:
             self._control.send(b'{"event": "dead"}')
         except BlockingIOError:
-            self._dead_soon()
+            self.dead_soon()
         except OSError:  # the main process is gone
             return
 

@@ -115,6 +115,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     forward_log = ForwardLog(data_dir, identity, forwarding, LocalHosts(frozenset(settings["hosts"])))
     forwarder = Forwarder(dispatcher, outbox, forward_log, forward_read_to(outbox.database), commands.forwarded)
     commands.on_forward = forwarder.came
+    dispatcher.on_dead = commands.dead_soon
     tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
