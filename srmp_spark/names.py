@@ -92,6 +92,14 @@ def canonical_queue_name(text: str) -> str:
     return name
 
 
+def dead_letter_queue_name(text: str) -> str:
+    """The canonical name of a queue of ours that may take dead letters. Raises :class:`ValueError` for one that never can."""
+    name = canonical_queue_name(text)
+    if name in OWN_QUEUES or base_of_journal(name) is not None:
+        raise ValueError(f"{name} takes no dead letters: name a transactional queue of your own")
+    return name
+
+
 def local_queue_name(text: str) -> str:
     """:func:`canonical_queue_name` for names from our own user: a bad one is a :class:`ConfigurationError`."""
     try:

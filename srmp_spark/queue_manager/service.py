@@ -309,6 +309,8 @@ class QueueManager:
 
             purged = await self.journal.transact(purge)
             self.garbage.set()
+            if queue.name == FORWARD_QUEUE:
+                self.forward_came()  # its cursor passes the holes while they are still known
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
 

@@ -98,9 +98,13 @@ class DecisionReceipt(NamedTuple):
     position: int
 
     @property
-    def lane(self) -> tuple[str, str, str]:
-        """Receipts of one lane succeed or fail together: same URL, same sender, and same stream if it is about one."""
-        return self.url, self.peer, "" if self.stream_id is None else self.stream_id.guid
+    def lane(self) -> tuple[str, str, str, str]:
+        """Receipts of one lane succeed or fail together: same URL, same sender, and same stream if it is about one.
+
+        A sender is an address and, if it authenticated itself, a name: behind a proxy many have one address, and the URL that
+        is that of one of them is not that of another.
+        """
+        return self.url, self.peer, self.sender_name or "", "" if self.stream_id is None else self.stream_id.guid
 
 
 def undecided_of(

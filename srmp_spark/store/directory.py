@@ -179,8 +179,7 @@ class DataDirectory:
             # Before the database is told: a crash between the two must not make a foreign directory of our own.
             _write_identity(path, queue_manager, starts, starts + 1, position)
         writer.execute("BEGIN IMMEDIATE")
-        for statement in decisions.DDL.split(";"):  # a directory that an older version made has none of these
-            writer.execute(statement)
+        decisions.create_tables(writer)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")

@@ -16,7 +16,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.store import state, sweeper
 from srmp_spark.store.log import Log
 from srmp_spark.store.queues import queue_id_of
@@ -77,7 +77,8 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """Delete the rows up to ``to``, the end of a segment or group; returns the new ``first``.
 
-    A function for :meth:`Journal.transact`.
+    Holes go with them, but those of what is forwarded, one for each purge, stay: the sender process may still have to learn
+    that an operator gave those rows up, and that they are not lost. A function for :meth:`Journal.transact`.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
@@ -86,5 +87,6 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
-        db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
+        if queue != FORWARD_QUEUE:
+            db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
     return max(to, trimmed_to) + 1

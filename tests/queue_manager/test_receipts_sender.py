@@ -46,14 +46,18 @@ class Rig:
         self.manager = manager
         self.numbers = iter(range(1, 10_000))
 
-    async def take(self, *, queue: str = "private$/orders", peer: str = "127.0.0.1:5000", **values: Any) -> None:
+    async def take(
+        self, *, queue: str = "private$/orders", peer: str = "127.0.0.1:5000", sender_name: str | None = None,
+        to: str = "http://localhost", **values: Any,
+    ) -> None:  # fmt: skip
         message = Message(
-            destination=f"http://localhost/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers),
+            destination=f"{to}/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers),
             has_msmq=True, durable=True,
             **values,
         )  # fmt: skip
         waiting = Recorder()
-        self.manager.acceptor.take(message, Arrival(self.manager.clock.utc(), "http", peer), b"POST", 4, waiting)
+        arrival = Arrival(self.manager.clock.utc(), "https" if sender_name else "http", peer, sender_name)
+        self.manager.acceptor.take(message, arrival, b"POST", 4, waiting)
         assert waiting.refused == []
         await asyncio.wait_for(waiting.stored.wait(), 5)
 

@@ -173,7 +173,13 @@ sha256 = "{sha256(OTHER)}"
 queues = ["private$/o*"]
 verbs = ["enqueue"]
 """)
-    running = start(queues=["private$/orders", "private$/payments"], token_file=admin, config=config)
+    running = start(
+        queues=["private$/orders", "private$/payments"],
+        token_file=admin,
+        config=config,
+        queue_quota_bytes=1_000_000,
+        machine_quota_bytes=2_000_000,
+    )
     base = f"{running.api}/v1"
 
     def call(method: str, path: str, token: str | None, **keywords: Any) -> requests.Response:
@@ -208,7 +214,10 @@ verbs = ["enqueue"]
     seen = call("GET", "status", SECRET).json()
     assert [each["name"] for each in seen["queues"]] == ["private$/orders"]
     assert [each["name"] for each in call("GET", "queues", OTHER).json()["queues"]] == ["private$/orders"]
+    assert seen["quota"] == {"queue_bytes": 1_000_000, "machine_bytes": None, "machine_bytes_waiting": None}
     everything = call("GET", "status", "0123456789abcdef-admin").json()
+    assert everything["quota"]["machine_bytes"] == 2_000_000
+    assert everything["quota"]["machine_bytes_waiting"] > 0, "what waits in queues of others too"
     assert {each["name"] for each in everything["queues"]} >= {"private$/orders", "private$/payments"}
 
     log = running.stderr()

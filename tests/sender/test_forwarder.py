@@ -127,3 +127,15 @@ def test_new_destinations_wait_before_a_sink_would_find_none_left(tmp_path: Path
         await reached(told, 3)
 
     run(tmp_path, Rows(TO, TO, TO + "2"), body)
+
+
+def test_how_far_it_is_is_told_again_when_there_is_nothing_new(tmp_path: Path) -> None:
+    """The main process may have missed it, and would count these rows as waiting until the next message."""
+
+    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        await reached(told, 2)
+        assert told.empty()
+        found.came()
+        assert await told.get() == Cursor("e", 2)
+
+    run(tmp_path, Rows(TO, TO), body)

@@ -20,9 +20,10 @@ SEEDS = int(os.environ.get("SRMP_SPARK_SIM_SEEDS", "1000"))
 MARKS = {
     "accepted", "commit", "commitment-receipt-negative", "commitment-receipt-positive", "crash", "decided-queue_purged",
     "decided-received", "delivery-receipt", "expired-at-sender", "final-receipt-discarded", "final-receipt-held",
-    "final_stream-receipt-negative", "final_stream-receipt-positive", "receipt-for-an-ended-stream",
-    "refused-quota", "repeated-gap", "repeated-identifier", "repeated-identifier-at-new-position", "repeated-position",
-    "repeated-stale", "resend", "retransmission", "stream-given-up", "stream-receipt", "stream-receipt-failed",
+    "final_stream-receipt-negative", "final_stream-receipt-positive", "receipt-for-an-ended-stream", "refused-expired",
+    "refused-quota", "refused-too-late", "repeated-expired", "repeated-gap", "repeated-identifier",
+    "repeated-identifier-at-new-position", "repeated-position", "repeated-stale", "resend", "retransmission",
+    "stream-given-up", "stream-receipt", "stream-receipt-failed",
     # the sending half
     "foreign-ignored-gap", "foreign-ignored-repeat", "foreign-ignored-stream", "foreign-reply-dropped", "foreign-wrong-receipt",
     "out-again", "out-bridge", "out-crash", "out-dead-dropped", "out-dead-expired", "out-dead-not-received",

@@ -154,6 +154,35 @@ def test_what_an_operator_gave_up_is_not_told_as_lost(tmp_path: Path, caplog: py
     store.close()
 
 
+def test_nor_when_retention_deletes_its_group_before_the_cursor_came_by(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows 1 and 2 are outgoing, 3 to 5 were purged; their one group goes when all of it is past its time."""
+    store = Store(tmp_path / "d")
+    store.put(5, together=5, make=srmp_record)
+    receive(store, 2)
+    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    assert store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 5, store.directory.segments)) == 6
+    store.put(1, make=srmp_record)
+    read = log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 2))
+    assert (bodies(read), read.to) == ([6], Cursor(store.directory.epoch, 6))
+    assert "forward.lost" not in caplog.text
+    assert bodies(log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 1))) == [6]
+    assert "first=2 last=5 rows=1:" in caplog.text, "to an older outbox row 2 is lost, and the purged ones are not"
+    store.close()
+
+
+def test_holes_of_other_queues_go_with_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for them any more: a queue that is purged each minute keeps none for ever."""
+    monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")
+    store = Store(tmp_path / "d")
+    store.put(5, together=5, make=srmp_record)
+    store.call(lambda transaction: queues.purge(transaction, "private$/orders", store.directory.segments))
+    store.call(lambda transaction: retention.trim(transaction, "private$/orders", 5, store.directory.segments))
+    assert store.directory.writer.execute("SELECT count(*) FROM holes").fetchone() == (0,)
+    store.close()
+
+
 def test_rows_that_are_deleted_while_they_are_read_take_no_others_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
 from srmp_spark.queue_manager.sender import decisions, snapshot
+from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -36,6 +37,9 @@ RESERVE_SECONDS = 30.0
 CHECKS_AT_ONCE = 2
 """Stages that are judged at once, apart from the outbox: each row costs a microsecond or more, and none of them may delay a
 receipt. Apart from the answers too, which are short."""
+
+DEAD_SECONDS = 0.1
+"""How soon the main process hears of dead letters."""
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +75,15 @@ class Commands:
             "state": self._send_commands.state,
             "operate": partial(decisions.operate, dispatcher, clock),
             "status": self._status,
+            "dead_letters": ApplicationLetters(outbox, store).next,
         }
+        self._dead_timer: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
         """Until the parent closes its end; what is under way then is given up."""
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._readable)
+        self._dead()  # what the process before did not hand over
         await self._over.wait()
         for task in tuple(self._tasks):
             task.cancel()
@@ -101,6 +108,20 @@ class Commands:
         """Tell the main process how far the messages to be forwarded are outgoing; the next time tells this too."""
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
+
+    def dead_soon(self) -> None:
+        """Tell the main process that there are dead letters: once for many."""
+        if self._dead_timer is None:
+            self._dead_timer = self._loop.call_later(DEAD_SECONDS, self._dead)
+
+    def _dead(self) -> None:
+        self._dead_timer = None
+        try:
+            self._control.send(b'{"event": "dead"}')
+        except BlockingIOError:
+            self.dead_soon()
+        except OSError:  # the main process is gone
+            return
 
     def _readable(self) -> None:
         try:

@@ -130,6 +130,8 @@ class Dispatcher:
         self._noted_at = clock.monotonic()
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
+        self.on_dead: Callable[[], object] = lambda: None
+        """Called when dead letters are on stable storage."""
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
@@ -251,6 +253,7 @@ class Dispatcher:
     def _tell(self, outcome: Delivered | DeadLettered) -> None:
         if isinstance(outcome, DeadLettered):
             run, letter = outcome.letter.run, outcome.letter
+            self.on_dead()
             log.warning(
                 "sender.dead destination=%s rows=%d reason=%s status=%s in_doubt=%s",
                 run.key.destination, run.last - run.first + 1, letter.reason, letter.status, letter.in_doubt,

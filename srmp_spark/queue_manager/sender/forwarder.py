@@ -176,6 +176,8 @@ class Forwarder:
         """Take some rows over; whether there are more."""
         read = await asyncio.get_running_loop().run_in_executor(self._thread, self._log.read, self._read_to)
         if read.to is None or read.to == self._read_to:
+            if self._read_to is not None:
+                self._on_forwarded(self._read_to)  # the main process may have missed it: its socket was full
             return read.more
         to = read.to
         await self._dispatcher.commit(partial(self._prepare, read.rows, self._read_to, to))

@@ -70,8 +70,14 @@ def receipts_url(public_base: str, sender_stream: str) -> str:
 
 
 class _Seen(NamedTuple):
-    at: float
+    until: float
+    """Good enough for a question up to this moment, on the monotonic clock."""
+    at: int | None
+    """When the child was asked; microseconds since 1970, UTC. ``None``: it never said anything."""
     outgoing: list[dict[str, Any]]
+
+
+_NOTHING_SEEN = _Seen(float("-inf"), None, [])
 
 
 class Outgoing:
@@ -83,6 +89,8 @@ class Outgoing:
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
+        self.dead_came: Callable[[], object] = lambda: None
+        """Called when there may be dead letters for a queue of ours. The process sets it."""
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -99,7 +107,9 @@ class Outgoing:
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
         self.link = SenderLink(settings, self._on_event)
-        self._seen = _Seen(float("-inf"), [])
+        self._seen = _NOTHING_SEEN
+        self._changes = 0
+        """How often something changed that ``status`` must show from then on."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._untold: dict[str, None] = {}
@@ -138,7 +148,11 @@ class Outgoing:
     def _on_event(self, event: Event) -> None:
         if event["event"] == "reserve":
             self._do(self._reserve(event["number"], event["count"]))
+        elif event["event"] == "dead":
+            self.dead_came()
         elif event["event"] == "forwarded" and self.forwarded is not None:
+            # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
+            self._changed()
             self._do(self.forwarded(event["epoch"], event["to"]))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -169,26 +183,36 @@ class Outgoing:
         try:
             return await self.link.ask(command, seconds=seconds)
         finally:
-            self._seen = self._seen._replace(at=float("-inf"))  # who has changed something wants to see it
+            self._changed()  # who has changed something wants to see it
 
     async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
         """The same for answers of any length."""
         try:
             return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
         finally:
-            self._seen = self._seen._replace(at=float("-inf"))
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._seen = self._seen._replace(until=float("-inf"))
 
     async def status(self) -> list[dict[str, Any]]:
-        """The outgoing queues, as they are or were last seen."""
-        now = time.monotonic()
-        if now - self._seen.at > STATUS_KEPT_SECONDS:
+        """The outgoing queues, as they are or were last seen (:attr:`seen_at`)."""
+        now, at, changes = time.monotonic(), time.time_ns() // 1000, self._changes
+        if now > self._seen.until:
             try:
                 found = await self.link.ask_long({"op": "status"}, seconds=STATUS_SECONDS)
             except ApiError as error:
                 log.info('outgoing.status_is_old reason="%s"', error)
             else:
-                self._seen = _Seen(now, found["outgoing"])
+                kept = now + STATUS_KEPT_SECONDS if changes == self._changes else float("-inf")
+                self._seen = _Seen(kept, at, found["outgoing"])
         return self._seen.outgoing
+
+    @property
+    def seen_at(self) -> int | None:
+        """When :meth:`status` was last told by the child; microseconds since 1970, UTC. ``None``: it has not been yet."""
+        return self._seen.at
 
     @property
     def last_seen(self) -> list[dict[str, Any]]:

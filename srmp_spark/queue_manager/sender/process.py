@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from srmp_spark.errors import StoreError
 from srmp_spark.interface import exit_code_of
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.child.process import run_child
+from srmp_spark.queue_manager.sender.application_letters import takes_dead_letters
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
@@ -73,6 +75,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     data_dir = Path(settings["data_dir"])
     identity: str = settings["queue_manager"]
     outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings["epoch"], at=clock.utc())
+    outbox.waiting.takes_dead_letters = partial(takes_dead_letters, data_dir)
     if outbox.held:
         log.warning(
             "sender.held queues=%d: the data directory is a copy, what waits may have been sent; see `srmp-spark streams`",
@@ -112,6 +115,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     forward_log = ForwardLog(data_dir, identity, forwarding, LocalHosts(frozenset(settings["hosts"])))
     forwarder = Forwarder(dispatcher, outbox, forward_log, forward_read_to(outbox.database), commands.forwarded)
     commands.on_forward = forwarder.came
+    dispatcher.on_dead = commands.dead_soon
     tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)

@@ -201,7 +201,7 @@ class _Writer:
             "INSERT INTO batches VALUES (?, ?, ?, ?, ?, 0, ?, 1)", (batch, application, name, b"", len(rows), self._at)
         )
         self._db.execute(
-            "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
             (part, batch, len(rows), bool(sample["dead_letter"]), any(row["journal"] for _, _, row in rows), queue_id, first,
              rows[-1].serial, ids_first, application, name, micros(sample["enqueued_at"]) or self._at),
         )  # fmt: skip
