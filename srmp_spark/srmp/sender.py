@@ -378,7 +378,8 @@ class Sender:
         self._awake.pop(queue, None)
         self._timers.set(queue, None)
         if isinstance(queue, OutgoingStream):
-            self._ledger.streams.pop(queue.ordinal, None)
+            for ordinal in (queue.ordinal, *(each.ordinal for each in queue.earlier)):
+                self._ledger.streams.pop(ordinal, None)
         self._ledger.forget(queue)
         return True
 
