@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Transport
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
@@ -63,13 +63,14 @@ class _Waiting:
     __slots__ = ("done", "read_at")
 
     def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The queue in which it is stored: a redirection may have led it to another."""
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
         """Stored."""
         if not self.done.done():
-            self.done.set_result(None)
+            self.done.set_result(ok.pending.queue)
 
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
         """Not stored: the engine's refusal as an API error."""
@@ -121,7 +122,8 @@ class MessagesApi:
                 raise outcome
             if isinstance(outcome, BaseException):
                 raise outcome
-        return Response.json([self._answer(queue, each.message) for each in prepared])
+        stored_in = [str(outcome) for outcome in outcomes]
+        return Response.json([self._answer(each.message, name) for each, name in zip(prepared, stored_in, strict=True)])
 
     def _draft(self, queue: Queue, item: object) -> Message:
         """What the caller gave, as a message without identity and position."""
@@ -201,7 +203,7 @@ class MessagesApi:
                 prepared.append(_written(message))
             except (LocalProtocolError, RemoteProtocolError) as error:
                 raise usage(f"message {n} of {len(messages)} cannot be written: {error}", "nothing was stored") from None
-            refused = self._manager.receiver.judge(prepared[-1].message)
+            refused = self._manager.receiver.judge(prepared[-1].message, own=True)
             if isinstance(refused, Refused):
                 raise _api_error(refused.status, refused.reason, refused.section)
         return prepared
@@ -212,14 +214,19 @@ class MessagesApi:
         self._manager.acceptor.take(prepared.message, arrival, prepared.post, prepared.head_length, waiting)
         return waiting
 
-    def _answer(self, queue: Queue, message: Message) -> dict[str, Any]:
-        return {
-            "message_id": message.id,
-            "destination": queue.name,
-            "stream_id": str(message.stream.id) if message.stream else None,
-            "stream_sequence": message.stream.current if message.stream else None,
-            "state": "acknowledged",
-        }
+    def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
+        if stored_in == FORWARD_QUEUE:  # a redirection leads it to another host: ours by now, and not there yet
+            manager = self._manager
+            to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
+            found: dict[str, Any] = {"destination": to, "stream_id": None, "stream_sequence": None, "state": "queued"}
+        else:
+            found = {
+                "destination": stored_in,
+                "stream_id": str(message.stream.id) if message.stream else None,
+                "stream_sequence": message.stream.current if message.stream else None,
+                "state": "acknowledged",
+            }
+        return {"message_id": message.id, **found}
 
 
 def _written(message: Message) -> _Prepared:
