@@ -337,14 +337,16 @@ def test_of_two_restores_at_once_one_comes_to_its_end(manager: Manager, tmp_path
     manager.store.put(3, make=srmp_record)
     manager.publish()
     manager.lose()
-    later = {"now": lambda: datetime.now(timezone.utc) + LATER}
+
+    def later() -> datetime:
+        return datetime.now(timezone.utc) + LATER
 
     def other(line: Line) -> None:
         if line.as_dict()["what"] == "queue_manager":
-            manager.restore(**later)
+            manager.restore(now=later)
 
     with pytest.raises(StoreError, match="by another process meanwhile"):
-        restore(str(manager.folder), tmp_path / "slower", other, **later)
+        restore(str(manager.folder), tmp_path / "slower", other, now=later)
     assert len(manager.rows(manager.epoch)) == 3
     with pytest.raises(StoreDamagedError, match="did not come to its end"):
         DataDirectory.open(tmp_path / "slower", now=1)

@@ -143,7 +143,7 @@ def test_a_receipt_that_shows_a_bug_stops_no_other(tmp_path: Path, caplog: pytes
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         found.receipts_came()
-        for _ in range(500):
+        for _turn in range(500):
             await asyncio.sleep(0.01)
             if len(stored.after) > 1:
                 break

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.names import FORWARD_QUEUE, LocalHosts
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.forward_rules import ForwardRules
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.forwarding import hops_in_head, via_of
 from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log, UnknownQueueError
 from srmp_spark.store.outbox.forwarded import Cursor, CursorMovedError, ForwardedBatch, Incoming, Unsendable
@@ -52,11 +52,10 @@ class Read(NamedTuple):
 class ForwardLog:
     """The log of the queue, for one thread at a time."""
 
-    def __init__(self, data_dir: Path, identity: str, forwarding: Forwarding, hosts: LocalHosts) -> None:
+    def __init__(self, data_dir: Path, identity: str, rules: ForwardRules) -> None:
         self._data_dir = data_dir
         self._identity = identity
-        self._forwarding = forwarding
-        self._hosts = hosts
+        self._rules = rules
 
     def read(self, after: Cursor | None) -> Read:
         """What follows ``after``. Rows that an operator purged, or gave up as damaged, are passed over.
@@ -67,7 +66,7 @@ class ForwardLog:
         size = 0
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
-                epochs = stored.epochs(FORWARD_QUEUE)
+                known = epochs = stored.epochs(FORWARD_QUEUE)
             except UnknownQueueError:
                 return Read([], after, more=False)
             if after is not None and after.epoch in epochs:  # what came before it was forwarded in its own time
@@ -81,7 +80,7 @@ class ForwardLog:
                 if bounds.end > begin:
                     for sequence, record in records(stored, FORWARD_QUEUE, epoch, begin, bounds.end):
                         after = Cursor(epoch, sequence)
-                        rows.append(self._row(sequence, record))
+                        rows.append(self._row(after, known, record))
                         size += len(record.post)
                         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
                             return Read(rows, after, more=True)
@@ -90,16 +89,16 @@ class ForwardLog:
                     after = Cursor(epoch, begin)
         return Read(rows, after, more=False)
 
-    def _row(self, sequence: int, record: Record) -> Incoming | Unsendable:
+    def _row(self, at: Cursor, epochs: Sequence[str], record: Record) -> Incoming | Unsendable:
         to = FORWARD_QUEUE
         try:
             message = decode(content_type_of(record.head), record.content)
             to = message.destination
-            to = self._forwarding.forward_to(to, self._hosts)
+            to = self._rules.forward_to(to, at, epochs)
         except (SrmpSparkError, ValueError) as error:  # it was accepted by the same rules: an older version took it
-            return Unsendable(to, sequence, record.post, str(error))
+            return Unsendable(to, at.sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
-        return Incoming(message, to, via, sequence, record.post)
+        return Incoming(message, to, via, at.sequence, record.post)
 
     def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
         """Rows that this outbox did not forward are gone, and no operator gave them up: nothing here does that."""

@@ -78,8 +78,10 @@ class Outgoing:
     """The sending half, as the rest of the main process knows it."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts
+        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts,
+        *, forward_end: int,
     ) -> None:  # fmt: skip
+        """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start."""
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
@@ -96,6 +98,7 @@ class Outgoing:
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
             "hosts": sorted(hosts.names),
+            "forward_end": forward_end,
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
         self.link = SenderLink(settings, self._on_event)
