@@ -171,6 +171,26 @@ def test_what_send_tells_of_a_queue_of_ours_that_is_redirected(tmp_path: Path, c
             assert told("private$/away", "--wait", "5")[0] == ExitCode.REFUSED
 
 
+def test_what_a_purge_counts_does_not_leave(tmp_path: Path) -> None:
+    """Each message is either given up or sent on, however close the purge comes to it."""
+    with (
+        Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer,
+        RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running,
+    ):
+        purged = 0
+        with requests.Session() as session:
+            for number in range(1, 41):
+                assert send(running, regular(peer.url(QUEUE), number)) == 200
+                time.sleep(number % 10 / 1000)  # what it is in the middle of must not matter
+                answer = session.post(f"{running.api}/v1/queues/private%24%2Fforward%24/purge", timeout=30)
+                purged += answer.json()["purged"]
+        assert send(running, regular(peer.url(QUEUE), 99)) == 200
+        until(lambda: [each for each in peer.queues.get(QUEUE, []) if each.uniquifier == 99], "it goes on after a purge")
+        assert purged + len(peer.queues[QUEUE]) == 41
+        until(lambda: forward_queue(running)["waiting"] == 0, "what left counts as received")
+        assert "purge.uncertain" not in running.stderr()
+
+
 def test_two_that_forward_to_each_other_end_it_with_a_dead_letter(tmp_path: Path) -> None:
     """The mark in ``Via`` shows the loop: the second one refuses, so the first one knows that it arrives nowhere."""
     sought = f"http://nowhere.example/msmq/{QUEUE}"

@@ -63,6 +63,10 @@ class Commands:
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
         """Called when there are messages to be forwarded."""
+        self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
+        """Called before what waits to be forwarded is purged; set before :meth:`serve`."""
+        self.release_forwarding: Callable[[], object] = lambda: None
+        """Called after that."""
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
@@ -71,6 +75,7 @@ class Commands:
             "state": self._send_commands.state,
             "operate": partial(decisions.operate, dispatcher, clock),
             "status": self._status,
+            "hold-forwarding": self._hold_forwarding,
         }
 
     async def serve(self) -> None:
@@ -121,6 +126,8 @@ class Commands:
             self._dispatcher.receipts_came()
         elif command["op"] == "forward":
             self.on_forward()
+        elif command["op"] == "release-forwarding":
+            self.release_forwarding()
         elif command["op"] == "reserved":
             waiting = self._reservations.get(command["number"])
             if waiting is not None and not waiting.done():
@@ -166,6 +173,9 @@ class Commands:
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
         drop = partial(self._outbox.stages.drop, command["application"], command["batch"])
         return {"deleted": await self._store.run(drop, later=True)}
+
+    async def _hold_forwarding(self, command: dict[str, Any]) -> dict[str, Any]:
+        return {"forwarded": await self.hold_forwarding()}
 
     async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
         return {"outgoing": snapshot.outgoing(self._dispatcher, self._clock)}

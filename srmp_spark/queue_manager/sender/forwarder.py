@@ -34,6 +34,10 @@ from srmp_spark.store.reading import records
 ROWS_MAX = 1_000
 BYTES_MAX = 16 * 1024 * 1024
 """Of one transaction: a sync for many small messages, and no memory for many large ones."""
+HOLD_SECONDS = 30.0
+"""What a purge may take; whoever asked for it may have died."""
+HELD_PAUSE_SECONDS = 0.02
+"""Between two looks whether it is over."""
 RETRY_SECONDS = 2.0
 """After the log could not be read, or the outbox could not take it: no other message may come for a long time."""
 
@@ -132,12 +136,25 @@ class Forwarder:
         self._came = asyncio.Event()
         self._came.set()
         self._thread = ThreadPoolExecutor(1, "forward")
+        self._taking = asyncio.Lock()
+        self._held_until = float("-inf")
 
     def __repr__(self) -> str:
         return f"<Forwarder read_to={self._read_to}>"
 
     def came(self) -> None:
         """There are new rows."""
+        self._came.set()
+
+    async def hold(self) -> Cursor | None:
+        """Take nothing more over until :meth:`release`, :data:`HOLD_SECONDS` at most; how far messages are outgoing now."""
+        async with self._taking:
+            self._held_until = asyncio.get_running_loop().time() + HOLD_SECONDS
+            return self._read_to
+
+    def release(self) -> None:
+        """Go on."""
+        self._held_until = float("-inf")
         self._came.set()
 
     async def run(self) -> None:
@@ -172,7 +189,14 @@ class Forwarder:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _forward(self) -> bool:
-        """Take some rows over; whether there are more."""
+        """Take some rows over; whether there are more, or may be."""
+        async with self._taking:
+            if asyncio.get_running_loop().time() >= self._held_until:
+                return await self._take()
+        await asyncio.sleep(HELD_PAUSE_SECONDS)
+        return True
+
+    async def _take(self) -> bool:
         read = await asyncio.get_running_loop().run_in_executor(self._thread, self._log.read, self._read_to)
         if read.to is None or read.to == self._read_to:
             return read.more

@@ -115,7 +115,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     accepted_to = Cursor(settings["epoch"], settings["forward_end"])
     rules = load_rules(outbox.database, present, accepted_to, forwarded_to)
     forwarder = Forwarder(dispatcher, outbox, ForwardLog(data_dir, identity, rules), forwarded_to, commands.forwarded)
-    commands.on_forward = forwarder.came
+    commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
+    commands.release_forwarding = forwarder.release
     tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
