@@ -23,7 +23,7 @@ from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
-from srmp_spark.queue_manager.sender import decisions, snapshot
+from srmp_spark.queue_manager.sender import operations, snapshot
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -73,7 +73,7 @@ class Commands:
             "delete": self._delete,
             "send": self._send_commands.send,
             "state": self._send_commands.state,
-            "operate": partial(decisions.operate, dispatcher, clock),
+            "operate": partial(operations.operate, dispatcher, clock),
             "status": self._status,
             "hold-forwarding": self._hold_forwarding,
         }
