@@ -114,14 +114,13 @@ class Selection:
         return rows
 
     def _queues_of(self, rows: DataFrame) -> Iterable[str]:
-        """The queues of the table that ``--queue`` names; a glob stands for no system queue, as in the source."""
-        from srmp_spark.names import is_glob
-        from srmp_spark.spark.logs import matches
+        """The queues of the table that ``--queue`` names; a glob stands for no order queue, as in the source."""
+        from srmp_spark.names import is_glob, queue_matches
 
         if not any(map(is_glob, self.queues)):
             return self.queues
         present = [row["queue"] for row in rows.select("queue").distinct().collect()]
-        return [name for name in present if matches(name, self.queues)]
+        return [name for name in present if queue_matches(name, self.queues)]
 
     def _check(self, columns: set[str]) -> None:
         wanted = {"body", *POSITION}

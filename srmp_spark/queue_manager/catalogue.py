@@ -24,7 +24,7 @@ from srmp_spark.names import (
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.store.retention import SYSTEM_QUEUES
+from srmp_spark.store.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.state import StoredQueue
 from srmp_spark.store.waiting import Waiting
 
@@ -102,7 +102,7 @@ class Queue:
     @property
     def quota_bytes(self) -> int:
         """What the quota counts: nothing in a system queue, which nobody receives from and retention alone empties."""
-        return 0 if self.name in SYSTEM_QUEUES else self.waiting.bytes
+        return 0 if self.name in RECEIVED_BY_NOBODY else self.waiting.bytes
 
     def consumer(self, name: str) -> Consumer:
         """A consumer, made when it is asked for. Raises a 400."""

@@ -102,7 +102,8 @@ class DeadLetters:
         while left:
             positions = own_positions(manager, name)
             placed = [each._replace(message=each.message._replace(stream=next(positions))) for each in left]
-            stored, error = await store(manager, placed)
+            stored_in, error = await store(manager, placed)
+            stored = len(stored_in)
             log.info("dead_letters.stored queue=%s rows=%d", name, stored)
             left = left[stored:]
             if error is not None:

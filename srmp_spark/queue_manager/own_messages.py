@@ -39,13 +39,14 @@ class Stored:
     __slots__ = ("done", "read_at")
 
     def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The queue in which it is stored: a redirection may have led it to another."""
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
         """Stored."""
         if not self.done.done():
-            self.done.set_result(None)
+            self.done.set_result(ok.pending.queue)
 
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
         """Not stored: the engine's refusal as an API error."""
@@ -74,8 +75,8 @@ def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]
             yield StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
 
 
-async def store(manager: QueueManager, messages: Iterable[OwnMessage]) -> tuple[int, ApiError | None]:
-    """Submit them together; how many are on stable storage, and why the next one is not.
+async def store(manager: QueueManager, messages: Iterable[OwnMessage]) -> tuple[list[str], ApiError | None]:
+    """Submit them together; the queues of those that are on stable storage, and why the next one is not.
 
     What follows one that the engine refuses is not submitted: in a stream it would stand behind a gap, be answered 200, and
     be nowhere.
@@ -88,6 +89,7 @@ async def store(manager: QueueManager, messages: Iterable[OwnMessage]) -> tuple[
         waiting.append(stored.done)
         if isinstance(outcome, Refused):
             break
+    stored_in: list[str] = []
     error: ApiError | None = None
     for number, done in enumerate(await asyncio.gather(*waiting, return_exceptions=True)):
         if isinstance(done, ApiError):
@@ -95,4 +97,6 @@ async def store(manager: QueueManager, messages: Iterable[OwnMessage]) -> tuple[
             error = done
         elif isinstance(done, BaseException):
             raise done
-    return len(waiting) - (error is not None), error
+        else:
+            stored_in.append(done)
+    return stored_in, error

@@ -30,6 +30,7 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
@@ -144,7 +145,11 @@ class _Process:
             maintenance.start_reader()
             check_outbox(self._directory.path)
             read_which(self._directory.path)  # one that is gone: nothing is accepted beside what was lost
-            manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base, manager.hosts)
+            forward = manager.catalogue.get(FORWARD_QUEUE)
+            manager.outgoing = Outgoing(
+                config, self._directory, manager.identifiers, public_base, manager.hosts,
+                forward_end=0 if forward is None else forward.end,
+            )  # fmt: skip
             manager.outgoing.forwarded = manager.forwarded
             dead_letters = DeadLetters(manager)
             manager.outgoing.dead_came = dead_letters.wake

@@ -46,7 +46,7 @@ from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
-from srmp_spark.queue_manager.writers import Writers
+from srmp_spark.queue_manager.writers import Writers, open_forwarding
 from srmp_spark.srmp.decisions import Reason, Run, Undecided
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
@@ -477,6 +477,8 @@ async def ensure_queues(manager: QueueManager) -> None:
         wanted.insert(1, (FORWARD_QUEUE, False))
         if manager.config.store_and_forward and not manager.config.allow_url:
             log.warning("forward.no_host: --store-and-forward needs --allow-url PATTERN for each host that it may forward to")
+        if (overlooked := open_forwarding(manager.config.writer)) is not None:
+            log.warning("forward.open: %s", overlooked)
     for name, transactional in wanted:
         await _ensure_queue(manager, name, transactional=transactional)
     for spec in manager.config.queue:

@@ -113,13 +113,14 @@ def undecided_of(
     """What a message asks to be told of its end; ``None`` for most, which then cost nothing.
 
     ``send_receipts_to`` is Stream.SendReceiptsTo at this moment: the stream may be another one when the message is decided.
-    A receipt never asks for a receipt, and nobody receives from our own queues: what is forwarded is told of where it arrives.
+    ``sequence`` is 0 for a message that makes no row. A receipt never asks for a receipt, and nobody receives from our own
+    queues: a row that is forwarded is told of where it arrives. What makes no row arrives nowhere, so it is told of here.
     """
     wants_commitment = message.commitment_receipt_to is not None and (
         message.commitment_positive or message.commitment_negative
     )
     wants_final = message.dead_letter and message.stream is not None and bool(send_receipts_to)
-    if not (wants_commitment or wants_final) or queue in OWN_QUEUES:
+    if not (wants_commitment or wants_final) or (sequence and queue in OWN_QUEUES):
         return None
     if message.receipt is not None or message.message_class != CLASS_NORMAL:
         return None

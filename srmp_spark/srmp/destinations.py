@@ -21,13 +21,13 @@ from srmp_spark.names import (
     parse_queue_url,
     split_url,
 )
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
-from srmp_spark.srmp.sender import canonical_destination
 
 RETRY_AFTER_S = 20
 """What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
-DESTINATIONS_MAX = 4096
+SPELLINGS_MAX = 4096
 """How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
 DESTINATION_KEPT_LENGTH = 512
 """A longer spelling is looked up each time: strangers must not fill the memory with 64 KB names."""
@@ -135,7 +135,7 @@ class Destinations:
             found = self._look_up(destination)
             if len(destination) > DESTINATION_KEPT_LENGTH:
                 return found
-            if len(self._known) >= DESTINATIONS_MAX:
+            if len(self._known) >= SPELLINGS_MAX:
                 self._known.clear()
             self._known[destination] = found
         return found

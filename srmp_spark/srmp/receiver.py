@@ -110,13 +110,15 @@ class Receiver:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def judge(self, message: Message) -> Refused | QueueState:
-        """Where a message would go, or why it would be refused whatever came before it; changes nothing (`doctor` asks)."""
+    def judge(self, message: Message, *, own: bool = False) -> Refused | QueueState:
+        """Where a message would go, or why it would be refused whatever came before it; changes nothing (`doctor` asks).
+
+        ``own``: it was made here just now."""
         found = self._destinations.find(message.destination)
         if isinstance(found, Refused):
             return found
         if isinstance(found, Route):
-            return self._refuses_route(found, message) or found.queue
+            return self._refuses_route(found, message, own=own) or found.queue
         return self._refuses_kind(found, message) or found
 
     def refuses_hops(self, message: Message, hops: Sequence[str]) -> Refused | None:

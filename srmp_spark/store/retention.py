@@ -23,7 +23,7 @@ from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 from srmp_spark.store.transaction import Transaction
 
-SYSTEM_QUEUES = frozenset({ORDER_QUEUE})
+RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
 """Queues that no application receives from: time alone decides."""
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups looked at in one go; the rest waits for the next look."""
@@ -57,7 +57,7 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
         if row is None:
             return None
         queue_id, trimmed_to = row
-        received = SEQUENCE_MAX if queue in SYSTEM_QUEUES else state.kept_after(db, queue_id)
+        received = SEQUENCE_MAX if queue in RECEIVED_BY_NOBODY else state.kept_after(db, queue_id)
         span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
         what, where = "SELECT last, bytes, arrived_last FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
         units = db.execute(f"{what} segments {where}", span).fetchall()
@@ -82,7 +82,7 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
-    if queue not in SYSTEM_QUEUES and to > state.kept_after(db, queue_id):
+    if queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
         return trimmed_to + 1  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)

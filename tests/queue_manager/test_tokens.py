@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.names import OWN_QUEUES
 from srmp_spark.queue_manager.api.app import routes
 from srmp_spark.queue_manager.api.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.router import Extent, Route
@@ -155,6 +156,15 @@ def test_a_token_for_a_queue_is_one_for_its_journal_and_no_other() -> None:
     authorize(reader, route.access, {"queue": "private$/Orders;Journal"})
     with pytest.raises(ApiError, match="for queue private\\$/payments"):
         authorize(reader, route.access, {"queue": "private$/payments;journal"})
+
+
+def test_our_own_queues_are_for_a_token_that_names_them_or_is_for_all() -> None:
+    """Other people's mail stands in ``private$/forward$``: ``private$/*`` means what applications read."""
+    for queue in OWN_QUEUES:
+        assert not token("read", queues=("private$/*", "private$/*$", "?*")).allows("read", queue)
+        assert token("read", queues=("private$/*", queue)).allows("read", queue)
+        assert token("read", queues=("*",)).allows("read", queue)
+    assert token("read", queues=("private$/*",)).allows("read", "private$/orders$")
 
 
 def test_at_a_real_queue_manager(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:

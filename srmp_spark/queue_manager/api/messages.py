@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, store
 from srmp_spark.srmp.decoder import decode
@@ -72,11 +73,12 @@ class MessagesApi:
         numbers = [await self._manager.identifiers.take() for _ in drafts]
         # No await from here until all are submitted: the positions of a stream follow each other.
         prepared = self._prepare(queue, [draft._replace(uniquifier=n) for draft, n in zip(drafts, numbers, strict=True)])
-        stored, error = await store(self._manager, prepared)
+        stored_in, error = await store(self._manager, prepared)
         if error is not None:
+            stored = len(stored_in)
             error.message = f"message {stored + 1} of {len(items)}: {error.message} ({stored} were stored)"
             raise error
-        return Response.json([self._answer(queue, each.message) for each in prepared])
+        return Response.json([self._answer(each.message, name) for each, name in zip(prepared, stored_in, strict=True)])
 
     def _draft(self, queue: Queue, item: object) -> Message:
         """What the caller gave, as a message without identity and position."""
@@ -141,19 +143,24 @@ class MessagesApi:
                 prepared.append(_written(message))
             except (LocalProtocolError, RemoteProtocolError) as error:
                 raise usage(f"message {n} of {len(messages)} cannot be written: {error}", "nothing was stored") from None
-            refused = self._manager.receiver.judge(prepared[-1].message)
+            refused = self._manager.receiver.judge(prepared[-1].message, own=True)
             if isinstance(refused, Refused):
                 raise refusal(refused.status, refused.reason, refused.section)
         return prepared
 
-    def _answer(self, queue: Queue, message: Message) -> dict[str, Any]:
-        return {
-            "message_id": message.id,
-            "destination": queue.name,
-            "stream_id": str(message.stream.id) if message.stream else None,
-            "stream_sequence": message.stream.current if message.stream else None,
-            "state": "acknowledged",
-        }
+    def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
+        if stored_in == FORWARD_QUEUE:  # a redirection leads it to another host: ours by now, and not there yet
+            manager = self._manager
+            to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
+            found: dict[str, Any] = {"destination": to, "stream_id": None, "stream_sequence": None, "state": "queued"}
+        else:
+            found = {
+                "destination": stored_in,
+                "stream_id": str(message.stream.id) if message.stream else None,
+                "stream_sequence": message.stream.current if message.stream else None,
+                "state": "acknowledged",
+            }
+        return {"message_id": message.id, **found}
 
 
 def _written(message: Message) -> OwnMessage:

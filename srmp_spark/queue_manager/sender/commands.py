@@ -23,7 +23,7 @@ from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
-from srmp_spark.queue_manager.sender import decisions, snapshot
+from srmp_spark.queue_manager.sender import operations, snapshot
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
@@ -67,15 +67,20 @@ class Commands:
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
         """Called when there are messages to be forwarded."""
+        self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
+        """Called before what waits to be forwarded is purged; set before :meth:`serve`."""
+        self.release_forwarding: Callable[[], object] = lambda: None
+        """Called after that."""
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
             "delete": self._delete,
             "send": self._send_commands.send,
             "state": self._send_commands.state,
-            "operate": partial(decisions.operate, dispatcher, clock),
+            "operate": partial(operations.operate, dispatcher, clock),
             "status": self._status,
             "dead_letters": ApplicationLetters(outbox, store).next,
+            "hold-forwarding": self._hold_forwarding,
         }
         self._dead_timer: asyncio.TimerHandle | None = None
 
@@ -142,6 +147,8 @@ class Commands:
             self._dispatcher.receipts_came()
         elif command["op"] == "forward":
             self.on_forward()
+        elif command["op"] == "release-forwarding":
+            self.release_forwarding()
         elif command["op"] == "reserved":
             waiting = self._reservations.get(command["number"])
             if waiting is not None and not waiting.done():
@@ -187,6 +194,9 @@ class Commands:
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
         drop = partial(self._outbox.stages.drop, command["application"], command["batch"])
         return {"deleted": await self._store.run(drop, later=True)}
+
+    async def _hold_forwarding(self, command: dict[str, Any]) -> dict[str, Any]:
+        return {"forwarded": await self.hold_forwarding()}
 
     async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
         return {"outgoing": snapshot.outgoing(self._dispatcher, self._clock)}

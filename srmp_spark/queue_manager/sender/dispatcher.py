@@ -22,6 +22,7 @@ from typing import NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
 from srmp_spark.interface import IDENTIFIERS_USED_UP
+from srmp_spark.message import Message
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
@@ -354,11 +355,7 @@ class Dispatcher:
         found = future.result()
         now, at = self._clock.monotonic(), self._clock.utc()
         for message in found.messages:
-            verdict = self.sender.receipt(message, now, at)
-            if verdict in ("beyond", "another-stream", "another-address"):
-                assert message.receipt is not None, "it has a verdict"
-                told = "sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s"
-                log.warning(told, verdict, message.receipt.stream_id, message.receipt.last_ordinal)
+            self._receipt(message, now, at)
         self._read_to = found.to
         again, self._read_again = self._read_again or found.more, False
         self.work()
@@ -366,6 +363,29 @@ class Dispatcher:
             self.receipts_came()
         elif now - self._noted_at > RECEIPTS_NOTED_SECONDS:
             self._loop.create_task(self.note_receipts())
+
+    def _receipt(self, message: Message, now: float, at: int) -> None:
+        """Let the engine hear of one receipt. A bug there must not stop all others, for every destination, until a restart:
+        the receipt is told, counted and passed over.
+
+        What that costs: a stream receipt is repeated, for whatever it did not acknowledge is sent again and the peer answers
+        repeats with another one. A final stream receipt is not: its message ends as a dead letter, ``final-receipt-missing``
+        and in doubt, when its time is over.
+        """
+        receipt = message.receipt
+        stream_id, last = (None, None) if receipt is None else (receipt.stream_id, receipt.last_ordinal)
+        try:
+            verdict = self.sender.receipt(message, now, at)
+        except Exception:
+            self.sender.receipts["failed"] += 1
+            log.exception(
+                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: it is passed over; what it acknowledges is sent "
+                "again, or ends in doubt; please report this",
+                stream_id, last, message.id,
+            )  # fmt: skip
+            return
+        if verdict in ("beyond", "another-stream", "another-address"):
+            log.warning("sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s", verdict, stream_id, last)
 
     def _retry_reading(self) -> None:
         if self._retry_timer is None and not self._stopping:

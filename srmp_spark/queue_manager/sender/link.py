@@ -9,10 +9,11 @@ of its queues, for the time in which it cannot be asked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ COMMIT_SECONDS = 900.0
 """Longest wait for a commit: a batch of the largest size takes a minute."""
 STAGE_SECONDS = 300.0
 """Longest wait for the check of a stage."""
+HOLD_ASKED_SECONDS = 10.0
+"""Rows that are being made outgoing are waited for so long."""
 TELL_AGAIN_SECONDS = 0.2
 """Until a child that had too much to do is told once more."""
 TELL_TIMES = 50
@@ -84,8 +87,10 @@ class Outgoing:
     """The sending half, as the rest of the main process knows it."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts
+        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts,
+        *, forward_end: int,
     ) -> None:  # fmt: skip
+        """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start."""
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
@@ -104,6 +109,7 @@ class Outgoing:
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
             "hosts": sorted(hosts.names),
+            "forward_end": forward_end,
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
         self.link = SenderLink(settings, self._on_event)
@@ -184,6 +190,24 @@ class Outgoing:
             return await self.link.ask(command, seconds=seconds)
         finally:
             self._changed()  # who has changed something wants to see it
+
+    @contextlib.asynccontextmanager
+    async def forwarding_held(self) -> AsyncIterator[None]:
+        """Nothing becomes outgoing meanwhile, and what is outgoing counts as received: for a purge of what waits.
+
+        A purge may be what a sender process that ends again and again needs, so it is not refused when nobody answers.
+        """
+        try:
+            held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
+        except ApiError as error:
+            log.warning('purge.uncertain reason="%s": rows that are counted may be outgoing already, and leave', error.message)
+        else:
+            if held["forwarded"] is not None and self.forwarded is not None:
+                await self.forwarded(*held["forwarded"])
+        try:
+            yield
+        finally:
+            self._tell("release-forwarding")
 
     async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
         """The same for answers of any length."""

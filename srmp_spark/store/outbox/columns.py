@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, not_served_yet
-from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 

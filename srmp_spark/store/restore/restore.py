@@ -32,7 +32,7 @@ from srmp_spark.store import epochs, state
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, restores_id
 from srmp_spark.store.delta.data_files import storage_of
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
 from srmp_spark.store.outbox.forwarded import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
@@ -94,7 +94,13 @@ def restore(
                 f"queue manager {guid} wrote to {state_uri} while it was restored: it is alive. Stop it, then restore again"
             )
         inbox = StateTable(storage_of(state_uri, "inbox", options or {}), table_specs.inbox(), guid, path / "delta" / "inbox")
-        inbox.note_restore(tables["inbox"].transaction(restores_id(guid)) + 1)
+        try:
+            inbox.note_restore(tables["inbox"].transaction(restores_id(guid)) + 1)
+        except PublishConflictError as error:
+            raise StoreError(
+                f"queue manager {guid} was restored from {state_uri} by another process meanwhile: use what that made. What "
+                f"was made here will not start; restore again only if the other one is given up ({error})"
+            ) from error
 
 
 def _chosen(tables: Mapping[str, StoredTable], uri: str, wanted: str | None) -> str:

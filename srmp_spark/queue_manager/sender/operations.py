@@ -8,10 +8,10 @@ from typing import Any
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import canonical_destination
 
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 
