@@ -10,7 +10,7 @@ Rows are decided in runs: a mark over a million rows is one decision. :class:`Ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -159,21 +159,23 @@ class Marks(NamedTuple):
 
     def since(self, before: Marks) -> list[Run]:
         """The runs that became received: these rows are decided now."""
-        found = list(_without((before.received + 1, self.received), before.ahead))
-        for run in self.ahead:
-            found += _without((max(run[0], before.received + 1), run[1]), before.ahead)
-        return found
+        runs = [(before.received + 1, self.received)]
+        runs += [(max(first, before.received + 1), last) for first, last in self.ahead]
+        return list(_without(runs, before.ahead))
 
 
-def _without(run: Run, known: Iterable[Run]) -> Iterable[Run]:
-    first, last = run
-    for low, high in known:
-        if high < first:
-            continue
-        if low > last:
-            break
-        if low > first:
-            yield first, low - 1
-        first = high + 1
-    if first <= last:
-        yield first, last
+def _without(runs: Iterable[Run], known: Sequence[Run]) -> Iterator[Run]:
+    """What of ``runs`` is not ``known``. One pass over the two: both may be thousands, at every mark of a receiver that takes
+    rows out of turn."""
+    at = 0
+    for first, last in runs:
+        while at < len(known) and known[at][1] < first:
+            at += 1
+        n = at
+        while n < len(known) and known[n][0] <= last:
+            if known[n][0] > first:
+                yield first, known[n][0] - 1
+            first = known[n][1] + 1
+            n += 1
+        if first <= last:
+            yield first, last

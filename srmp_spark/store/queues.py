@@ -133,9 +133,7 @@ def _make_holes(
     """Holes for the closed range, without ``kept`` and the holes that are there; returns the number of rows."""
     db = transaction.connection
     there = db.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last >= ?", (queue_id, first)).fetchall()
-    rows = 0
-    for low, high in gaps(first, last, kept + there):
-        db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", (queue_id, low, high, reason))
-        sweeper.drop(transaction, queue_id, low, high, segments)
-        rows += high - low + 1
-    return rows
+    holes = gaps(first, last, kept + there)
+    db.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(queue_id, low, high, reason) for low, high in holes])
+    sweeper.drop_each(transaction, queue_id, holes, segments)
+    return sum(high - low + 1 for low, high in holes)
