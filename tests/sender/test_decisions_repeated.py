@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.sender.decisions import operate
+from srmp_spark.queue_manager.sender.operations import operate
 
 
 def test_who_drops_again_is_told_that_nothing_is_there_when_that_is_stored() -> None:
