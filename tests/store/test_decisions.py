@@ -102,10 +102,10 @@ def test_what_its_stream_is_counted_by_is_kept_and_without_it_is_the_queue(store
     store.call(lambda t: decisions.move(t, again))
     store.decide((1, 3))
     store.expand_all()
-    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", GUID))]
+    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", "", GUID))]
     assert found == ["private$/front", QUEUE, "private$/side"]
     store.call(lambda t: decisions.move(t, again._replace(stream_name="private$/fourth")))
-    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", GUID))]
+    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", "", GUID))]
     assert found == ["private$/front", QUEUE, "private$/fourth"]
 
 
