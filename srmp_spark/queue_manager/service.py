@@ -117,7 +117,7 @@ class QueueManager:
             directory.queue_manager,
             hosts,
             history,
-            IncomingStreams.load(stored.streams),
+            IncomingStreams.load(stored.streams, stored.accepted_gaps),
             ReceiverSettings(
                 unknown_queue=config.unknown_queue,
                 invalid_signature=config.invalid_signature,
