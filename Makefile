@@ -22,6 +22,7 @@ DRILL_SECONDS ?= 40
 ROUNDS ?= 3
 KILLS ?= 200
 CASES ?= 200
+PYTHONS ?=
 PYTEST ?=
 
 # Spark's workers must be this Python and no other (docs/troubleshooting.md).
@@ -98,12 +99,13 @@ rollback: setup java ## files of the ingest job's checkpoint are taken away, so 
 clocks: setup ## simulated runs with and without a wall clock that is set: make clocks SEEDS=100000
 	@SRMP_SPARK_CLOCK_SEEDS=$(SEEDS) $(PYTHON) -m pytest -s -v tests/simulation/test_clock_jumps.py $(PYTEST)
 
-proof: setup strace ## the long versions of the rest: damaged Delta state, two of everything, clocks that are set, forgeries; half an hour
+proof: setup strace ## the long versions of the rest: damaged Delta state, two of everything, set clocks, forgeries: make proof PYTHONS="python3.10 python3.13"
 	@SRMP_SPARK_DAMAGES=300 SRMP_SPARK_RACES=1000 SRMP_SPARK_PAUSE_SECONDS=60 SRMP_SPARK_CLOCK_JUMPS=200 \
-		SRMP_SPARK_FORGERIES=10000 $(PYTHON) -m pytest -s -v tests/delta/test_damage.py tests/disk/test_publish_trace.py \
-		tests/delta/test_publisher_race.py tests/queue_manager/test_two_of_everything.py \
-		tests/queue_manager/test_clock_jumps_live.py tests/queue_manager/test_https.py tests/sender/test_https_out.py \
-		tests/sender/test_receipts_address.py $(PYTEST)
+		SRMP_SPARK_FORGERIES=10000 SRMP_SPARK_SIM_DIGESTS=1000 SRMP_SPARK_SIM_SEEDS=10000 SRMP_SPARK_PYTHONS="$(PYTHONS)" \
+		$(PYTHON) -m pytest -s -v tests/delta/test_damage.py tests/delta/test_publisher_race.py tests/disk/test_publish_trace.py \
+		tests/queue_manager/test_two_of_everything.py tests/queue_manager/test_clock_jumps_live.py \
+		tests/queue_manager/test_https.py tests/sender/test_https_out.py tests/sender/test_receipts_address.py \
+		tests/simulation/test_simulation.py $(PYTEST)
 
 strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
