@@ -33,7 +33,7 @@ KINDS_S = (1, -1, 3600, -3600, 86_400, -86_400, 10 * YEAR_S, -10 * YEAR_S)
 RECEIPT_EARLIEST, RECEIPT_LATEST = 0.5 - 0.05, 10.0 + 0.5
 """[MC-MQSRM] 3.1.2.3, as the sender measures it: with its own clock and a busy machine in between."""
 QUEUE = "private$/payments"
-PATCH = '''
+PATCH = """
 import os, time
 _path, _time, _time_ns = os.environ["CLOCK_IS_OFF_BY"], time.time, time.time_ns
 def _off():
@@ -44,7 +44,7 @@ def _off():
         return 0.0
 time.time = lambda: _time() + _off()
 time.time_ns = lambda: _time_ns() + int(_off() * 1e9)
-'''
+"""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -93,9 +93,7 @@ def test_stream_receipts_keep_their_times_and_every_message_is_a_row(running: Ru
     async def run() -> tuple[StreamSender, Ledger]:
         ledger = Ledger()
         async with ReceiptsServer() as receipts:
-            manager = ForeignQueueManager(
-                lambda: running.endpoint, ledger, receipts_url=receipts.url(), resend_table=(30.0,)
-            )
+            manager = ForeignQueueManager(lambda: running.endpoint, ledger, receipts_url=receipts.url(), resend_table=(30.0,))
             receipts.on_receipt = manager.on_receipt
             sender = StreamSender(manager, QUEUE, window=1000)
             sending = asyncio.create_task(sender.run())
