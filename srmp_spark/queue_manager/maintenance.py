@@ -305,7 +305,8 @@ class Maintenance:
         off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
         if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
             log.warning(
-                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not",
+                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not; set ahead, it lets no "
+                "message expire for an hour. Set it right if it is wrong",
                 (off - self._jump) / 1e6,
             )
             self._jump = off

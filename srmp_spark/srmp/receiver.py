@@ -24,6 +24,7 @@ from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
+from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.forwarding import HOPS_MAX, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
@@ -80,6 +81,9 @@ class Receiver:
         self._position = -1
         self._history_clock = HistoryClock(history.newest)
         self._expiry_due = 0.0
+        self._expiry_clock = ExpiryClock()
+        self._late_at = 0
+        """With ``--expired refuse``: the time by which the message at hand may be too late."""
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
@@ -146,6 +150,8 @@ class Receiver:
 
         A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls.
         """
+        if self.settings.expired == "refuse":
+            self._late_at = self._expiry_clock.read(arrival.at, now)
         queue = self._destinations.find(message.destination)
         position = message.stream
         name = None
@@ -203,7 +209,7 @@ class Receiver:
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         known = has_identity and self.history.seen(lineage, uniquifier)
-        expired = not known and self.settings.expired == "refuse" and self._expired(message, arrival)
+        expired = not known and self.settings.expired == "refuse" and self._expired(message)
         refused = None if known or expired else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
@@ -231,8 +237,7 @@ class Receiver:
             mark = StreamMark(stream, stream.ordinal, 0)
         return Repeated(queue, kind, mark, self._generation + self._open)
 
-    @staticmethod
-    def _expired(message: Message, arrival: Arrival) -> bool:
+    def _expired(self, message: Message) -> bool:
         """Whether the message came too late: "beyond which time the message MUST not be processed by the receiver and MUST be
         discarded" ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
 
@@ -244,12 +249,12 @@ class Receiver:
         its identifier is remembered: should it come again at another place, that is told there, and not decided anew.
         """
         expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
-        return expires_at is not None and expires_at < arrival.at
+        return expires_at is not None and expires_at < self._late_at
 
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
         settings = self.settings
-        if settings.expired == "refuse" and self._expired(message, arrival):
+        if settings.expired == "refuse" and self._expired(message):
             return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
             return Refused(400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1")

@@ -24,6 +24,7 @@ The order of writes makes a crash in between harmless: at worst a directory that
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -212,8 +213,13 @@ class DataDirectory:
     def note_position(self, position: int) -> None:
         """Put on record that commit ``position`` was reached: an older database put in place later is then found out.
 
-        Called at times, and at a clean stop; never in the way of a message.
+        Called at times, and at a clean stop; never in the way of a message. An owner that was paused, and whose directory has
+        another one by now, notes nothing: the next start would take the directory for a foreign one.
         """
+        with contextlib.suppress(StoreDamagedError):  # then it is written anew
+            noted = _read_identity(self.path)
+            if noted is not None and (noted.starts != self._starts or noted.starting is not None):
+                return
         _write_identity(self.path, self.queue_manager, self._starts, None, position)
 
     def close(self) -> None:
