@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from srmp_spark.testing import simulation
 from srmp_spark.testing.sending_simulation import SendingSimulation
 from srmp_spark.testing.sim_clock import START_MONOTONIC_S, START_UTC_US, SimClock
 from srmp_spark.testing.sim_outbox import SimSender
@@ -76,6 +77,12 @@ class ByWallClock(SetClock):
     @property
     def now(self) -> float:
         return (self.utc() - START_UTC_US) / 1_000_000 + START_MONOTONIC_S
+
+
+@pytest.fixture(autouse=True)
+def nothing_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expiry may ask the wall clock."""
+    monkeypatch.setattr(simulation, "REFUSES_EXPIRED_SHARE", 0.0)
 
 
 def with_clock(base: type[Any], clock: type[SetClock] | None, seed: int, marks: Counter[str]) -> type[Any]:
