@@ -185,7 +185,8 @@ class Simulation:
         """What comes too late is discarded (2.2.5.1.1, 2.2.6.17) if the operator wants it so, and nothing else ever is."""
         key, until = message.body.decode(), message.time_to_reach_queue or message.expires_at
         is_late = until is not None and until < arrival.at and self.refuses_expired
-        is_late_for_certain = until is not None and is_late and until < arrival.at - self.clock.utc_offset_us + self._lowest_offset_us
+        slowest_clock = arrival.at - self.clock.utc_offset_us + self._lowest_offset_us
+        is_late_for_certain = until is not None and is_late and until < slowest_clock
         is_discarded = outcome.reason == "expired" if isinstance(outcome, Refused) else SimQueueManager.is_discarded(outcome)
         if is_discarded and any(row.key == key for rows in self.disk.rows.values() for row in rows):
             self._wrong.append(f"{key} was discarded and has its row")
