@@ -44,7 +44,6 @@ def test_nobody_is_called_whom_neither_the_sender_s_address_nor_a_pattern_allows
     # no amplifier
     assert found["per_message"] == 1
     assert 0.5 * FLOOD <= found["flood"] <= HOST_RECEIPTS_PER_SECOND * (FLOOD_SECONDS + 1)
-    assert found["in_one_second"] <= 2 * HOST_RECEIPTS_PER_SECOND, "two seconds' worth: what was late on a busy machine, too"
 
 
 @needs_a_network_of_its_own

@@ -129,8 +129,8 @@ def test_they_wait_for_a_queue_that_is_paused_or_full_and_for_a_sender_that_is_a
         sender.has(1, 1, 2)
         letters.wake()
         await asyncio.sleep(0.05)
-        sender.is_away = False
         await manager.pause_queue(FAILED, paused=True)
+        sender.is_away = False
         await until(lambda: 'reason="the queue refuses the message: paused"' in caplog.text)
         await asyncio.sleep(0.1)
         assert caplog.text.count("dead_letters.not_stored") == 1, "told once"
