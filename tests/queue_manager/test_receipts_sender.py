@@ -264,8 +264,12 @@ def test_a_url_that_is_none_is_never_looked_up(tmp_path: Path) -> None:
     rig(tmp_path / "d", test)
 
 
-def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts_sender, "HOST_RECEIPTS_PER_SECOND", 20.0)
+@pytest.mark.parametrize("own", [True, False])
+def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    rates = {"OWN_SENDER_RECEIPTS_PER_SECOND": 20.0 if own else 1e6, "HOST_RECEIPTS_PER_SECOND": 1e6 if own else 20.0}
+    for rate, value in rates.items():
+        monkeypatch.setattr(receipts_sender, rate, value)
+    monkeypatch.setattr(receipts_sender, "address_of", (lambda _: "the sender's") if own else (lambda _: object()))
     monkeypatch.setattr(receipts_sender, "HOST_PENDING_MAX", 5)
 
     async def test(rig: Rig) -> None:
