@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.child.link import Event
+from srmp_spark.queue_manager.ending import end
 from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
 
@@ -146,9 +147,7 @@ class Maintenance:
 
     async def stop(self) -> None:
         """End what goes on; a step under way is given up."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:

@@ -28,6 +28,7 @@ from srmp_spark.queue_manager.child.packets import (
     PACKET_MAX,
     REFUSAL,
 )
+from srmp_spark.queue_manager.ending import end
 
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
 """Pauses before a child that died is started again; the last one repeats."""
@@ -89,9 +90,7 @@ class ChildLink:
         if self._control is not None:
             self._control.close()  # the end of its command socket tells it
             self._control = None
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)  # the end must not depend on how it went
+        await end([self._keeper])  # however it went
         process = self._process
         if process is not None:
             try:
