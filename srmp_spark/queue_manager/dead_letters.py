@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, RemoteProtocolError
-from srmp_spark.queue_manager.ending import end
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, store
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of

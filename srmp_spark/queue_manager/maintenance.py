@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
-from srmp_spark.queue_manager.ending import end
 from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
 

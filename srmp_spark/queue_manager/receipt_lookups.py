@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from srmp_spark.queue_manager.ending import end
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered
 from srmp_spark.queue_manager.url_policy import address_of
 

@@ -29,7 +29,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
-from srmp_spark.queue_manager.ending import end
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_client import PostFailedError, post
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.lookups import resolve

@@ -18,7 +18,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from srmp_spark.queue_manager.ending import end
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.sockets import BACKLOG
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint, State
 from srmp_spark.queue_manager.tls import ServerTls, sender_name_of

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from srmp_spark.queue_manager import ending
-from srmp_spark.queue_manager.ending import end
+from srmp_spark.queue_manager.child import ending
+from srmp_spark.queue_manager.child.ending import end
 
 
 def test_a_cancellation_that_is_lost_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import (
     COMMAND_MAX,
     DATA,
@@ -28,7 +29,6 @@ from srmp_spark.queue_manager.child.packets import (
     PACKET_MAX,
     REFUSAL,
 )
-from srmp_spark.queue_manager.ending import end
 
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
 """Pauses before a child that died is started again; the last one repeats."""

@@ -22,8 +22,8 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
-from srmp_spark.queue_manager.ending import end
 from srmp_spark.queue_manager.sender import operations, snapshot
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 
 from srmp_spark.names import split_url
-from srmp_spark.queue_manager.ending import end
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
 from srmp_spark.queue_manager.sender.exchange import Exchange
