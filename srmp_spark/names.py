@@ -18,6 +18,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -89,6 +90,14 @@ def canonical_queue_name(text: str) -> str:
         raise ValueError(f"a queue name has 1 to {QUEUE_NAME_LENGTH_MAX} characters: {text[:150]!r}")
     if "/" in base or base in (".", "..") or not base.isprintable():
         raise ValueError(f"not a queue name: {text[:150]!r} (expected NAME or private$/NAME)")
+    return name
+
+
+def dead_letter_queue_name(text: str) -> str:
+    """The canonical name of a queue of ours that may take dead letters. Raises :class:`ValueError` for one that never can."""
+    name = canonical_queue_name(text)
+    if name in OWN_QUEUES or base_of_journal(name) is not None:
+        raise ValueError(f"{name} takes no dead letters: name a transactional queue of your own")
     return name
 
 
@@ -244,3 +253,13 @@ class LocalHosts:
 def is_glob(pattern: str) -> bool:
     """Whether ``pattern`` can stand for other names than itself."""
     return any(sign in pattern for sign in "*?[")
+
+
+def queue_matches(queue: str, patterns: Iterable[str]) -> bool:
+    """Whether one of ``patterns``, names and globs in canonical form, stands for ``queue``.
+
+    The one rule of the package. Our own queues (:data:`OWN_QUEUES`) are in no glob, only their names stand for them: whoever
+    writes ``private$/*`` means what applications send and read, not our peers' receipts and other people's mail.
+    """
+    in_globs = queue not in OWN_QUEUES
+    return any(pattern == queue or (in_globs and fnmatchcase(queue, pattern)) for pattern in patterns)

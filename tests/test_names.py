@@ -12,6 +12,7 @@ from srmp_spark.names import (
     message_id,
     parse_guid,
     parse_queue_url,
+    queue_matches,
     queue_of_path,
     quote_queue_name,
     split_url,
@@ -164,6 +165,21 @@ def test_our_own_hosts() -> None:
     assert "machine2" in hosts
     assert "localhost" in hosts
     assert "machine3" not in hosts
+
+
+@pytest.mark.parametrize(
+    ("queue", "pattern", "matches"),
+    [("private$/orders", "private$/orders", True), ("private$/orders", "private$/*", True), ("private$/orders", "*", True),
+     ("orders", "private$/*", False), ("private$/a[1]", "private$/a[1]", True), ("private$/a1", "private$/a[1]", True),
+     ("private$/cash$", "private$/*", True), ("private$/order_queue$", "private$/order_queue$", True),
+     ("private$/order_queue$", "*", False), ("private$/forward$", "private$/*", False),
+     ("private$/forward$", "private$/forward[$]", False)],
+)  # fmt: skip
+def test_one_rule_for_names_and_globs(queue: str, pattern: str, matches: bool) -> None:
+    """Section 7: our own queues are in no glob."""
+    assert queue_matches(queue, [pattern]) is matches
+    assert queue_matches(queue, ["other", pattern]) is matches
+    assert not queue_matches(queue, [])
 
 
 def test_a_queue_name_is_one_path_segment_of_the_api() -> None:

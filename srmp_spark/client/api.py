@@ -368,6 +368,8 @@ def _unreachable(url: str, error: Exception) -> str:
         hint = f"it speaks plain HTTP: write http://{url.partition('://')[2]}"
     elif isinstance(error, requests.exceptions.SSLError):
         hint = f"a private CA is named by {' or '.join(CA_VARIABLES)}=FILE"
+    elif url.startswith("http://") and "RemoteDisconnected" in reason:
+        hint = f"somebody listens there and hangs up: if serve has --api-cert, write https://{url.partition('://')[2]}"
     else:
         hint = "is `srmp-spark serve` running, and is this its --api address?"
     return with_hint(f"no queue manager answers at {url} ({reason})", hint)

@@ -84,8 +84,8 @@ def line(value: Mapping[str, Any]) -> str:
     return json.dumps({key: to_json(cell) for key, cell in value.items()}, ensure_ascii=False, separators=(",", ":"))
 
 
-def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[str] | None = None) -> None:
-    """Print rows: a JSON object per line, flushed, or a table of ``columns``."""
+def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[str] | None = None, whole: bool = False) -> None:
+    """Print rows: a JSON object per line, flushed, or a table of ``columns``; ``whole``: its cells are sentences, not cut."""
     if not table:
         for row in rows:
             print(line(row))
@@ -93,14 +93,14 @@ def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[st
         return
     listed = list(rows)
     names = list(columns) if columns is not None else list(dict.fromkeys(name for row in listed for name in row))
-    cells = [[_cell(row.get(name)) for name in names] for row in listed]
+    cells = [[_cell(row.get(name), sys.maxsize if whole else CELL_WIDTH_MAX) for name in names] for row in listed]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(names)]
     for texts in [names, *cells]:
         print("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip())
     sys.stdout.flush()
 
 
-def _cell(value: Any) -> str:  # noqa: ANN401  # a cell of a row
+def _cell(value: Any, width: int) -> str:  # noqa: ANN401  # a cell of a row
     value = to_json(value)
     text = (
         ""
@@ -110,4 +110,4 @@ def _cell(value: Any) -> str:  # noqa: ANN401  # a cell of a row
         else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     )
     text = "".join(c if c.isprintable() else " " for c in text)
-    return text if len(text) <= CELL_WIDTH_MAX else text[: CELL_WIDTH_MAX - 1] + "…"
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import os
 import socket
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
@@ -106,7 +109,7 @@ class Check(NamedTuple):
 
 def _doctor(args: argparse.Namespace) -> int:
     checks = list(_checks(args))
-    emit([check._asdict() for check in checks], table=args.table)
+    emit([check._asdict() for check in checks], table=args.table, whole=True)
     return ExitCode.DONE if all(check.ok for check in checks) else ExitCode.CHECK_FAILED
 
 
@@ -194,8 +197,14 @@ def _authority(url: UrlParts) -> str:
 
 
 def _connection(url: UrlParts) -> http.client.HTTPConnection:
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    return kind(url.host, url.port, timeout=PROBE_SECONDS)
+    if url.scheme == "http":
+        return http.client.HTTPConnection(url.host, url.port, timeout=PROBE_SECONDS)
+    from srmp_spark.client.api import ca_bundle  # requests takes a while to load
+
+    bundle = ca_bundle(os.environ)
+    folder = bundle is not None and Path(bundle).is_dir()
+    context = ssl.create_default_context(cafile=None if folder else bundle, capath=bundle if folder else None)
+    return http.client.HTTPSConnection(url.host, url.port, timeout=PROBE_SECONDS, context=context)
 
 
 def _knock(url: UrlParts) -> Check:
@@ -218,6 +227,9 @@ def _knock(url: UrlParts) -> Check:
         )
     except TimeoutError:
         return Check("port", False, f"no answer from {where}", "a firewall drops the packets: open the port for the senders")
+    except ssl.SSLCertVerificationError as error:
+        hint = "a private CA is named by REQUESTS_CA_BUNDLE=FILE or SSL_CERT_FILE=FILE; senders must trust it, too"
+        return Check("port", False, f"{where}: {error.verify_message}", hint)
     except (OSError, http.client.HTTPException) as error:
         return Check("port", False, f"{where}: {error}", "is this the SRMP port?")
     server = answer.headers.get("Server", "")

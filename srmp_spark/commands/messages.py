@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import heapq
 import itertools
 import sys
@@ -60,7 +61,8 @@ def add_commands(commands: Commands[Any]) -> None:
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="wait until it is acknowledged, at most so long: else exit code 4 and the reason (a queue of ours always is)",
+        help="wait until it is acknowledged, at most so long: else exit code 4 and the reason (a queue of ours is at "
+        "once, if no redirection leads to another host)",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_send)
@@ -86,17 +88,17 @@ def add_commands(commands: Commands[Any]) -> None:
 
 
 def _sequence(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("a whole number from 0 on")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r}")
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not value >= 0:
-        raise argparse.ArgumentTypeError("a number of seconds from 0 on")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"a number of seconds from 0 on, not {text!r}")
 
 
 # --- send -----------------------------------------------------------------------------------------------------------------
@@ -121,7 +123,9 @@ def _send(args: argparse.Namespace) -> int:
     messages = ({**fields, "body_base64": base64.b64encode(body).decode("ascii")} for body in _bodies(args))
     while batch := list(itertools.islice(messages, SEND_MESSAGES)):
         if queue is not None:
-            emit(client.send(queue, batch), table=args.table)
+            answers = client.send(queue, batch)
+            emit(answers, table=args.table)
+            left |= {(each["destination"], "", each["state"]) for each in answers if each["state"] != "acknowledged"}
         else:
             left |= _send_away(args, client, batch, deadline)
     if deadline is None or not left:

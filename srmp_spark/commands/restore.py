@@ -49,6 +49,6 @@ def _restore(args: argparse.Namespace) -> int:
     try:
         restore(args.state, Path(args.data_dir), tell, queue_manager=args.queue_manager, force=args.force)
     finally:
-        if args.table:
-            emit(kept, table=True, columns=_COLUMNS)
+        if kept:
+            emit(kept, table=True, columns=_COLUMNS, whole=True)
     return 0

@@ -100,10 +100,12 @@ def run(args: argparse.Namespace) -> Outcome:
     options = running.sink_options(args)
     if args.source == "files":
         return send_files(args)
+    selection = Selection(table=args.origin)
     if args.yes:  # a dry run needs no queue manager
         running.ask_queue_manager(options)
+    selection.check_path()
     with running.spark_session("srmp backfill", args.master) as spark:
-        return replay.send_rows(Selection(table=args.origin).rows(spark), options, args)
+        return replay.send_rows(selection.rows(spark), options, args)
 
 
 # --- files to a queue -------------------------------------------------------------------------------------------------------

@@ -44,9 +44,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.window import Window
 
 from srmp_spark.errors import DataLossError, SrmpSparkError
-from srmp_spark.names import is_glob
+from srmp_spark.names import is_glob, queue_matches
 from srmp_spark.rows.columns import spark_ddl
-from srmp_spark.spark.logs import matches
 from srmp_spark.spark.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -283,7 +282,9 @@ def may_meet(ours: Iterable[str], theirs: Iterable[str]) -> bool:
     """Whether two lists of queue names and globs may name one queue; of two globs we cannot tell, so they may."""
     theirs = list(theirs)
     return any(
-        (is_glob(our) and is_glob(their)) or matches(our, [their]) or matches(their, [our]) for our in ours for their in theirs
+        (is_glob(our) and is_glob(their)) or queue_matches(our, [their]) or queue_matches(their, [our])
+        for our in ours
+        for their in theirs
     )
 
 

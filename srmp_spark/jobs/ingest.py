@@ -31,6 +31,21 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DESCRIPTION = "MSMQ messages into a Delta table, each exactly once and in order."
+EXAMPLES = """\
+examples:
+  # what is there now, then end: for a scheduler
+  python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \\
+      --table /data/messages --checkpoint /data/checkpoints/messages --available-now
+  # all private queues of two queue managers, for ever, a batch every five seconds; SIGTERM or Ctrl-C ends it between batches
+  python jobs/ingest.py --queue-manager http://a:8081,http://b:8081 --queue 'private$/*' \\
+      --table /data/messages --checkpoint /data/checkpoints/messages --trigger "5 seconds"
+
+A row is received at the queue manager when its batch is in the table; the same table and checkpoint go on where they were,
+after kill -9 too. The columns are in README.md, what may and may not be lost in docs/GUARANTEES.md.
+
+output:
+  last line of stdout: {"job", "rows", "batches", "status"}: status done, stopped or failed. stderr: each batch.
+  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
 POLL_SECONDS = 0.5
 """How soon a signal is noticed."""
 STOP_SECONDS = 60.0
@@ -41,7 +56,13 @@ log = logging.getLogger("ingest")
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags (INTERFACE.md section 5); ends the process with exit code 2 on wrong ones."""
-    parser = argparse.ArgumentParser(prog="ingest.py", description=DESCRIPTION, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="ingest.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--queue-manager", required=True, metavar="URL[,URL]", help="API of one or more queue managers")
     parser.add_argument("--queue", required=True, metavar="NAME[,NAME|GLOB]", help="queues to read")
     parser.add_argument("--table", required=True, metavar="PATH", help="the Delta table; created if it does not exist")
@@ -55,6 +76,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved (default: %(default)s)"
     )
+    running.add_token_flag(parser)
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
     found = parser.parse_args(argv)
@@ -65,8 +87,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options of ``format("srmp")`` that the flags mean."""
+    """The options of ``format("srmp")`` that the flags mean. Raises :class:`ConfigurationError`."""
     options = {"queueManager": args.queue_manager, "queue": args.queue, "consumer": args.consumer}
+    options.update(running.token_of(args))
     options.update(dict(option.split("=", 1) for option in args.option))
     if args.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(args.max_offsets_per_trigger)
@@ -163,10 +186,13 @@ class Ingest:
 
 
 def advice(error: BaseException, checkpoint: str) -> str:
-    """What to do next, where Spark's own text does not say it."""
-    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error):
-        return ""
+    """What to do next, where Spark's own text does not say it.
+
+    A commit without its offsets ends the query as a concurrent update; without any offsets at all, as a failed assertion.
+    """
     orphans = _numbers(f"{checkpoint}/commits") - _numbers(f"{checkpoint}/offsets")
+    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) and not (orphans and "assertion failed" in str(error)):
+        return ""
     files = (
         ", ".join(f"{checkpoint}/commits/{number} and commits/.{number}.crc" for number in sorted(orphans))
         or f"{checkpoint}/commits/N"
@@ -187,7 +213,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         session.check_java()
         ask_queue_managers(args)
+        running.say_that_spark_starts("ingest")
         spark = session.delta_session("srmp ingest", args.master)
+    except KeyboardInterrupt:
+        session.last_line("ingest", rows=0, batches=0, status="stopped")
+        return ExitCode.DONE
     except SrmpSparkError as error:
         code = running.tell("ingest", error)
         session.last_line("ingest", rows=0, batches=0, status="failed")
@@ -195,6 +225,8 @@ def main(argv: list[str] | None = None) -> int:
     ingest = Ingest(args, spark)
     try:
         status, code = ingest.run(), ExitCode.DONE
+    except KeyboardInterrupt:  # before the query ran: from then on a signal is a wish
+        status, code = "stopped", ExitCode.DONE
     except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
         status = "failed"
         code, text = session.explain(error)

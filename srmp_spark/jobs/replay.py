@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         selection, options = Selection.of(args), running.sink_options(args)  # before a JVM starts: usage is told at once
         if args.yes:  # a dry run needs no queue manager
             running.ask_queue_manager(options)
+        selection.check_path()
         with running.spark_session("srmp replay", args.master) as spark:
             return replay(spark, selection, options, args)
 

@@ -104,13 +104,28 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "queues. original: as each row came",
     )
     parser.add_argument("--rate", type=float, metavar="N", help="at most N rows a second (default: as fast as it goes)")
-    parser.add_argument("--token-file", metavar="FILE", help="token of the API (default: environment SRMP_SPARK_TOKEN)")
+    add_token_flag(parser)
     parser.add_argument(
         "--progress-file",
         type=Path,
         metavar="FILE",
         help="where committed ranges are noted, so that a second start is fast (default: below $XDG_STATE_HOME/srmp-spark)",
     )
+
+
+def add_token_flag(parser: argparse._ActionsContainer) -> None:
+    """How the job shows who it is."""
+    parser.add_argument("--token-file", metavar="FILE", help="token of the API (default: environment SRMP_SPARK_TOKEN)")
+
+
+def token_of(args: argparse.Namespace) -> dict[str, str]:
+    """The option ``token`` of source and sink, if ``--token-file`` was given. Raises :class:`ConfigurationError`."""
+    if not args.token_file:
+        return {}
+    try:
+        return {"token": Path(args.token_file).read_text(encoding="utf-8").strip()}
+    except OSError as error:
+        raise ConfigurationError(f"--token-file {args.token_file}: {error.strerror}") from None
 
 
 def add_common_flags(parser: argparse._ActionsContainer) -> None:
@@ -136,12 +151,8 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         "destination": args.destination or "",
         "application": name_of(args),
         "orderBy": "sequence",
+        **token_of(args),
     }
-    if args.token_file:
-        try:
-            options["token"] = Path(args.token_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigurationError(f"--token-file {args.token_file}: {error.strerror}") from None
     return parse_sink(options)
 
 
@@ -179,6 +190,8 @@ def run_job(job: str, work: Callable[[], Outcome]) -> int:
         outcome = work()
     except PartlyDoneError as failed:
         outcome, code = failed.outcome, tell(job, failed.error)
+    except KeyboardInterrupt:  # before the work began, which has its own way to stop
+        outcome = Outcome(status="stopped")
     except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
         outcome, code = Outcome(status="failed"), tell(job, error)
     session.last_line(job, rows=outcome.rows, batches=outcome.batches, status=outcome.status, **outcome.more)
@@ -204,11 +217,17 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
     return code, text
 
 
+def say_that_spark_starts(job: str) -> None:
+    """So that its silence is no riddle."""
+    print(f"{job}: starting Spark, which takes ten seconds or more", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def spark_session(name: str, master: str | None) -> Iterator[SparkSession]:
     """A Delta session that ends with the job."""
     from srmp_spark.spark import session
 
+    say_that_spark_starts(name.rpartition(" ")[2])
     spark = session.delta_session(name, master)
     try:
         yield spark

@@ -8,9 +8,11 @@ A time without a zone is UTC; a date alone is its first moment, so ``--from 2026
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
 """What a row of a message table is known by; the identity under which it is sent."""
+
+
+_ELSEWHERE = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"}
+"""With one of these (the first is spark-submit's) a path without a scheme may be one of another file system."""
 
 
 def parse_time(text: str) -> datetime:
@@ -72,6 +78,15 @@ class Selection:
             table=args.table, begin=begin, end=end, version=args.version, queues=queues, label=args.label, where=args.where
         )
 
+    def check_path(self) -> None:
+        """Look for the table before Spark starts, if it can only be on this machine.
+
+        Raises :class:`ConfigurationError`.
+        """
+        here = "://" not in self.table and not self.table.startswith("file:") and not os.environ.keys() & _ELSEWHERE
+        if here and not Path(self.table, "_delta_log").is_dir():
+            raise ConfigurationError(no_table(self.table))
+
     def rows(self, spark: SparkSession, *, receipts: bool = False) -> DataFrame:
         """The rows, always of one version of the table: what is counted is what is sent.
 
@@ -99,14 +114,13 @@ class Selection:
         return rows
 
     def _queues_of(self, rows: DataFrame) -> Iterable[str]:
-        """The queues of the table that ``--queue`` names; a glob stands for no system queue, as in the source."""
-        from srmp_spark.names import is_glob
-        from srmp_spark.spark.logs import matches
+        """The queues of the table that ``--queue`` names; a glob stands for no order queue, as in the source."""
+        from srmp_spark.names import is_glob, queue_matches
 
         if not any(map(is_glob, self.queues)):
             return self.queues
         present = [row["queue"] for row in rows.select("queue").distinct().collect()]
-        return [name for name in present if matches(name, self.queues)]
+        return [name for name in present if queue_matches(name, self.queues)]
 
     def _check(self, columns: set[str]) -> None:
         wanted = {"body", *POSITION}
@@ -122,6 +136,11 @@ class Selection:
             )
 
 
+def no_table(table: str) -> str:
+    """What to say of a path without one."""
+    return f"{table} is not a Delta table; give the path that jobs/ingest.py --table has"
+
+
 def newest_version(spark: SparkSession, table: str) -> int:
     """The version that the table has now. Raises :class:`ConfigurationError` if it is no Delta table.
 
@@ -132,5 +151,5 @@ def newest_version(spark: SparkSession, table: str) -> int:
     nothing = jvm.scala.Option.empty()
     version = int(log.update(False, nothing, nothing).version())  # "stale is acceptable": no
     if version < 0:
-        raise ConfigurationError(f"{table} is not a Delta table; give the path that jobs/ingest.py --table has")
+        raise ConfigurationError(no_table(table))
     return version

@@ -1,9 +1,10 @@
 """Sends the receipts that follow from decisions: commitment receipts and final stream receipts ([MC-MQSRM] 3.1.7.3).
 
 A decision about a million rows is one row of the store; it becomes receipts in slices that nobody waits for. The receipts
-stay in the store until they are done with, so memory holds lanes and never receipts: a *lane* is a URL, the sender whose
-messages it speaks of, and the stream if it speaks of one. One task sends a lane, oldest first. What fails makes its lane
-wait, by ``--resend-table``, and no other: neither a host that is away nor a URL that nobody allows costs the others anything.
+stay in the store until they are done with, so memory holds lanes and never receipts: a *lane* is a URL, the sender (address
+and authenticated name) whose messages it speaks of, and the stream if it speaks of one. One task sends a lane, oldest first.
+What fails makes its lane wait, by ``--resend-table``, and no other: neither a host that is away nor a URL that nobody allows
+costs the others anything.
 
 Each receipt has its identifier in the store before it leaves and keeps it. A peer whose answer was lost gets it again with
 the same bytes, and drops it.
@@ -47,7 +48,7 @@ POSTS_MAX = 32
 LANES_MAX = 10_000
 """Lanes with a task; receipts of further ones wait in the store until one of these ends, four days at most …"""
 PEER_LANES_MAX = 200
-"""… and lanes of one sender: whoever names ten thousand dead addresses holds up nobody else."""
+"""… and lanes of one sender (address and name): whoever names ten thousand dead addresses holds up nobody else."""
 LANES_LOOK = 200
 """Lanes looked up at once, about 1 ms …"""
 LOOK_PAUSE_SECONDS = 0.05
@@ -94,7 +95,7 @@ class DecisionReceipts:
         self._left = asyncio.Event()
         """There are lanes without a task."""
         self._lanes: dict[Lane, asyncio.Task[None]] = {}
-        self._of_peer: Counter[str] = Counter()
+        self._of_sender: Counter[tuple[str, str]] = Counter()
         self._posts = asyncio.Semaphore(POSTS_MAX)
         self._loops: list[asyncio.Task[None]] = []
         self._begin = clock.monotonic()
@@ -118,10 +119,11 @@ class DecisionReceipts:
 
     def look(self, row: Undecided) -> None:
         """A commit may hold receipts for this row, in lanes that have no task."""
+        name = row.sender_name or ""
         if row.commitment_to is not None:
-            self._run((row.commitment_to, row.peer, ""))
+            self._run((row.commitment_to, row.peer, name, ""))
         if row.final_to is not None and row.stream_id is not None:
-            self._run((row.final_to, row.peer, row.stream_id.guid))
+            self._run((row.final_to, row.peer, name, row.stream_id.guid))
 
     async def close(self) -> None:
         """Stop; what is owed stays owed."""
@@ -177,10 +179,10 @@ class DecisionReceipts:
         """See that the lane has a task, now or when there is room."""
         if lane in self._lanes or self._closed:
             return  # it reads the store until there is nothing left
-        if len(self._lanes) >= LANES_MAX or self._of_peer[lane[1]] >= PEER_LANES_MAX:
+        if len(self._lanes) >= LANES_MAX or self._of_sender[lane[1:3]] >= PEER_LANES_MAX:
             self._left.set()
             return
-        self._of_peer[lane[1]] += 1
+        self._of_sender[lane[1:3]] += 1
         self._lanes[lane] = asyncio.get_running_loop().create_task(self._guarded_lane(lane))
 
     async def _look_for_lanes(self) -> None:
@@ -214,9 +216,9 @@ class DecisionReceipts:
                 await asyncio.sleep(TROUBLE_SECONDS)
         finally:
             del self._lanes[lane]
-            self._of_peer[lane[1]] -= 1
-            if not self._of_peer[lane[1]]:
-                del self._of_peer[lane[1]]
+            self._of_sender[lane[1:3]] -= 1
+            if not self._of_sender[lane[1:3]]:
+                del self._of_sender[lane[1:3]]
 
     async def _send_lane(self, lane: Lane) -> None:
         """Send until nothing of the lane is left."""
@@ -256,7 +258,7 @@ class DecisionReceipts:
         stream_id = receipt.stream_id
         if stream_id is None:
             return False
-        return self._receiver.awaits_stream_receipt(receipt.queue, stream_id, receipt.position)
+        return self._receiver.awaits_stream_receipt(receipt.counted_by, stream_id, receipt.position)
 
     def _is_over(self, receipt: DecisionReceipt) -> bool:
         """Its time to reach the queue has passed, by a clock that can be trusted (:mod:`.receipts_sender` says why)."""

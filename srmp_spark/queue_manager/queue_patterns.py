@@ -1,15 +1,9 @@
-"""Which queues an entry of the configuration is about: names and globs, compared in canonical form."""
+"""Names and globs of queues in entries of the configuration (the rule: :func:`~srmp_spark.names.queue_matches`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
-
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import canonical_queue_name
-
-EVERYTHING = "*"
-"""The pattern of every queue, and the only one that also stands for what is no queue of ours: what goes out, metrics."""
 
 
 def parse_pattern(where: str, text: object) -> str:
@@ -20,8 +14,3 @@ def parse_pattern(where: str, text: object) -> str:
         return canonical_queue_name(text)
     except ValueError as error:
         raise ConfigurationError(f"{where}: {error}") from None
-
-
-def matches(patterns: Iterable[str], queue: str) -> bool:
-    """Whether one of ``patterns`` stands for ``queue``, a canonical name; ``[`` begins a set, as everywhere."""
-    return any(pattern in (EVERYTHING, queue) or fnmatchcase(queue, pattern) for pattern in patterns)

@@ -30,12 +30,14 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.api.status import HealthApi, gauges
 from srmp_spark.queue_manager.config import Endpoint, ServeConfig
+from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
@@ -143,8 +145,14 @@ class _Process:
             maintenance.start_reader()
             check_outbox(self._directory.path)
             read_which(self._directory.path)  # one that is gone: nothing is accepted beside what was lost
-            manager.outgoing = Outgoing(config, self._directory, manager.identifiers, public_base, manager.hosts)
+            forward = manager.catalogue.get(FORWARD_QUEUE)
+            manager.outgoing = Outgoing(
+                config, self._directory, manager.identifiers, public_base, manager.hosts,
+                forward_end=0 if forward is None else forward.end,
+            )  # fmt: skip
             manager.outgoing.forwarded = manager.forwarded
+            dead_letters = DeadLetters(manager)
+            manager.outgoing.dead_came = dead_letters.wake
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came
@@ -165,6 +173,7 @@ class _Process:
             tls_port.start()
         maintenance.start()
         manager.start_sending()
+        dead_letters.start()
         health.ready = True
         gc.collect()
         gc.freeze()
@@ -183,6 +192,7 @@ class _Process:
         await maintenance.stop()
         api_server.should_exit = True
         await api_task
+        await dead_letters.close()
         await manager.outgoing.stop()  # while the journal still gives message identifiers
         await manager.stop_sending()
         await manager.journal.drain()

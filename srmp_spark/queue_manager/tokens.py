@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.queue_patterns import EVERYTHING, matches, parse_pattern
+from srmp_spark.names import queue_matches
+from srmp_spark.queue_manager.queue_patterns import parse_pattern
 
 Verb = Literal["read", "enqueue", "admin"]
 """``read``: rows, ranges, marks. ``enqueue``: put messages into queues or the outbox. ``admin``: make, purge, pause, mend."""
@@ -38,6 +39,8 @@ TOKEN_LENGTH_MAX = 4_096
 """A longer one does not fit a header everywhere."""
 NAME_LENGTH_MAX = 64
 """Of a token's name: it stands in log lines."""
+EVERYTHING = "*"
+"""In ``queues``: every queue, our own too, and what is no queue of ours: what goes out, metrics. No other glob does that."""
 ADMIN = "admin"
 """Name of the token of ``--token-file``."""
 
@@ -58,11 +61,20 @@ class Token:
 
     def allows(self, verb: Verb, queue: str) -> bool:
         """Whether it may do ``verb`` with ``queue``, a canonical name."""
-        return verb in self.verbs and matches(self.queues, queue)
+        return verb in self.verbs and self.is_for(queue)
 
     def allows_all(self, verb: Verb) -> bool:
         """Whether it may do ``verb`` with every queue, and so with what is no queue of ours."""
-        return verb in self.verbs and EVERYTHING in self.queues
+        return verb in self.verbs and self.is_for_all
+
+    def is_for(self, queue: str) -> bool:
+        """Whether it may do anything with ``queue``, a canonical name."""
+        return self.is_for_all or queue_matches(queue, self.queues)
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether it is for every queue, and so for what is no queue of ours."""
+        return EVERYTHING in self.queues
 
 
 class Tokens:

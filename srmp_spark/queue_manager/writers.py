@@ -9,7 +9,9 @@
     token = "partner"                                # the name of a [[token]] with the verb enqueue for the queue
 
 What one entry names must all be true; of several entries one is enough. A queue that no entry is about takes messages from
-everybody, as in [MC-MQSRM] without an access check. The API asks for the verb ``enqueue`` instead, whatever is said here.
+everybody, as in [MC-MQSRM] without an access check. No glob is about our own queues: peers send their receipts there, and
+who may have messages forwarded is said by an entry that names ``private$/forward$``. The API asks for the verb ``enqueue``
+instead, whatever is said here.
 
 **Why 403.** 3.1.5.1.12 "disregards" what the access check denies, which loses the message unheard. 400 would lose it too: a
 sender deletes what is answered 400 (3.1.7.2.5), and here that would be for a line in *our* file that an administrator may
@@ -27,7 +29,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.queue_patterns import matches, parse_pattern
+from srmp_spark.names import FORWARD_QUEUE, queue_matches
+from srmp_spark.queue_manager.queue_patterns import parse_pattern
 from srmp_spark.queue_manager.tokens import Tokens
 from srmp_spark.queue_manager.url_policy import address_of
 from srmp_spark.srmp.effects import Refused
@@ -91,7 +94,7 @@ class Writers:
         if found is None:
             if len(self._of) >= QUEUES_KNOWN_MAX:
                 self._of.clear()
-            found = self._of[queue] = tuple(writer for writer in self._writers if matches((writer.queue,), queue))
+            found = self._of[queue] = tuple(writer for writer in self._writers if queue_matches(queue, (writer.queue,)))
         return found
 
     def refuses(self, queue: str, caller: Caller) -> Refused | None:
@@ -123,8 +126,8 @@ class Writers:
         self._told.add((queue, who))
         key = "certificate" if caller.sender_name is not None else "address"
         log.warning(
-            'writer.refused queue=%s peer=%s sender_name=%r token=%s hint="to let it in: [[writer]] queue = %r, %s = %r; '
-            'the sender keeps the message and tries again"',
+            'writer.refused queue=%s peer=%s sender_name=%r token=%s '
+            'hint="to let it in, a [[writer]] with queue = %r and %s = %r; the sender keeps the message and tries again"',
             queue, caller.peer, caller.sender_name, token, queue, key, who,
         )  # fmt: skip
 
@@ -149,11 +152,19 @@ def check_writers(writers: Sequence[Writer], tokens: Tokens, *, asks_for_certifi
         token = tokens.named(writer.token)
         if token is None:
             raise ConfigurationError(f"{where}: there is no [[token]] named {writer.token!r}")
-        if "enqueue" not in token.verbs or not any(
-            pattern == writer.queue or matches((pattern,), writer.queue) or matches((writer.queue,), pattern)
-            for pattern in token.queues
-        ):
+        meets = token.is_for(writer.queue) or any(queue_matches(pattern, (writer.queue,)) for pattern in token.queues)
+        if "enqueue" not in token.verbs or not meets:
             raise ConfigurationError(f"{where}: token {token.name} needs the verb enqueue for that queue")
+
+
+def open_forwarding(writers: Sequence[Writer]) -> str | None:
+    """What an operator who names writers may have overlooked about what is forwarded; ``None``: nothing."""
+    if not writers or any(writer.queue == FORWARD_QUEUE for writer in writers):
+        return None
+    return (
+        f"everybody may have messages forwarded: no [[writer]] names {FORWARD_QUEUE}, and no glob stands for it; "
+        f'to restrict it: [[writer]] queue = "{FORWARD_QUEUE}" with certificate, address or token'
+    )
 
 
 def _parse(where: str, entry: dict[str, Any]) -> Writer:

@@ -10,7 +10,6 @@ where the epoch is the same, nothing where it is not; a batch that Spark runs ag
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
-from srmp_spark.names import base_of_journal, is_glob
+from srmp_spark.names import OWN_QUEUES, base_of_journal, is_glob, queue_matches
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
@@ -67,11 +66,6 @@ class Step(NamedTuple):
     """Last committed sequence of the epoch reached."""
 
 
-def matches(queue: str, patterns: Iterable[str]) -> bool:
-    """A name matches itself; a glob matches all but system queues (``…$``), which are read only by their exact name."""
-    return any(pattern == queue or (not queue.endswith("$") and fnmatch.fnmatchcase(queue, pattern)) for pattern in patterns)
-
-
 class Logs:
     """Connected queue managers and the queues among them that ``options`` names. Lives in one process only.
 
@@ -101,7 +95,7 @@ class Logs:
 
     def __contains__(self, key: LogKey) -> bool:
         """Whether the log's queue manager is one of ours and the options name the queue."""
-        return key.queue_manager in self._by_guid and matches(key.queue, self._options.queues)
+        return key.queue_manager in self._by_guid and queue_matches(key.queue, self._options.queues)
 
     def is_read(self, key: LogKey, position: Position) -> bool:
         """Whether a log of the checkpoint is still read: the options may name fewer queues now, then its position just stays.
@@ -130,16 +124,16 @@ class Logs:
             }
             if known is not None:
                 self._check_names({key.queue for key in present}, {key.queue for key in known})
-            self._found = {key: present[key] for key in sorted(present) if matches(key.queue, self._options.queues)}
+            self._found = {key: present[key] for key in sorted(present) if queue_matches(key.queue, self._options.queues)}
             self._found_at = time.monotonic()
         return self._found
 
     def _unlisted(self, guid: str, entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """What the options name and is not listed: system queues in which nothing is yet, and journals."""
+        """What the options name and is not listed: queues of its own in which nothing is yet, and journals."""
         listed = {entry["name"] for entry in entries}
         found: list[Mapping[str, Any]] = []
         for name in self._options.queues:
-            if (name.endswith("$") or base_of_journal(name) is not None) and name not in listed:
+            if (name in OWN_QUEUES or base_of_journal(name) is not None) and name not in listed:
                 try:
                     found.append(self._by_guid[guid].queue(name))
                 except ApiError as error:
@@ -152,7 +146,7 @@ class Logs:
             if pattern in present or pattern in known:
                 continue
             if is_glob(pattern):
-                if pattern not in self._told and not any(matches(queue, [pattern]) for queue in present):
+                if pattern not in self._told and not any(queue_matches(queue, [pattern]) for queue in present):
                     self._told.add(pattern)
                     listed = ", ".join(sorted(present)) or "none"
                     _log.warning("queues.none no queue matches %r yet, so nothing is read; there are: %s", pattern, listed)

@@ -33,6 +33,7 @@ class SrmpSink:
     | ``destination`` | format name or URL of the queue; wins over the column ``destination`` |
     | ``orderBy`` | column or columns that order a micro-batch, ascending, nulls first. Default: partition, then row |
     | ``application`` | whose rows these are; default: the id of the query. Required in Spark Connect, which shows none |
+    | ``deadLetterQueue`` | a transactional queue of that queue manager: a dead letter is a row there, too |
     | ``deadLetter`` | ``True``: a message is finished when the receiving application took it; else by its stream receipt |
     | ``bodyFormat`` | ``raw`` (default), ``activex``, ``xml``: how a string body is written |
     | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
@@ -59,6 +60,7 @@ class SrmpSink:
         orderBy: str | Sequence[str] | None = None,  # noqa: N803
         application: str | None = None,
         deadLetter: bool = False,  # noqa: N803
+        deadLetterQueue: str | None = None,  # noqa: N803
         bodyFormat: BodyFormatName = "raw",  # noqa: N803
         token: str | None = None,
         **misspelt: NoReturn,  # for type checkers none is right; at run time they are told, or only written in another case
@@ -69,6 +71,7 @@ class SrmpSink:
             "orderBy": orderBy,
             "application": application,
             "deadLetter": deadLetter,
+            "deadLetterQueue": deadLetterQueue,
             "bodyFormat": bodyFormat,
             "token": token,
         }

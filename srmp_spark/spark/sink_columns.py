@@ -24,6 +24,8 @@ ORDER_BY_METADATA = b"srmp.order_by"
 """Schema metadata of a stage: a JSON list of columns, the order of the batch."""
 DEAD_LETTER_METADATA = b"srmp.dead_letter"
 """Schema metadata of a stage: ``true`` if final stream receipts are asked for."""
+DEAD_LETTER_QUEUE_METADATA = b"srmp.dead_letter_queue"
+"""Schema metadata of a stage: the application's queue for dead letters."""
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _TEXT = ("string", "char", "varchar")
@@ -93,6 +95,8 @@ class StagePlan:
     def metadata(self) -> dict[bytes, bytes]:
         """Of the schema of the stage."""
         found = {DEAD_LETTER_METADATA: b"true" if self.options.dead_letter else b"false"}
+        if self.options.dead_letter_queue is not None:
+            found[DEAD_LETTER_QUEUE_METADATA] = self.options.dead_letter_queue.encode()
         if self.order_by:
             found[ORDER_BY_METADATA] = json.dumps(self.order_by).encode()
         return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from srmp_spark.errors import ConfigurationError, with_hint
-from srmp_spark.names import SERVED_DESTINATION, format_names, not_served_yet
+from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, format_names, not_served_yet
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
@@ -31,6 +31,8 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
                "and destination. Default: the query id of a stream, a new one for each batch write"),
     OptionSpec("deadLetter", "both", "false (default): a message is finished by its stream receipt; true: by the final stream "
                "receipt, when the receiving application took it"),
+    OptionSpec("deadLetterQueue", "both", "a transactional queue of the queue manager that sends: a dead letter of a stream "
+               "is a row there, too. Default: the tables of --state alone have it"),
     OptionSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
                "(what .NET's XmlMessageFormatter writes for a string)"),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
@@ -55,6 +57,7 @@ class SinkOptions:
     order_by: tuple[str, ...] = ()
     application: str | None = None
     dead_letter: bool = False
+    dead_letter_queue: str | None = None
     body_format: BodyFormatName = "raw"
     token: str | None = field(default=None, repr=False)
     batch: str | None = None
@@ -71,6 +74,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         order_by=_columns(values.get("orderBy")),
         application=_name("application", values.get("application")),
         dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
+        dead_letter_queue=_dead_letter_queue(values.get("deadLetterQueue")),
         body_format=_body_format(values.get("bodyFormat", "raw")),
         token=token(values),
         batch=_name("batch", values.get("batch")),
@@ -143,6 +147,15 @@ def _unknown(key: str) -> str:
     if source is not None:
         return f"option {source!r} belongs to the source and has no effect in a sink; leave it out"
     return f"unknown option {key!r}; known: {', '.join(sorted(_KNOWN.values(), key=str.lower))}"
+
+
+def _dead_letter_queue(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return dead_letter_queue_name(text)
+    except ValueError as error:
+        raise ConfigurationError(f"option deadLetterQueue: {error}") from None
 
 
 def _url(text: str | None) -> str:

@@ -20,9 +20,9 @@ from srmp_spark.srmp.effects import Committed
 Kind = Literal["stream", "plain"]
 """Stream messages (``transactional``), or regular and durable ones (``express``, ``recoverable``)."""
 
-ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "final"]
+ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "final", "failed"]
 """What a stream receipt did. ``final``: it ended the wait for a final stream receipt. All others but ``progress`` did nothing
-and are counted: bad input 27 of the attack list."""
+and are counted: bad input 27 of the attack list. ``failed``: a bug, and the caller passed it over."""
 
 DeadReason = Literal["refused", "expired", "dropped", "not-received", "final-receipt-missing"]
 """The peer answered 400 ([MC-MQSRM] 3.1.7.2.5); its time was over before it left (3.1.7.2.1); an operator gave it up; the
@@ -38,7 +38,7 @@ class QueueKey(NamedTuple):
     """An OutgoingQueue."""
 
     destination: str
-    """In one spelling for one queue (:func:`~srmp_spark.srmp.sender.canonical_destination`): two would be two streams, of
+    """In one spelling for one queue (:mod:`srmp_spark.srmp.canonical_url`): two would be two streams, of
     which the peer drops one."""
     kind: Kind
 

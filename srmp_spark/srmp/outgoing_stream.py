@@ -282,6 +282,8 @@ class OutgoingStream(OutgoingQueue):
         serial = self.base + receipt.last_ordinal
         if serial > self.sent_to:
             return "beyond"
+        if receipt.kind == "final_stream" and receipt.last_ordinal == 0:
+            return "old"  # no message has position 0: this serial is of the stream before
         if receipt.kind == "stream":
             self.receipts += 1
             self.last_receipt_at = at
@@ -296,9 +298,11 @@ class OutgoingStream(OutgoingQueue):
     def _receipt_of_earlier(self, receipt: Receipt, ordinal: int, now: float, message_class: int) -> ReceiptVerdict:
         """3.1.7.6 keeps a stream as long as a message of it awaits a receipt, also when another has begun."""
         assert receipt.last_ordinal is not None, "looked at before"
-        stream = next(each for each in self.earlier if each.ordinal == ordinal)
+        stream = next((each for each in self.earlier if each.ordinal == ordinal), None)
+        if stream is None:
+            return "another-stream"
         serial = stream.base + receipt.last_ordinal
-        if receipt.kind != "final_stream" or serial > stream.last or not self.finals.discard(serial):
+        if receipt.kind != "final_stream" or not stream.base < serial <= stream.last or not self.finals.discard(serial):
             return "old"
         self._final(serial, receipt.decision == "positive", message_class, now)
         self._forget_earlier()

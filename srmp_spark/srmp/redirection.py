@@ -4,7 +4,7 @@ A rule of the operator names URLs by ``SCHEME://HOST[:PORT|:*][/PATH][*]``, as `
 of the scheme, ``:*`` any, no path every path; ``SCHEME://*`` is every host. "A trailing asterisk is treated
 as a wildcard, matching any characters at or following that position" (3.1.1.1.10): in a path. After a host name it is refused:
 ``http://orders*`` would be ``http://orders.evil.example`` too. Both sides are compared parsed and in the one spelling of
-:func:`~srmp_spark.srmp.sender.canonical_destination`, never as text: host in lower case, either slash, in ``/msmq/…`` any case
+:mod:`srmp_spark.srmp.canonical_url`, never as text: host in lower case, either slash, in ``/msmq/…`` any case
 and any percent-encoding, for that is how queues are found. The query of a URL is not compared.
 
 The first rule that matches decides; if one of its exceptions matches too, the URL stays as it is. Nothing is redirected twice.
@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import ENCODED_SEPARATOR, VIRTUAL_DIRECTORY, LocalHosts, UrlParts, canonical_host, split_url
-from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.srmp.canonical_url import canonical_destination
 
 _RULE = re.compile(
     r"(https?)://(?:\*|"
@@ -81,10 +81,14 @@ class UrlRule:
         """Whether it means ``url``, which is in its one spelling."""
         if url.scheme != self.scheme or self.host not in (None, url.host) or self.port not in (None, url.port):
             return False
-        if _DOT_SEGMENT.search(url.path):
+        return self.matches_path(url.path)
+
+    def matches_path(self, of_url: str) -> bool:
+        """Whether it means the path of a URL in its one spelling."""
+        if _DOT_SEGMENT.search(of_url):
             return False  # of another path than a queue's: nobody knows what a server behind makes of it
-        path = self.path.lower() if url.path.startswith(_QUEUES) else self.path
-        return url.path.startswith(path) if self.is_prefix else url.path == path
+        path = self.path.lower() if of_url.startswith(_QUEUES) else self.path
+        return of_url.startswith(path) if self.is_prefix else of_url == path
 
     def __str__(self) -> str:
         if self.host is None:
@@ -139,6 +143,12 @@ class Redirections(NamedTuple):
             if rule.source.matches(parts):
                 return None if any(each.matches(parts) for each in rule.exceptions) else rule.to
         return None
+
+    def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
+        """Whether a URL with ``path`` (in its one spelling) and any of ``hosts`` may be redirected, exceptions aside."""
+        return any(
+            rule.source.matches_path(path) and (rule.source.host is None or rule.source.host in hosts) for rule in self.rules
+        )
 
     def endpoint_of(self, destination: str) -> str:
         """The URL whose scheme, host and port are connected to for ``destination`` ([MC-MQSRM] 3.1.7.9).

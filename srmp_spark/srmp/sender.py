@@ -26,14 +26,11 @@ stamp of a stream identifier and what is shown, nothing else.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from urllib.parse import quote, unquote
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.message import Message
-from srmp_spark.names import VIRTUAL_DIRECTORY, queue_of_path, split_url
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
@@ -61,66 +58,6 @@ DESTINATIONS_MAX = 10_000
 """Outgoing queues at once, about 2 KB each when nothing waits; a sink that makes a destination per row would reach it."""
 ENQUEUE_MAX = 10_000_000
 """Messages given out at once: one batch of a sink. A limit against a count that was computed wrongly."""
-
-
-HOST_LENGTH_MAX, HOST_LABEL_LENGTH_MAX = 253, 63
-"""Of a host name and of a part of it (RFC 1035 2.3.4)."""
-
-_ESCAPES = re.compile("(?:%[0-9a-fA-F]{2})+")
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~")  # no dot: /%2e%2e/ stays
-
-
-def canonical_destination(destination: str) -> str:
-    """One spelling for one queue: no ``DIRECT=``, host in lower case, default port left out, forward slashes.
-
-    In ``/msmq/…`` MSMQ ignores the case, and each percent-encoding means its character: both are gone here, and the request
-    line gets back what it needs (:attr:`~srmp_spark.names.UrlParts.request_target`). Another path may be somebody else's web
-    server: it keeps its case, and only letters and digits are decoded (RFC 3986 6.2.2.2). Hosts are not looked up:
-    ``localhost`` and ``127.0.0.1`` are two. Raises :class:`ConfigurationError` for what is no http or https URL, or names
-    nothing that there can be.
-    """
-    url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
-    try:
-        parts = split_url(url)
-        _check_host(parts.host)
-        path = _canonical_path(parts.path.replace("\\", "/"))
-    except ValueError as error:
-        raise ConfigurationError(f"not a destination: {error}") from None
-    return f"{parts.scheme}://{parts.authority}{path}{parts.query}"
-
-
-def _check_host(host: str) -> None:
-    if len(host) > HOST_LENGTH_MAX or max(map(len, host.split("."))) > HOST_LABEL_LENGTH_MAX:
-        raise ValueError(
-            f"a host name has up to {HOST_LENGTH_MAX} characters, {HOST_LABEL_LENGTH_MAX} between dots: {host[:80]!r}…"
-        )
-    if not host.isascii() or not host.isprintable():
-        raise ValueError(f"a host name is ASCII; write others as xn--…: {host[:80]!r}")
-
-
-def _canonical_path(path: str) -> str:
-    if path in ("", "/"):
-        raise ValueError("the URL has no path, so it names no queue; write http://HOST/msmq/private$/QUEUE")
-    if path.split("/")[1].lower() != VIRTUAL_DIRECTORY:
-        if "%00" in path:
-            raise ValueError("an encoded NUL in the path")
-        return _ESCAPES.sub(lambda match: _decode_unreserved(match[0]), quote(path, safe=_AS_WRITTEN))
-    queue_of_path(path)
-    name = unquote(path, errors="strict").lower()
-    if not name.isprintable():
-        raise ValueError(f"a character in the path that cannot be printed: {path[:150]!r}")
-    # These three would end the path or begin an escape; a blank at the end would be lost in <to>.
-    name = name.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    bare = name.rstrip(" ")
-    return bare + "%20" * (len(name) - len(bare))
-
-
-_AS_WRITTEN = "/%:@!$&'()*+,;=~-._[]{}|^`\"<>"
-
-
-def _decode_unreserved(escapes: str) -> str:
-    octets = bytes.fromhex(escapes.replace("%", ""))
-    return "".join(chr(octet) if octet in _UNRESERVED else f"%{octet:02X}" for octet in octets)
 
 
 class Sender:
@@ -378,7 +315,8 @@ class Sender:
         self._awake.pop(queue, None)
         self._timers.set(queue, None)
         if isinstance(queue, OutgoingStream):
-            self._ledger.streams.pop(queue.ordinal, None)
+            for ordinal in (queue.ordinal, *(each.ordinal for each in queue.earlier)):
+                self._ledger.streams.pop(ordinal, None)
         self._ledger.forget(queue)
         return True
 

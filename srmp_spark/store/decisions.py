@@ -28,19 +28,20 @@ from typing import NamedTuple
 
 from srmp_spark.message import StreamId
 from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Run, Undecided, receipts_for
+from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.transaction import Transaction
 
-Lane = tuple[str, str, str]
-"""URL, peer, and GUID of the stream or nothing: :attr:`DecisionReceipt.lane`."""
+Lane = tuple[str, str, str, str]
+"""URL, peer, the sender's authenticated name or nothing, GUID of the stream or nothing: :attr:`DecisionReceipt.lane`."""
 
 DDL = """
 CREATE TABLE IF NOT EXISTS undecided(
     queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
     action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, positive INTEGER NOT NULL,
     negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, position INTEGER NOT NULL,
-    PRIMARY KEY (queue_id, sequence)
+    stream_name TEXT, PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS undecided_by_identifier ON undecided(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS decisions(
@@ -50,32 +51,39 @@ CREATE TABLE IF NOT EXISTS decisions(
 CREATE TABLE IF NOT EXISTS decided_receipts(
     id INTEGER PRIMARY KEY, number INTEGER,  -- its own MessageIdOrdinal, before it is sent for the first time
     kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
-    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, reason INTEGER NOT NULL, decided_at INTEGER NOT NULL,
-    stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT,  -- '' and not NULL without one: it is a part of the lane
+    reason INTEGER NOT NULL, decided_at INTEGER NOT NULL,
+    stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL,
+    stream_name TEXT
 );
-CREATE INDEX IF NOT EXISTS decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id);
+CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, peer, sender_name, stream_guid, id);
 CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS told(
     lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,
     decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)
+) WITHOUT ROWID;
+-- The authenticated sender of a run of told, if it has one.
+CREATE TABLE IF NOT EXISTS told_to(
+    lineage TEXT NOT NULL, first INTEGER NOT NULL, sender_name TEXT NOT NULL, PRIMARY KEY (lineage, first)
 ) WITHOUT ROWID
 """
 """New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays."""
 
 EXPAND_ROWS_MAX = 50
 """Rows decided in one transaction: about 1 ms in the loop."""
-NO_LANE: Lane = ("", "", "")
+NO_LANE: Lane = ("", "", "", "")
 """Before the first one."""
 TOLD_DAYS = 30
 """How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
 
+_TOLD_TO = "coalesce((SELECT sender_name FROM told_to WHERE told_to.lineage = told.lineage AND told_to.first = told.first), '')"
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
-    "stream_ordinal, position"
+    "stream_ordinal, position, stream_name"
 )
 _RECEIPT = (
     "id, number, kind, url, queue, lineage, uniquifier, action, peer, sender_name, reason, decided_at, stream_guid, "
-    "stream_ordinal, position"
+    "stream_ordinal, position, stream_name"
 )
 
 
@@ -97,16 +105,33 @@ class Expanded(NamedTuple):
     """There are decisions left to expand."""
 
 
+# At the start
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """What a data directory of an older version has not. One transaction or none: the caller begins and ends it."""
+    for statement in DDL.split(";"):
+        connection.execute(statement)
+    # Builds before the first release knew lanes without the name of their sender; they make this index when they open it again.
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'").fetchone() is not None:
+        connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
+        connection.execute("DROP INDEX decided_receipts_by_lane")
+    for table in ("undecided", "decided_receipts"):  # null in rows of before: DecisionReceipt.counted_by
+        if "stream_name" not in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN stream_name TEXT")
+
+
 # With the message
 
 
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
     """Rows of this transaction that ask to be told of their end, each with the id of its queue."""
     connection.executemany(
-        "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (queue_id, row.sequence, row.lineage, signed(row.uniquifier), row.action, row.peer, row.sender_name,
-             row.commitment_to, row.positive, row.negative, row.final_to, *_stream(row.stream_id), row.position)
+             row.commitment_to, row.positive, row.negative, row.final_to, *_stream(row.stream_id), row.position,
+             row.stream_name)
             for queue_id, row in rows
         ],
     )  # fmt: skip
@@ -122,26 +147,27 @@ def move(transaction: Transaction, row: Undecided) -> None:
     if row.final_to is None:
         return
     db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
-    place = (row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position)
+    place = row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position, row.stream_name
+    name = row.sender_name or ""
     undecided = db.execute(
-        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ? "
-        "WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
+        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
         "AND (sender_name IS NULL OR sender_name = ?)",
         (*place, uniquifier, row.lineage, queue_id, row.sender_name),
     )
     untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
-        "AND (sender_name IS NULL OR sender_name = ?)",
-        (*place, uniquifier, row.lineage, row.queue, row.sender_name),
+        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
+        "AND sender_name IN ('', ?)",
+        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, name),
     )
     if undecided.rowcount or untold.rowcount:
         return
     told = db.execute(
-        "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        f"SELECT last, reason, decided_at, {_TOLD_TO} FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",  # noqa: S608  # our own names
         (row.lineage, uniquifier),
     ).fetchone()
-    if told is not None and told[0] >= uniquifier:
+    if told is not None and told[0] >= uniquifier and told[3] in ("", name):
         _save_receipts(db, [each for each in receipts_for(row, Reason(told[1]), told[2]) if each.kind == "final_stream"])
 
 
@@ -210,11 +236,11 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
     found: list[Lane] = []
     at = after
     sql = (
-        "SELECT url, peer, stream_guid FROM decided_receipts WHERE (url, peer, stream_guid) > (?, ?, ?) "
-        "ORDER BY url, peer, stream_guid LIMIT 1"
+        "SELECT url, peer, sender_name, stream_guid FROM decided_receipts "
+        "WHERE (url, peer, sender_name, stream_guid) > (?, ?, ?, ?) ORDER BY url, peer, sender_name, stream_guid LIMIT 1"
     )
     while len(found) < limit and (row := connection.execute(sql, at).fetchone()) is not None:
-        at = (row[0], row[1], row[2])
+        at = (row[0], row[1], row[2], row[3])
         found.append(at)
     return found
 
@@ -222,7 +248,8 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
 def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDecision]:
     """The oldest receipts of a lane, in the order of their decisions."""
     rows = connection.execute(
-        f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND stream_guid = ? ORDER BY id LIMIT ?",  # noqa: S608  # our own names
+        f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND sender_name = ? AND stream_guid = ? "  # noqa: S608  # our own names
+        "ORDER BY id LIMIT ?",
         (*lane, limit),
     )
     return [_owed(row) for row in rows.fetchall()]
@@ -254,34 +281,41 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
     """Receipts that their peer has answered 200: forget them, but keep what senders of streams were told."""
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
-    for lineage, uniquifier, reason, at in sorted(
-        (each.lineage, signed(each.uniquifier), each.reason.value, each.decided_at) for each in finals
+    for lineage, uniquifier, reason, at, name in sorted(
+        (each.lineage, signed(each.uniquifier), each.reason.value, each.decided_at, each.sender_name or "") for each in finals
     ):
-        _remember(transaction.connection, lineage, uniquifier, reason, at)
+        _remember(transaction.connection, lineage, uniquifier, reason, at, name)
 
 
-def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
+def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int, sender_name: str) -> None:
     """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
     before = db.execute(
-        "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        f"SELECT first, last, reason, decided_at, {_TOLD_TO} FROM told WHERE lineage = ? AND first <= ? "  # noqa: S608  # our own names
+        "ORDER BY first DESC LIMIT 1",
         (lineage, uniquifier),
     ).fetchone()
     if before is not None and before[1] >= uniquifier:
         return  # told again, at another place
-    if before is not None and before[1:] == (uniquifier - 1, reason, at):
+    if before is not None and before[1:] == (uniquifier - 1, reason, at, sender_name):
         db.execute("UPDATE told SET last = ? WHERE lineage = ? AND first = ?", (uniquifier, lineage, before[0]))
     else:
         db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at))
+        db.execute("DELETE FROM told_to WHERE lineage = ? AND first = ?", (lineage, uniquifier))  # of an earlier run, long over
+        if sender_name:
+            db.execute("INSERT INTO told_to VALUES (?, ?, ?)", (lineage, uniquifier, sender_name))
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
     """What was decided more than :data:`TOLD_DAYS` before ``now`` (microseconds since 1970, UTC)."""
-    transaction.connection.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
+    db = transaction.connection
+    db.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
+    run = "told.lineage = told_to.lineage AND told.first = told_to.first"
+    db.execute(f"DELETE FROM told_to WHERE NOT EXISTS (SELECT 1 FROM told WHERE {run})")  # noqa: S608  # our own names
 
 
 def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:
     db.executemany(
-        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_values(receipt) for receipt in receipts],
     )
 
@@ -295,24 +329,25 @@ def _values(receipt: DecisionReceipt) -> tuple[object, ...]:
     guid, ordinal = _stream(receipt.stream_id)
     return (
         receipt.kind, receipt.url, receipt.queue, receipt.lineage, signed(receipt.uniquifier), receipt.action,
-        receipt.peer, receipt.sender_name, receipt.reason.value, receipt.decided_at, guid or "", ordinal, receipt.position,
+        receipt.peer, receipt.sender_name or "", receipt.reason.value, receipt.decided_at, guid or "", ordinal,
+        receipt.position, receipt.stream_name,
     )  # fmt: skip
 
 
 def _undecided(queue: str, row: tuple[object, ...]) -> Undecided:
-    sequence, lineage, uniquifier, action, peer, name, to, positive, negative, final_to, guid, ordinal, position = row
+    sequence, lineage, uniquifier, action, peer, name, to, positive, negative, final_to, guid, ordinal, position, stream = row
     return Undecided(
         queue, _int(sequence), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name), _text(to),
-        bool(positive), bool(negative), _text(final_to), _stream_id(guid, ordinal), _int(position),
+        bool(positive), bool(negative), _text(final_to), _stream_id(guid, ordinal), _int(position), _name(stream),
     )  # fmt: skip
 
 
 def _owed(row: tuple[object, ...]) -> OwedDecision:
-    row_id, own, kind, url, queue, lineage, uniquifier, action, peer, name, reason, at, guid, ordinal, position = row
+    row_id, own, kind, url, queue, lineage, uniquifier, action, peer, name, reason, at, guid, ordinal, position, stream = row
     which: DecisionKind = "final_stream" if kind == "final_stream" else "commitment"
     receipt = DecisionReceipt(
-        which, str(url), str(queue), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name),
-        Reason(reason), _int(at), _stream_id(guid, ordinal), _int(position),
+        which, str(url), str(queue), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name) or None,
+        Reason(reason), _int(at), _stream_id(guid, ordinal), _int(position), _name(stream),
     )  # fmt: skip
     return OwedDecision(_int(row_id), None if own is None else _int(own), receipt)
 
@@ -324,6 +359,10 @@ def _int(value: object) -> int:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _name(value: object) -> StreamName | None:
+    return None if value is None else StreamName(str(value))
 
 
 def _stream_id(guid: object, ordinal: object) -> StreamId | None:

@@ -16,14 +16,14 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.store import state, sweeper
 from srmp_spark.store.log import Log
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 from srmp_spark.store.transaction import Transaction
 
-SYSTEM_QUEUES = frozenset({ORDER_QUEUE})
+RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
 """Queues that no application receives from: time alone decides."""
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups looked at in one go; the rest waits for the next look."""
@@ -57,7 +57,7 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
         if row is None:
             return None
         queue_id, trimmed_to = row
-        received = SEQUENCE_MAX if queue in SYSTEM_QUEUES else state.kept_after(db, queue_id)
+        received = SEQUENCE_MAX if queue in RECEIVED_BY_NOBODY else state.kept_after(db, queue_id)
         span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
         what, where = "SELECT last, bytes, arrived_last FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
         units = db.execute(f"{what} segments {where}", span).fetchall()
@@ -77,14 +77,16 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """Delete the rows up to ``to``, the end of a segment or group; returns the new ``first``.
 
-    A function for :meth:`Journal.transact`.
+    Holes go with them, but those of what is forwarded, one for each purge, stay: the sender process may still have to learn
+    that an operator gave those rows up, and that they are not lost. A function for :meth:`Journal.transact`.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
-    if queue not in SYSTEM_QUEUES and to > state.kept_after(db, queue_id):
+    if queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
         return trimmed_to + 1  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
-        db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
+        if queue != FORWARD_QUEUE:
+            db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
     return max(to, trimmed_to) + 1

@@ -1,8 +1,9 @@
 """The judge of every reliability test: what was sent and acknowledged against what landed, after a full drain.
 
 Four words, after Jepsen's ``total-queue`` checker. *Lost*: acknowledged and not landed. *Unexpected*: landed, never sent.
-*Doubled*: landed more than once. *Disordered*: landed after a later message of its stream. A message that was sent and never
-acknowledged may have landed or not; both are right. Nothing here knows the answer in advance or how the system works.
+*Doubled*: landed more than once. *Disordered*: landed after a later message of its stream. What the receiver discarded on
+purpose, for good, is not lost, and unexpected if it landed all the same. A message that was sent and never acknowledged may
+have landed or not; both are right. Nothing here knows the answer in advance or how the system works.
 
     oracle = Oracle()
     oracle.sent("a-1", stream="a")
@@ -46,6 +47,7 @@ class Oracle:
         self._sent: dict[str, tuple[str | None, int]] = {}
         self._acknowledged: dict[str, None] = {}
         self._may_repeat: dict[str, None] = {}
+        self._discarded: dict[str, None] = {}
         self._landed: list[str] = []
 
     def sent(self, key: str, *, stream: str | None = None, may_repeat: bool = False) -> None:
@@ -61,6 +63,10 @@ class Oracle:
     def acknowledged(self, key: str) -> None:
         """The receiver took the responsibility for it."""
         self._acknowledged[key] = None
+
+    def discarded(self, key: str) -> None:
+        """The receiver took the responsibility, and keeps no row: the message came too late. For good, on stable storage."""
+        self._discarded[key] = None
 
     def landed(self, key: str) -> None:
         """It was read where messages end up; called in reading order."""
@@ -88,8 +94,8 @@ class Oracle:
                     disordered.append(key)
                 last_of[stream] = max(place, last_of.get(stream, -1))
         return Verdict(
-            lost=[key for key in self._acknowledged if key not in counts],
-            unexpected=[key for key in counts if key not in self._sent],
+            lost=[key for key in self._acknowledged if key not in counts and key not in self._discarded],
+            unexpected=[key for key in counts if key not in self._sent or key in self._discarded],
             doubled=[key for key, count in counts.items() if count > 1 and key not in self._may_repeat],
             disordered=disordered,
         )

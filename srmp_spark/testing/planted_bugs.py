@@ -148,6 +148,19 @@ class TwoHundredIsHeard(SimQueueManager):
         super().start()
 
 
+class _TellsNobody(SimDisk):
+    def tell_of_discarded(self, asking: Undecided, at: int) -> None:
+        pass
+
+
+class DiscardedUnheard(SimQueueManager):
+    """A message that came too late is dropped with a 200, and its sender, who asked for it, never hears of that."""
+
+    def start(self) -> None:
+        self.disk.__class__ = _TellsNobody
+        super().start()
+
+
 def _with_stream(stream: type[IncomingStream]) -> type[SimQueueManager]:
     streams = type("Streams", (IncomingStreams,), {"stream_class": stream})
     return type(f"With{stream.__name__}", (SimQueueManager,), {"streams_class": streams, "__doc__": stream.__doc__})
@@ -233,6 +246,30 @@ class HistoryByWallClock(Receiver):
         return arrival.at
 
 
+class RepeatsExpire(Receiver):
+    """A message that has its row is too late when it comes again: its sender is told that it expired."""
+
+    def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
+        outcome = super().receive(message, arrival, now)
+        if self.settings.expired == "keep" or not self._expired(message) or not isinstance(outcome, Repeated):
+            return outcome
+        if message.stream is None:
+            return Refused(400, "expired", "too late", "")
+        return outcome._replace(kind="expired", discarded=outcome.moved, moved=None) if outcome.mark is not None else outcome
+
+
+class ExpiresEarly(Receiver):
+    """The time that a message needs from us on is taken from its own: discarded although it came in time."""
+
+    def _expired(self, message: Message) -> bool:
+        believed = self._late_at
+        self._late_at = believed + 1_000_000
+        try:
+            return super()._expired(message)
+        finally:
+            self._late_at = believed
+
+
 def _with_receiver(receiver: type[Receiver]) -> type[SimQueueManager]:
     return type(f"With{receiver.__name__}", (SimQueueManager,), {"receiver_class": receiver, "__doc__": receiver.__doc__})
 
@@ -242,13 +279,13 @@ PLANTED: dict[str, type[SimQueueManager]] = {
     for bug in (
         AckBeforeSync, IdBeforeBody, IdNeverSaved, PositionBeforeRow, RepeatOvertakesOriginal, OverloadIs400,
         OwedReceiptsForgotten, ToldBeforeMarkSynced, DecisionsForgotten, NewIdentifierForEachSending, DecidedTwice,
-        FinalReceiptBeforeStreamReceipt, TwoHundredIsHeard,
+        FinalReceiptBeforeStreamReceipt, TwoHundredIsHeard, DiscardedUnheard,
     )
 } | {
     stream.__name__: _with_stream(stream)
     for stream in (PreviousOffByOne, ReceiptBeyondCommitted, ReceiptBeyondGap, StaleStartAccepted, RepeatArmsNoReceipt)
 } | {
     receiver.__name__: _with_receiver(receiver)
-    for receiver in (RefusedPositionLeavesTrace, QuotaAfterIdentifier, HistoryByWallClock)
+    for receiver in (RefusedPositionLeavesTrace, QuotaAfterIdentifier, HistoryByWallClock, RepeatsExpire, ExpiresEarly)
 }  # fmt: skip
 """Every planted bug by name."""

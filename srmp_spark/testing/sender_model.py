@@ -44,6 +44,8 @@ class Outgoing:
     uniquifier: int
     expires_at: float | None
     """Simulated monotonic time; ``None``: never."""
+    expires_utc: int | None = None
+    """What the message says: microseconds since 1970, by the wall clock of when it was made."""
     position: int = 0
     sent: bool = False
     message: Message | None = None
@@ -72,6 +74,10 @@ class SenderModel:
         self.queue: list[Outgoing] = []
         self.faults_found: list[str] = []
         """What the peer did that the protocol forbids."""
+        self.too_late: set[str] = set()
+        """Keys of messages that the peer may answer 400, because they came when their time was over."""
+        self.says_ttrq = True
+        """``<TTrq>`` or ``<expiresAt>`` ([MC-MQSRM] 2.2.6.17, 2.2.5.1.1)."""
         self.awaited_delivery_receipts: dict[str, None] = {}
         self.decisions: DecisionOracle | None = None
         """Hears of every receipt about a decision."""
@@ -87,8 +93,11 @@ class SenderModel:
 
     def submit(self, key: str, time_to_reach_queue: float | None) -> None:
         """The application sends."""
-        expires_at = None if time_to_reach_queue is None else self.clock.now + time_to_reach_queue
-        self.queue.append(Outgoing(key, self.next_uniquifier(), expires_at))
+        item = Outgoing(key, self.next_uniquifier(), None)
+        if time_to_reach_queue is not None:
+            item.expires_at = self.clock.now + time_to_reach_queue
+            item.expires_utc = self.clock.utc() + int(time_to_reach_queue * 1_000_000)
+        self.queue.append(item)
         self.pump()
 
     @property
@@ -140,7 +149,10 @@ class SenderModel:
         if status == 200:
             self.accepted(item)
         elif status == 400:
-            self.faults_found.append(f"{item.key} was refused for good")
+            if item.key in self.too_late:
+                self.marks["refused-too-late"] += 1
+            else:
+                self.faults_found.append(f"{item.key} was refused for good")
             if item in self.queue:
                 self._remove(item)
         elif not self._waiting_to_retransmit:
@@ -193,6 +205,8 @@ class DatagramSender(SenderModel):
             item.message = Message(
                 destination=self.queue_url, action="MSMQ:", lineage=self.guid, uniquifier=item.uniquifier, has_msmq=True,
                 durable=self.durable, body=item.key.encode(), source_qm=self.guid,
+                time_to_reach_queue=item.expires_utc if self.says_ttrq else None,
+                expires_at=None if self.says_ttrq else item.expires_utc,
                 delivery_receipt_to=f"http://{self.name}/msmq/private$/admin" if self.wants_delivery_receipts else None,
                 commitment_receipt_to=f"http://{self.name}/msmq/private$/admin" if any(self.wants_commitment) else None,
                 commitment_positive=self.wants_commitment[0], commitment_negative=self.wants_commitment[1],
@@ -287,6 +301,8 @@ class StreamSender(SenderModel):
         return Message(
             destination=self.queue_url, action="MSMQ:", lineage=self.guid, uniquifier=item.uniquifier, has_msmq=True,
             durable=True, priority=0, body=item.key.encode(), source_qm=self.guid, dead_letter=self.dead_letter,
+            time_to_reach_queue=item.expires_utc if self.says_ttrq else None,
+            expires_at=None if self.says_ttrq else item.expires_utc,
             stream=StreamPosition(
                 self.stream_id, item.position, item.previous, start,
                 f"http://{self.name}/msmq/private$/order_queue$" if start else None,

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from srmp_spark.srmp.decisions import DecisionReceipt, Reason, Undecided, receipts_for
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
 
 
 class SimRow(NamedTuple):
@@ -45,6 +45,15 @@ class SimTold(NamedTuple):
     receipt: DecisionReceipt
 
 
+class SimDiscarded(NamedTuple):
+    """A stream message that came too late: its position counts, and there is no row."""
+
+    key: str
+    asking: Undecided | None
+    """What it asks to be told."""
+    at: int
+
+
 class SimTransaction(NamedTuple):
     """What one group commit writes."""
 
@@ -56,6 +65,7 @@ class SimTransaction(NamedTuple):
     decided: Sequence[SimDecision] = ()
     expand: bool = False
     """A slice of the oldest decision becomes receipts."""
+    discarded: Sequence[SimDiscarded] = ()
 
 
 Transaction = TypeVar("Transaction")
@@ -110,6 +120,7 @@ class SimDisk(Synced[SimTransaction]):
         super().__init__()
         self.rows: dict[str, list[SimRow]] = {}
         self.streams: dict[tuple[str, str], IncomingStreamRow] = {}
+        self.accepted_gaps: dict[tuple[str, str], AcceptedGap] = {}
         self.history: dict[tuple[str, int], HistoryRun] = {}
         self.owed: dict[int, OwedReceipt] = {}
         self._owed_serial = 0
@@ -121,6 +132,7 @@ class SimDisk(Synced[SimTransaction]):
         self.told_of: dict[tuple[str, int], tuple[Reason, int]] = {}
         """What senders of streams were told: they may have discarded it."""
         self.on_decided: Callable[[Undecided, Reason], object] = lambda row, reason: None
+        self.on_discarded: Callable[[str], object] = lambda key: None
         self._told_serial = 0
         self.receipt_numbers = 1_000_000
         """Identifiers of receipts about decisions: given out in transactions alone."""
@@ -151,8 +163,11 @@ class SimDisk(Synced[SimTransaction]):
         changes = transaction.changes
         for dropped in changes.dropped_streams:
             self.streams.pop(dropped, None)
+            self.accepted_gaps.pop(dropped, None)
         for stream in changes.streams:
             self.streams[stream.queue, stream.guid] = stream
+        for gap in changes.accepted_gaps:
+            self.accepted_gaps[gap.queue, gap.guid] = gap
         self.write_history(changes)
         self._write_decisions(transaction)
 
@@ -168,6 +183,11 @@ class SimDisk(Synced[SimTransaction]):
             for sequence in range(decision.first, decision.last + 1):
                 if (asking := self.undecided.get((decision.queue, sequence))) is not None:
                     self.on_decided(asking, decision.reason)
+        for discarded in transaction.discarded:
+            self.on_discarded(discarded.key)
+            if discarded.asking is not None:
+                self.on_decided(discarded.asking, Reason.EXPIRED)
+                self.tell_of_discarded(discarded.asking, discarded.at)
         if transaction.expand and self.decisions:
             self.expand()
 
@@ -177,13 +197,20 @@ class SimDisk(Synced[SimTransaction]):
         end = min(last, first + EXPAND_ROWS - 1)
         for sequence in range(first, end + 1):
             row = self.take_undecided(queue, sequence)
-            for receipt in () if row is None else receipts_for(row, reason, at):
-                self._told_serial += 1
-                self.told[self._told_serial] = SimTold(self._next_number(), receipt)
+            self._tell(() if row is None else receipts_for(row, reason, at))
         if end < last:
             self.decisions[0] = self.decisions[0]._replace(first=end + 1)
         else:
             del self.decisions[0]
+
+    def tell_of_discarded(self, asking: Undecided, at: int) -> None:
+        """Nobody will read it, and who asked is told so."""
+        self._tell(receipts_for(asking, Reason.EXPIRED, at))
+
+    def _tell(self, receipts: Iterable[DecisionReceipt]) -> None:
+        for receipt in receipts:
+            self._told_serial += 1
+            self.told[self._told_serial] = SimTold(self._next_number(), receipt)
 
     def take_undecided(self, queue: str, sequence: int) -> Undecided | None:
         """It is decided now, once and for all."""
@@ -197,20 +224,18 @@ class SimDisk(Synced[SimTransaction]):
         who, known = (moved.lineage, moved.uniquifier), False
         for where, row in self.undecided.items():
             if (row.lineage, row.uniquifier) == who:
-                place = moved.final_to, moved.stream_id, moved.position
-                self.undecided[where] = row._replace(final_to=place[0], stream_id=place[1], position=place[2])
+                self.undecided[where] = row._replace(
+                    final_to=moved.final_to, stream_id=moved.stream_id, position=moved.position, stream_name=moved.stream_name
+                )
                 known = True
         for key, told in self.told.items():
             receipt = told.receipt
             if receipt.kind == "final_stream" and (receipt.lineage, receipt.uniquifier) == who:
-                here = receipt._replace(stream_id=moved.stream_id, position=moved.position)
+                here = receipt._replace(stream_id=moved.stream_id, position=moved.position, stream_name=moved.stream_name)
                 self.told[key] = SimTold(self._next_number(), here)
                 known = True
         if not known and who in self.told_of:
-            for receipt in receipts_for(moved, *self.told_of[who]):
-                if receipt.kind == "final_stream":
-                    self._told_serial += 1
-                    self.told[self._told_serial] = SimTold(self._next_number(), receipt)
+            self._tell(each for each in receipts_for(moved, *self.told_of[who]) if each.kind == "final_stream")
 
     def write_history(self, changes: Changes) -> None:
         """The part of a transaction that concerns identifiers."""

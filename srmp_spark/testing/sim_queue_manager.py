@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
+from typing import TypeGuard
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused
+from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receipts import decision_receipt, delivery_receipt, stream_receipt
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.testing.sim_clock import SimClock
-from srmp_spark.testing.sim_disk import SimDecision, SimDisk, SimRow, SimTold, SimTransaction
+from srmp_spark.testing.sim_disk import SimDecision, SimDiscarded, SimDisk, SimRow, SimTold, SimTransaction
 from srmp_spark.testing.sim_net import Answer
 
 IDENTITY = "0a11ce00-0000-4000-8000-000000000001"
@@ -74,7 +75,9 @@ class SimQueueManager:
         self._syncing: list[Waiting] = []
         self._timer: float | None = None
         self._message_id_ordinal = 0
-        self._also: tuple[list[Undecided], list[Undecided], list[SimDecision], bool] = [], [], [], False
+        self.judged: Callable[[Message, Arrival, Refused | Pending], object] = lambda message, arrival, outcome: None
+        """Hears how each message was decided."""
+        self._also: tuple[list[Undecided], list[Undecided], list[SimDecision], bool, list[SimDiscarded]] = [], [], [], False, []
         self._owed_on_their_way: set[int] = set()
         self._deciding: list[SimDecision] = []
         self._received: dict[str, int] = {}
@@ -84,7 +87,7 @@ class SimQueueManager:
     def start(self) -> None:
         """Begin a life from what the disk holds."""
         history = self.history_class.load(self.disk.history.values())
-        streams = self.streams_class.load(self.disk.streams.values())
+        streams = self.streams_class.load(self.disk.streams.values(), self.disk.accepted_gaps.values())
         receiver = self.receiver_class(IDENTITY, LocalHosts(frozenset({HOST})), history, streams, self._settings)
         receiver.add_queue(ORDER_QUEUE, end=self.disk.end(ORDER_QUEUE))
         for name, transactional in self._queues.items():
@@ -123,6 +126,7 @@ class SimQueueManager:
         key = message.body.decode()
         arrival = Arrival(self.clock.utc(), "http", "192.0.2.1:1801")
         outcome = self.receiver.receive(message, arrival, self.clock.now)
+        self.judged(message, arrival, outcome)
         if isinstance(outcome, Refused):
             self.marks[f"refused-{outcome.reason}"] += 1
             if self.trace is not None:
@@ -142,6 +146,11 @@ class SimQueueManager:
             self._begin()
 
     @staticmethod
+    def is_discarded(pending: Pending) -> TypeGuard[Repeated]:
+        """Whether it came too late for a row (``--expired refuse``)."""
+        return isinstance(pending, Repeated) and pending.kind == "expired"
+
+    @staticmethod
     def _kind_of_repeat(pending: Pending) -> str:
         assert not isinstance(pending, Accepted)
         moved = pending.kind == "identifier" and pending.mark is not None
@@ -159,7 +168,8 @@ class SimQueueManager:
         owed = [receipt for p, _, _ in group if isinstance(p, Accepted) for receipt in p.owed]
         asking = [p.undecided for p, _, _ in group if isinstance(p, Accepted) and p.undecided is not None]
         moved = [p.moved for p, _, _ in group if not isinstance(p, Accepted) and p.moved is not None]
-        self._also = asking, moved, decided, expand
+        discarded = [SimDiscarded(key, p.discarded, self.clock.utc()) for p, key, _ in group if self.is_discarded(p)]
+        self._also = asking, moved, decided, expand, discarded
         self.write(rows, owed, self.receiver.changes())
         longest = STALL_S_MAX if self.random.random() < self._stall_probability else SYNC_S_MAX
         self.clock.after(self.random.random() * longest, self._synced, self.life)
@@ -289,8 +299,8 @@ class SimQueueManager:
 
     def is_held(self, told: SimTold) -> bool:
         """A final receipt waits for its stream receipt."""
-        queue, stream_id, position = told.receipt.queue, told.receipt.stream_id, told.receipt.position
-        return stream_id is not None and self.receiver.awaits_stream_receipt(queue, stream_id, position)
+        name, stream_id, position = told.receipt.counted_by, told.receipt.stream_id, told.receipt.position
+        return stream_id is not None and self.receiver.awaits_stream_receipt(name, stream_id, position)
 
     def send_decision(self, key: int, told: SimTold, life: int) -> None:
         """Until it is delivered, unless its message was moved: then there is another receipt in its place."""

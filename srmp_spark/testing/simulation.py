@@ -26,9 +26,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from srmp_spark.message import Message
+from srmp_spark.message import Arrival, Message
 from srmp_spark.names import split_url
 from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.effects import Accepted, Pending, Refused
 from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.decision_oracle import DecisionOracle
@@ -52,6 +53,8 @@ DOWN_S_MAX = 60.0
 CLOCK_JUMP_US_MAX = 10 * 365 * 86_400_000_000
 ON_THE_WIRE_SHARE = 1 / 16
 """In this share of the runs messages travel as the bytes that Windows would write, in the others as they are."""
+REFUSES_EXPIRED_SHARE = 0.6
+"""In this share of the runs the queue manager has ``--expired refuse``."""
 BOUNDARY = "MSMQ - SOAP boundary, 4711"
 SEEDS_PER_REPORT = 500
 
@@ -87,18 +90,27 @@ class Simulation:
         self.seed = seed
         self.random = random = Random(seed)
         self.clock = SimClock()
+        self._lowest_offset_us = self.clock.utc_offset_us
+        """Of all that the wall clock was set to: a clock that was set ahead may not be believed for an hour."""
         self.oracle = Oracle()
         self.net = SimNet(self.clock, random, NetFaults.drawn(random))
         self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
         self.crash_probability = random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
         self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
         self.disk = SimDisk()
-        settings = ReceiverSettings(queue_quota_bytes=1, unknown_queue="retry")
+        self.extra = Random(f"{seed} expired")  # drawn apart: what was added later changes no schedule of a seed
+        self.refuses_expired = self.extra.random() < REFUSES_EXPIRED_SHARE
+        settings = ReceiverSettings(
+            queue_quota_bytes=1, unknown_queue="retry", expired="refuse" if self.refuses_expired else "keep"
+        )
         self.queue_manager = queue_manager_class(
             self.clock, self.disk, random, self._post_receipt, queues=QUEUES, settings=settings
         )
         self.decisions = DecisionOracle()
         self.disk.on_decided = self.decisions.decided
+        self.disk.on_discarded = self.oracle.discarded
+        self.queue_manager.judged = self._judged
+        self._wrong: list[str] = []
         self.senders = self._make_senders()
         self._senders_by_host = {sender.name: sender for sender in self.senders}
         self.steps = 0
@@ -117,6 +129,7 @@ class Simulation:
             senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle,
                                 partial(self._post_message, f"from {name}")))  # fmt: skip
             senders[-1].decisions = self.decisions
+            senders[-1].says_ttrq = self.extra.random() < 0.5
         return senders
 
     def _schedule(self) -> None:
@@ -149,6 +162,7 @@ class Simulation:
 
     def _set_wall_clock(self, by_us: int) -> None:
         self.clock.utc_offset_us += by_us
+        self._lowest_offset_us = min(self._lowest_offset_us, self.clock.utc_offset_us)
         self._note(f"wall clock set by {by_us} us")
 
     def _fill_queues(self, bytes_waiting: int) -> None:
@@ -167,6 +181,22 @@ class Simulation:
             message = decode(*encode(message, boundary=BOUNDARY))
         self.net.post(f"to {sender.name}", sender.receive, message, answered)
 
+    def _judged(self, message: Message, arrival: Arrival, outcome: Refused | Pending) -> None:
+        """What comes too late is discarded (2.2.5.1.1, 2.2.6.17) if the operator wants it so, and nothing else ever is."""
+        key, until = message.body.decode(), message.time_to_reach_queue or message.expires_at
+        is_late = until is not None and until < arrival.at and self.refuses_expired
+        slowest_clock = arrival.at - self.clock.utc_offset_us + self._lowest_offset_us
+        is_late_for_certain = until is not None and is_late and until < slowest_clock
+        is_discarded = outcome.reason == "expired" if isinstance(outcome, Refused) else SimQueueManager.is_discarded(outcome)
+        if is_discarded and any(row.key == key for rows in self.disk.rows.values() for row in rows):
+            self._wrong.append(f"{key} was discarded and has its row")
+        elif is_discarded and not is_late:
+            self._wrong.append(f"{key} was discarded in time")
+        elif is_late_for_certain and isinstance(outcome, Accepted):
+            self._wrong.append(f"{key} was taken too late")
+        elif is_discarded and isinstance(outcome, Refused):
+            self._senders_by_host[key.rpartition("-")[0]].too_late.add(key)
+
     def _note(self, text: str) -> None:
         if self._log is not None:
             self._log(f"{self.clock.now:14.3f} {text}")
@@ -182,7 +212,7 @@ class Simulation:
         for sender in self.senders:
             problems += sender.faults_found
             self.queue_manager.marks.update(sender.marks)
-        problems += self.decisions.verdict()
+        problems += self.decisions.verdict() + self._wrong
         return Outcome(self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks)
 
     def _run_with_faults(self) -> None:

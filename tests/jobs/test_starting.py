@@ -97,8 +97,9 @@ def test_what_may_be_right_is_left_to_spark(qm: RunningQueueManager, tmp_path: P
         ingest_from(qm.api, tmp_path, queue="private$/gone")
 
 
-def test_a_dry_run_needs_no_queue_manager(capsys: pytest.CaptureFixture[str]) -> None:
-    assert replay.main(["--table", "t", "--queue-manager", "http://127.0.0.1:1", *SENDING[:-1]]) == 1
+def test_a_dry_run_needs_no_queue_manager(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    assert replay.main(["--table", str(tmp_path), "--queue-manager", "http://127.0.0.1:1", *SENDING[:-1]]) == 1
     assert SparkStartedError.__name__ in capsys.readouterr().err
 
 
@@ -126,3 +127,25 @@ def test_help_of_ingest_names_defaults_only_where_there_are_some(capsys: pytest.
     assert "default: None" not in text
     assert "default: False" not in text
     assert "default: []" not in text
+
+
+@pytest.mark.parametrize("job", [replay, backfill])
+def test_a_dry_run_tells_a_missing_table_before_spark(
+    job: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    missing = str(tmp_path / "nosuch")
+    rows = ["--table", missing] if job is replay else ["--source", "table", "--from", missing]
+    code = job.main([*rows, "--queue-manager", "http://127.0.0.1:9", "--destination", "DIRECT=http://a.example/msmq/b"])
+    assert code == 2
+    assert f"{missing} is not a Delta table" in capsys.readouterr().err
+
+
+def test_ingest_takes_the_token_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef-secret\n")
+    flags = ["--queue-manager", "http://127.0.0.1:9", "--queue", "q", "--table", "t", "--checkpoint", "c"]
+    found = ingest.arguments([*flags, "--token-file", str(tmp_path / "token")])
+    assert ingest.source_options(found)["token"] == "0123456789abcdef-secret"
+    assert ingest.main([*flags, "--token-file", str(tmp_path / "none")]) == 2
+    assert "--token-file" in capsys.readouterr().err

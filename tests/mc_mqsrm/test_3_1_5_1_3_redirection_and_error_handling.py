@@ -7,7 +7,7 @@ import pytest
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.srmp.destinations import DESTINATIONS_MAX, RETRY_AFTER_S, QueueState
+from srmp_spark.srmp.destinations import RETRY_AFTER_S, SPELLINGS_MAX, QueueState
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.playbook import Playbook, ok, operator, post, refused, row, stream_message, synced, user_message
@@ -177,11 +177,11 @@ def test_the_order_queue_is_told_where_its_sequence_stands_before_its_first_mess
 def test_the_memory_for_spellings_of_to_is_bounded() -> None:
     playbook = Playbook()
     arrival = Arrival(0, "http", "192.0.2.1:1")
-    for number in range(DESTINATIONS_MAX + 10):
+    for number in range(SPELLINGS_MAX + 10):
         to = f"http://machine2:{number % 60000 + 1}/msmq/private$/orders?SenderStream={number}"
         playbook.receiver.receive(user_message(number + 1, destination=to), arrival, 0.0)
-    assert len(playbook.receiver._destinations._known) <= DESTINATIONS_MAX
-    assert playbook.receiver.queues[ORDERS].end == DESTINATIONS_MAX + 10
+    assert len(playbook.receiver._destinations._known) <= SPELLINGS_MAX
+    assert playbook.receiver.queues[ORDERS].end == SPELLINGS_MAX + 10
 
 
 def test_judge_says_where_a_message_would_go_and_changes_nothing() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from srmp_spark.message import Arrival, StreamId
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.srmp.effects import Accepted, Repeated
 from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.testing.playbook import (
     RECEIPTS_URL,
     SENDER,
@@ -145,6 +149,25 @@ def test_a_discarded_message_tells_who_asked_that_it_came_too_late() -> None:
     silent = receiver.receive(stream_message(2, time_to_reach_queue=PAST), ARRIVAL, 0.0)
     assert isinstance(silent, Repeated)
     assert (silent.kind, silent.discarded) == ("expired", None)
+
+
+def test_so_does_one_that_would_have_been_forwarded_and_is_not() -> None:
+    """Nobody else will tell of it: it ends here, with 200 and in the stream receipt."""
+    foreign = "http://machine3/msmq/private$/ledger"
+    receiver = Playbook(replace(REFUSE, forwarding=Forwarding(store_and_forward=True, allows=lambda url: True))).receiver
+    late = stream_message(1, time_to_reach_queue=PAST, dead_letter=True, destination=foreign)
+    outcome = receiver.receive(late, ARRIVAL, 0.0)
+    assert isinstance(outcome, Repeated)
+    assert (outcome.kind, outcome.queue) == ("expired", FORWARD_QUEUE)
+    assert outcome.discarded is not None
+    assert (outcome.discarded.final_to, outcome.discarded.position) == (RECEIPTS_URL, 1)
+    again = receiver.receive(late._replace(stream=stream_message(1, stream=STREAM + 1).stream), ARRIVAL, 1.0)
+    assert isinstance(again, Repeated)
+    assert again.moved is not None, "it is told where it stands now"
+    timely = stream_message(2, stream=STREAM + 1, dead_letter=True, destination=foreign)
+    taken = receiver.receive(timely, ARRIVAL, 2.0)
+    assert isinstance(taken, Accepted)
+    assert taken.undecided is None, "told of where it arrives"
 
 
 def test_what_was_discarded_and_comes_again_in_another_stream_is_told_there_and_not_decided_anew() -> None:

@@ -150,17 +150,16 @@ def test_three_references_are_too_many() -> None:
     assert "two references" in malformed(message(body=b""), before=three)
 
 
-def test_a_reference_to_a_part_that_is_not_there() -> None:
-    assert "not there" in malformed(
-        message(extension=None), before=lambda info: info.replace("</SignedInfo>", EXTRA + "</SignedInfo>")
+@pytest.mark.parametrize("part", ["body", "extension"])
+def test_a_reference_to_a_part_that_is_not_there(part: str) -> None:
+    extra = (
+        f'<Reference URI="cid:{part}@{GUID}"><DigestMethod Algorithm="http://www.w3.org/2000/02/xmldsig#sha1"/>'
+        "<DigestValue>2jmj7l5rSw0yVb/vlWAYkK/YBwk=</DigestValue></Reference>"  # the digest of nothing
     )
-
-
-EXTRA = (
-    f'<Reference URI="cid:extension@{GUID}"><DigestMethod Algorithm="http://www.w3.org/2000/02/xmldsig#sha1"/>'
-    "<DigestValue>2jmj7l5rSw0yVb/vlWAYkK/YBwk=</DigestValue></Reference>"
-)
-"""The digest is that of nothing."""
+    without_it = message(**{part: None})
+    assert verdict(sent=without_it) == VALID
+    told = malformed(without_it, before=lambda info: info.replace("</SignedInfo>", extra + "</SignedInfo>"))
+    assert told == f"the signature covers a part {part}@ that is not there"
 
 
 def test_every_attachment_is_covered() -> None:

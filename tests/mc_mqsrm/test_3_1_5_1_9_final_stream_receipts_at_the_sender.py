@@ -112,3 +112,37 @@ def test_a_stream_that_was_begun_anew_still_hears_of_the_messages_of_the_one_bef
     assert playbook >> final_receipt(1, stream=old) << delivered(1)
     assert (stream_of(playbook).earlier, stream_of(playbook).ended) == ((), True)
     assert playbook >> final_receipt(1, stream=old) << verdict("another-stream")
+
+
+def begun_anew() -> SendingPlaybook:
+    """Messages 1 and 2 await final receipts in the old stream (-1), message 3 is position 1 of the new one (0)."""
+    playbook = two_acknowledged()
+    assert playbook >> enqueue(1, final=True) << sends(3) >> answer(200)
+    assert (
+        playbook
+        >> operator("reset", lambda sender: sender.reset(DESTINATION))
+        << sends(3, position=1, start=True, again=True)
+        >> answer(200)
+    )
+    return playbook
+
+
+def test_position_0_is_no_message_and_finishes_none_of_the_stream_before() -> None:
+    """Positions count from 1 ([MC-MQSRM] 3.1.1.2), so ``<lastOrdinal>0`` names "no such message" (3.1.5.1.9.1)."""
+    playbook = begun_anew()
+    assert playbook >> final_receipt(0, stream=0) << verdict("old") >> final_receipt(0, stream=-1) << verdict("old")
+    assert playbook >> final_receipt(0, stream=0, positive=False) << verdict("old")
+    assert playbook >> final_receipt(2, stream=-1) << delivered(2) >> final_receipt(1, stream=-1) << delivered(1)
+    assert playbook >> final_receipt(1, stream=0) << delivered(3)
+
+
+def test_a_queue_that_is_forgotten_and_comes_again_does_not_know_its_earlier_streams() -> None:
+    playbook = begun_anew()
+    old = stream_of(playbook).earlier
+    assert playbook >> final_receipt(1, stream=-1) << delivered(1) >> final_receipt(2, stream=-1) << delivered(2)
+    assert playbook >> final_receipt(1, stream=0) << delivered(3)
+    stream_of(playbook).earlier = old  # as a data directory of 0.2 may hold it, which counted position 0
+    playbook.sender._ledger.streams[old[0].ordinal] = stream_of(playbook).key
+    assert playbook >> operator("forget", lambda sender: sender.forget(DESTINATION, "stream"))
+    assert playbook >> enqueue(1) << sends(4, position=1, start=True) >> answer(200)
+    assert playbook >> final_receipt(1, stream=-2) << verdict("another-stream")

@@ -34,9 +34,12 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType]
 
 
 def write_stage(
-    path: Path, table: pa.Table, *, order_by: Sequence[str] = (), dead_letter: bool = False, rows: int = 10_000
-) -> None:
+    path: Path, table: pa.Table, *, order_by: Sequence[str] = (), dead_letter: bool = False,
+    dead_letter_queue: str | None = None, rows: int = 10_000,
+) -> None:  # fmt: skip
     metadata = {"srmp.order_by": json.dumps(list(order_by)), "srmp.dead_letter": "true" if dead_letter else "false"}
+    if dead_letter_queue is not None:
+        metadata["srmp.dead_letter_queue"] = dead_letter_queue
     table = table.replace_schema_metadata(metadata)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=rows)

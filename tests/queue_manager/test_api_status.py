@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from api_kit import call, fresh, queue
 from peer_kit import Peer
+from test_receipts_sender import Rig, rig
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.testing.service import RunningQueueManager
 
 
@@ -47,7 +53,7 @@ class TestStatus:
         assert set(status) >= {
             "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues",
             "incoming_streams",
-            "outgoing", "blocked_urls", "subscriptions",
+            "outgoing", "outgoing_seen_at", "blocked_urls", "subscriptions",
         }  # fmt: skip
         assert set(status["state"]) == {"uri", "position", "lag_seconds"}
         assert set(queue(client, "private$/orders")) >= {
@@ -70,6 +76,32 @@ class TestStatus:
         }
         ours = (running.guid, running.epoch, [running.listening])
         assert (status["queue_manager"], status["epoch"], status["listening"]) == ours
+
+    def test_what_becomes_outgoing_meanwhile_is_not_in_neither_place(self, tmp_path: Path) -> None:
+        """Queues first, then what goes out: whoever waits for a drain believes two zeros."""
+
+        class Sender:
+            seen_at = 0
+
+            def __init__(self, it: Rig) -> None:
+                self.it = it
+
+            async def status(self) -> list[dict[str, Any]]:
+                await self.it.manager.forwarded(self.it.manager.epoch, 1)
+                return [{"queued": 0, "last_acknowledged_at": None, "next_attempt_at": None}]
+
+        async def test(it: Rig) -> None:
+            await it.take(queue="private$/elsewhere", to="http://other.example")
+            it.manager.outgoing = cast("Any", Sender(it))
+            health = HealthApi(it.manager, listening=[], api="")
+            waiting = []
+            for _ in range(2):
+                answer = json.loads(cast("bytes", (await health.status(cast("Any", SimpleNamespace(sees_all=True)))).body))
+                waiting.append(next(each["waiting"] for each in answer["queues"] if each["name"] == "private$/forward$"))
+                assert answer["outgoing_seen_at"] == "1970-01-01T00:00:00.000000Z"
+            assert waiting == [1, 0]
+
+        rig(tmp_path / "d", test, "http://other.example", store_and_forward=True)
 
     def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
         fresh(client, running, "measured", 1)

@@ -331,6 +331,30 @@ class TestDelivery:
 
         rig(tmp_path / "d", test, ALLOW)
 
+    @pytest.mark.parametrize("peer_lanes_max", [decision_receipts.PEER_LANES_MAX, 1])
+    def test_behind_one_address_a_sender_holds_up_no_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer_lanes_max: int
+    ) -> None:
+        """A URL whose host is the TLS name of one sender is allowed to that one alone: each has its lane, and its limit."""
+        monkeypatch.setattr(decision_receipts, "PEER_LANES_MAX", peer_lanes_max)
+
+        async def test(it: Rig) -> None:
+            tried: list[tuple[str | None, bool]] = []
+
+            async def deliver(url: str, build: object, *, peer: str, sender_name: str | None, first: bool) -> str:
+                tried.append((sender_name, first))
+                return "delivered" if sender_name == "CN=machine1" else "failed"
+
+            monkeypatch.setattr(it.manager.receipts, "deliver", deliver)
+            for name in (None, "CN=machine2", "CN=machine1") * 3:
+                await it.take(**both("https://machine1/msmq/private$/admin"), peer="192.0.2.9:5", sender_name=name)
+            await mark(it, 9)
+            await until(lambda: left(it) == 6)
+            assert [name for name, _ in tried].count("CN=machine1") == 3
+            assert {name for name, first in tried if first} == {None, "CN=machine1", "CN=machine2"}
+
+        rig(tmp_path / "d", test)
+
     def test_many_go_out_in_the_order_of_their_decisions(self, tmp_path: Path) -> None:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from test_maintenance import Clock
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
+from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.effects import Refused
 from srmp_spark.store import retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
@@ -212,6 +215,21 @@ class TestMarks:
             'consumer.release_ignored queue=q consumer=default by="B\\n" held_by="A"',
         ]
 
+    def test_a_mark_passes_over_what_was_given_up(self, tmp_path: Path) -> None:
+        """``srmp-spark receive`` names rows; nobody names a hole, and retention waits for the mark."""
+
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 8)
+            await register(manager, "A")
+            await give_up(manager, 3, 4)
+            await manager.received(queue, queue.span(None), "default", "A", None, [1, 2, 5, 7])
+            assert (queue.default.received, queue.default.ahead, on_disk(manager)) == (5, [(7, 7)], 5)
+            await give_up(manager, 6, 6)
+            await manager.received(queue, queue.span(None), "default", "A", None, [8])
+            assert (queue.default.received, queue.default.ahead, on_disk(manager)) == (8, [], 8)
+
+        rig(tmp_path / "d", test)
+
     def test_a_mark_saved_beside_a_deletion_leaves_no_consumer(self, tmp_path: Path) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)
@@ -365,3 +383,48 @@ class TestRetentionAndTheClock:
             assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() == clock.utc()
 
         rig(tmp_path / "d", test, clock)
+
+
+def test_a_purge_of_what_is_to_be_forwarded_wakes_who_reads_it(tmp_path: Path) -> None:
+    """So that its cursor passes the holes at once, and not with the next message."""
+
+    async def test(manager: QueueManager) -> None:
+        woken: list[str] = []
+        manager.forward_came = lambda: woken.append("forward")
+        await manager.purge_queue("q")
+        assert woken == []
+        await manager.purge_queue(FORWARD_QUEUE)
+        assert woken == ["forward"]
+
+    rig(tmp_path / "d", test, store_and_forward="true", allow_url=["http://other.example"])
+
+
+def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a stream it would stand behind a gap: answered 200, told as stored, and nowhere."""
+
+    async def test(manager: QueueManager) -> None:
+        monkeypatch.setattr("srmp_spark.queue_manager.identifiers.Identifiers.take", _numbered())
+        judge, calls = manager.receiver._not_now, itertools.count(1)
+        full = Refused(503, "quota", "full", "[MC-MQSRM] 3.1.5.1.12", 1)
+        monkeypatch.setattr(manager.receiver, "_not_now", lambda *given: full if next(calls) == 3 else judge(*given))
+
+        async def items() -> list[dict[str, str]]:
+            return [{"label": f"{n}"} for n in range(5)]
+
+        request: Any = SimpleNamespace(parameters={"queue": "t"}, json=items)
+        with pytest.raises(ApiError) as refused:
+            await MessagesApi(manager).post(request)
+        assert refused.value.status == 503
+        assert refused.value.message == "message 3 of 5: the queue refuses the message: quota (2 were stored)"
+        assert manager.catalogue.find("t").end == 2
+        assert len(json.loads(cast("bytes", (await MessagesApi(manager).post(request)).body))) == 5
+        assert manager.catalogue.find("t").end == 7, "all of them were sent again, and none stands behind a gap"
+
+    rig(tmp_path / "d", test, queue=["q", "t:transactional"], host_name=["h"])
+
+
+def _numbered() -> Callable[[object], Awaitable[int]]:
+    async def take(_: object) -> int:
+        return next(NUMBERS)
+
+    return take

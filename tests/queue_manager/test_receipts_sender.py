@@ -46,14 +46,18 @@ class Rig:
         self.manager = manager
         self.numbers = iter(range(1, 10_000))
 
-    async def take(self, *, queue: str = "private$/orders", peer: str = "127.0.0.1:5000", **values: Any) -> None:
+    async def take(
+        self, *, queue: str = "private$/orders", peer: str = "127.0.0.1:5000", sender_name: str | None = None,
+        to: str = "http://localhost", **values: Any,
+    ) -> None:  # fmt: skip
         message = Message(
-            destination=f"http://localhost/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers),
+            destination=f"{to}/msmq/{queue}", action="MSMQ:a label", lineage=SOURCE, uniquifier=next(self.numbers),
             has_msmq=True, durable=True,
             **values,
         )  # fmt: skip
         waiting = Recorder()
-        self.manager.acceptor.take(message, Arrival(self.manager.clock.utc(), "http", peer), b"POST", 4, waiting)
+        arrival = Arrival(self.manager.clock.utc(), "https" if sender_name else "http", peer, sender_name)
+        self.manager.acceptor.take(message, arrival, b"POST", 4, waiting)
         assert waiting.refused == []
         await asyncio.wait_for(waiting.stored.wait(), 5)
 
@@ -260,16 +264,22 @@ def test_a_url_that_is_none_is_never_looked_up(tmp_path: Path) -> None:
     rig(tmp_path / "d", test)
 
 
-def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts_sender, "HOST_RECEIPTS_PER_SECOND", 20.0)
+@pytest.mark.parametrize("own", [True, False])
+def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    rates = {"OWN_SENDER_RECEIPTS_PER_SECOND": 20.0 if own else 1e6, "HOST_RECEIPTS_PER_SECOND": 1e6 if own else 20.0}
+    for rate, value in rates.items():
+        monkeypatch.setattr(receipts_sender, rate, value)
+    monkeypatch.setattr(receipts_sender, "address_of", (lambda _: "the sender's") if own else (lambda _: object()))
     monkeypatch.setattr(receipts_sender, "HOST_PENDING_MAX", 5)
 
     async def test(rig: Rig) -> None:
         async with ReceiptsServer() as server:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
             for _ in range(30):
                 await rig.take(delivery_receipt_to=server.url("private$/r"))
-            await asyncio.sleep(1.0)
-            assert 3 <= len(server.receipts) <= 30
+            await asyncio.sleep(0.5)
+            assert 3 <= len(server.receipts) <= 20.0 * (loop.time() - begun) + 2
             assert len(server.receipts) + owed(rig.manager) >= 30, "what was not sent is still owed"
 
     rig(tmp_path / "d", test, "http://127.0.0.1:*")

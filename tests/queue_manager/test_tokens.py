@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.names import OWN_QUEUES
 from srmp_spark.queue_manager.api.app import routes
 from srmp_spark.queue_manager.api.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.router import Extent, Route
@@ -157,6 +158,15 @@ def test_a_token_for_a_queue_is_one_for_its_journal_and_no_other() -> None:
         authorize(reader, route.access, {"queue": "private$/payments;journal"})
 
 
+def test_our_own_queues_are_for_a_token_that_names_them_or_is_for_all() -> None:
+    """Other people's mail stands in ``private$/forward$``: ``private$/*`` means what applications read."""
+    for queue in OWN_QUEUES:
+        assert not token("read", queues=("private$/*", "private$/*$", "?*")).allows("read", queue)
+        assert token("read", queues=("private$/*", queue)).allows("read", queue)
+        assert token("read", queues=("*",)).allows("read", queue)
+    assert token("read", queues=("private$/*",)).allows("read", "private$/orders$")
+
+
 def test_at_a_real_queue_manager(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
     admin = tmp_path / "admin.token"
     admin.write_text("0123456789abcdef-admin")
@@ -173,7 +183,13 @@ sha256 = "{sha256(OTHER)}"
 queues = ["private$/o*"]
 verbs = ["enqueue"]
 """)
-    running = start(queues=["private$/orders", "private$/payments"], token_file=admin, config=config)
+    running = start(
+        queues=["private$/orders", "private$/payments"],
+        token_file=admin,
+        config=config,
+        queue_quota_bytes=1_000_000,
+        machine_quota_bytes=2_000_000,
+    )
     base = f"{running.api}/v1"
 
     def call(method: str, path: str, token: str | None, **keywords: Any) -> requests.Response:
@@ -208,7 +224,10 @@ verbs = ["enqueue"]
     seen = call("GET", "status", SECRET).json()
     assert [each["name"] for each in seen["queues"]] == ["private$/orders"]
     assert [each["name"] for each in call("GET", "queues", OTHER).json()["queues"]] == ["private$/orders"]
+    assert seen["quota"] == {"queue_bytes": 1_000_000, "machine_bytes": None, "machine_bytes_waiting": None}
     everything = call("GET", "status", "0123456789abcdef-admin").json()
+    assert everything["quota"]["machine_bytes"] == 2_000_000
+    assert everything["quota"]["machine_bytes_waiting"] > 0, "what waits in queues of others too"
     assert {each["name"] for each in everything["queues"]} >= {"private$/orders", "private$/payments"}
 
     log = running.stderr()

@@ -14,10 +14,11 @@ import requests
 from peer_kit import Peer, Reply
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager.acceptor import without_authorization
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.tokens import Token, Tokens
-from srmp_spark.queue_manager.writers import Caller, Writers, parse_writers
+from srmp_spark.queue_manager.writers import Caller, Writers, open_forwarding, parse_writers
 from srmp_spark.testing.service import RunningQueueManager
 
 SECRET = "0123456789abcdef-partner"
@@ -74,6 +75,24 @@ def test_one_of_several_entries_is_enough_and_other_queues_are_open() -> None:
     assert rule.refuses(ORDERS, caller(name="CN=c")) is not None
     assert rule.refuses("private$/other", caller(name="CN=a")) is not None, "the glob is about it"
     assert rule.refuses("private$/payments", caller()) is None
+
+
+@pytest.mark.parametrize("glob", ["*", "private$/*", "private$/order*", "private$/forward[$]"])
+def test_our_own_queues_are_in_no_glob(glob: str) -> None:
+    """Or our peers' stream receipts would be refused, and nothing that we send ever acknowledged."""
+    rule = writers({"queue": glob, "address": "203.0.113.1"})
+    assert rule.refuses(ORDER_QUEUE, caller()) is None
+    assert rule.refuses(FORWARD_QUEUE, caller()) is None
+    named = writers({"queue": ORDER_QUEUE, "address": "203.0.113.1"}, {"queue": FORWARD_QUEUE, "address": "203.0.113.1"})
+    assert named.refuses(ORDER_QUEUE, caller()) is not None
+    assert named.refuses(FORWARD_QUEUE, caller()) is not None
+
+
+def test_who_restricts_writers_is_told_that_forwarding_is_open() -> None:
+    address = {"address": "203.0.113.1"}
+    assert open_forwarding(parse_writers("writer", [])) is None
+    assert "private$/forward$" in str(open_forwarding(parse_writers("writer", [{"queue": "*", **address}])))
+    assert open_forwarding(parse_writers("writer", [{"queue": "*", **address}, {"queue": FORWARD_QUEUE, **address}])) is None
 
 
 @pytest.mark.parametrize(
@@ -151,5 +170,5 @@ address = "192.0.2.1"
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
     log = running.stderr()
     assert SECRET not in log
-    assert "to let it in: [[writer]] queue = 'private$/payments', address = '127.0.0.1'" in log
+    assert "to let it in, a [[writer]] with queue = 'private$/payments' and address = '127.0.0.1'" in log
     assert log.count("writer.refused queue=private$/orders") == 1, "each sender once"

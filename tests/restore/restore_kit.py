@@ -103,4 +103,4 @@ def stream_row(sequence_number: int, ordinal: int = 7, sender_name: str | None =
     return IncomingStreamRow(QUEUE, PEER, ordinal, sequence_number, 0, URL, "192.0.2.1:4711", PEER, 0, 1, 1, sender_name)
 
 
-__all__ = ["PEER", "QUEUE", "URL", "Manager", "srmp_record", "stream_record", "stream_row"]
+__all__ = ["LATER", "PEER", "QUEUE", "URL", "Manager", "srmp_record", "stream_record", "stream_row"]

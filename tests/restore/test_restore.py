@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from outbox_kit import A, Desk
-from restore_kit import PEER, QUEUE, Manager, srmp_record, stream_record, stream_row
+from restore_kit import LATER, PEER, QUEUE, Manager, srmp_record, stream_record, stream_row
 
-from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreInUseError
+from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError, StoreInUseError
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.store import queues
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.cycles import OlderCopyError
+from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.publisher import Publisher
+from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
-from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED
+from srmp_spark.store.restore.report import Line
+from srmp_spark.store.restore.restore import LIVING_SECONDS, SEQUENCES_SKIPPED, restore
 
 
 @pytest.fixture
@@ -315,6 +318,54 @@ def test_a_second_restore_gives_the_first_up(manager: Manager, tmp_path: Path) -
     assert len(manager.rows(manager.epoch)) == 3
     with pytest.raises(OlderCopyError, match="was restored"):
         Publisher(first, str(manager.folder), manager.guid, 5.0).publish_once()
+
+
+def test_a_restore_itself_does_not_look_like_a_living_queue_manager(manager: Manager, tmp_path: Path) -> None:
+    """Its commit is in the table; the queue manager wrote nothing since."""
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    manager.lose()
+    first = manager.restore()
+    written = datetime.fromisoformat(first[-1]["as_of"].replace("Z", "+00:00"))
+    manager.new = tmp_path / "second"
+    second = manager.restore(now=lambda: written + timedelta(seconds=LIVING_SECONDS, milliseconds=1))
+    assert second[-1]["as_of"] == first[-1]["as_of"], "what is in the state is as old as before"
+
+
+def test_of_two_restores_at_once_one_comes_to_its_end(manager: Manager, tmp_path: Path) -> None:
+    """Both read how often there was one; two data directories with one number would both go on."""
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    manager.lose()
+
+    def later() -> datetime:
+        return datetime.now(timezone.utc) + LATER
+
+    def other(line: Line) -> None:
+        if line.as_dict()["what"] == "queue_manager":
+            manager.restore(now=later)
+
+    with pytest.raises(StoreError, match="by another process meanwhile"):
+        restore(str(manager.folder), tmp_path / "slower", other, now=later)
+    assert len(manager.rows(manager.epoch)) == 3
+    with pytest.raises(StoreDamagedError, match="did not come to its end"):
+        DataDirectory.open(tmp_path / "slower", now=1)
+
+
+def test_the_number_of_a_restore_is_given_once(manager: Manager, tmp_path: Path) -> None:
+    manager.publish()
+    first, second = (
+        StateTable(storage_of(str(manager.folder), "inbox", {}), table_specs.inbox(), manager.guid, tmp_path / name)
+        for name in ("one", "two")
+    )
+    first.note_restore(1)
+    with pytest.raises(PublishConflictError):  # its handle is older
+        second.note_restore(1)
+    second.refresh()
+    with pytest.raises(PublishConflictError):
+        second.note_restore(1)
+    second.note_restore(2)
+    assert second.restores == 2
 
 
 # A state of version 0.1

@@ -6,6 +6,7 @@ import contextlib
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,17 @@ def commit(api: str, batch: str, rows: Sequence[Mapping[str, Any]], application:
 
 def outgoing(running: RunningQueueManager, destination: str, kind: str = "stream") -> dict[str, Any]:
     """The entry of ``status.outgoing``; empty if there is none."""
-    found = requests.get(f"{running.api}/v1/status", timeout=60).json()["outgoing"]
-    return next((each for each in found if each["destination"] == destination and each["kind"] == kind), {})
+    return _entry(requests.get(f"{running.api}/v1/status", timeout=60).json(), destination, kind)
+
+
+def _entry(status: dict[str, Any], destination: str, kind: str) -> dict[str, Any]:
+    return next((each for each in status["outgoing"] if each["destination"] == destination and each["kind"] == kind), {})
+
+
+def is_seen_since(status: Mapping[str, Any], moment: datetime) -> bool:
+    """Whether ``status.outgoing`` is what a sender process that lives said after ``moment``."""
+    seen_at = status["outgoing_seen_at"]
+    return seen_at is not None and datetime.fromisoformat(seen_at.replace("Z", "+00:00")) >= moment
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
@@ -61,10 +71,14 @@ def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> A
 
 
 def acknowledged(running: RunningQueueManager, destination: str, seconds: float = WAIT_S) -> dict[str, Any]:
-    """Wait until the peer has acknowledged everything."""
+    """Wait until the peer has acknowledged everything; what was seen before this call is no proof."""
+    called = datetime.now(timezone.utc)
 
     def done() -> dict[str, Any] | None:
-        entry = outgoing(running, destination)
+        status = requests.get(f"{running.api}/v1/status", timeout=60).json()
+        entry = _entry(status, destination, "stream")
+        if not is_seen_since(status, called):
+            return None
         return entry if entry and entry["queued"] == 0 and entry["awaiting_stream_receipt"] == 0 else None
 
     found: dict[str, Any] = until(done, "everything is acknowledged", seconds)

@@ -26,6 +26,7 @@ from srmp_spark.queue_manager.sender.receipts import Found
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.outgoing_effects import ReceiptVerdict
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
@@ -50,8 +51,9 @@ class Receipts:
 
 
 def with_dispatcher(
-    folder: Path, body: Callable[[Dispatcher, Outbox, list[StoreError], Receipts], Awaitable[None]], first: int = 1
-) -> None:
+    folder: Path, body: Callable[[Dispatcher, Outbox, list[StoreError], Receipts], Awaitable[None]], first: int = 1,
+    *, sender: Sender | None = None, stored: object = None,
+) -> None:  # fmt: skip
     async def reserve(count: int) -> int:
         return first
 
@@ -59,8 +61,9 @@ def with_dispatcher(
         clock, fatal, receipts = SystemClock(), list[StoreError](), Receipts()
         outbox = Outbox.open(folder, queue_manager=QM, epoch="e", at=clock.utc())
         store = StoreThread(asyncio.get_running_loop(), fatal.append)
-        found = Dispatcher(outbox, Sender(QM.lower()), store, cast("Any", receipts), clock, receipts_url="http://h.example/o",
-                           receipts_read_to=0, reserve=reserve)  # fmt: skip
+        engine, receipt_log = sender if sender is not None else Sender(QM.lower()), cast("Any", stored or receipts)
+        found = Dispatcher(outbox, engine, store, receipt_log, clock, receipts_url="http://h.example/o", receipts_read_to=0,
+                           reserve=reserve)  # fmt: skip
         try:
             await body(found, outbox, fatal, receipts)
         finally:
@@ -105,6 +108,54 @@ def test_receipts_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypa
         assert receipts.reads == 2
 
     with_dispatcher(tmp_path, body)
+
+
+class SickSender(Sender):
+    """Has a bug that one receipt shows."""
+
+    def __init__(self) -> None:
+        super().__init__(QM.lower())
+        self.heard: list[int] = []
+
+    def receipt(self, message: Message, now: float, at: int) -> ReceiptVerdict | None:
+        if message.uniquifier == 2:
+            raise StopIteration
+        self.heard.append(message.uniquifier)
+        return super().receipt(message, now, at)
+
+
+def test_a_receipt_that_shows_a_bug_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One for any destination would stop those of all, and be read again for ever."""
+    receipt = Receipt("stream", stream_id=StreamId(QM.lower(), 1), last_ordinal=1)
+    messages = [
+        Message("http://h.example/o", ORDERING_ACK_ACTION, lineage=QM.lower(), uniquifier=n, receipt=receipt) for n in (1, 2, 3)
+    ]
+
+    class Log:
+        def __init__(self) -> None:
+            self.after: list[int] = []
+
+        def read(self, after: int) -> Found:
+            self.after.append(after)
+            return Found(3, messages, more=True) if after < 3 else Found(3, [], more=False)
+
+    stored, sender = Log(), SickSender()
+
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        found.receipts_came()
+        for _turn in range(500):
+            await asyncio.sleep(0.01)
+            if len(stored.after) > 1:
+                break
+        assert stored.after[:2] == [0, 3]
+        await found.written()
+        assert fatal == []
+
+    with_dispatcher(tmp_path, body, sender=sender, stored=stored)
+    assert sender.heard == [1, 3]
+    assert sender.receipts == {"another-stream": 2, "failed": 1}
+    assert "sender.receipt_failed" in caplog.text
+    assert f"last_ordinal=1 id={messages[1].id}" in caplog.text
 
 
 def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from srmp_spark.clock import SystemClock
-from srmp_spark.errors import StoreError
+from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.sender import forwarder as forwarder_module
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, Read
+from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
 from srmp_spark.store.outbox import forwarded
@@ -127,3 +128,78 @@ def test_new_destinations_wait_before_a_sink_would_find_none_left(tmp_path: Path
         await reached(told, 3)
 
     run(tmp_path, Rows(TO, TO, TO + "2"), body)
+
+
+def test_how_far_it_is_is_told_again_when_there_is_nothing_new(tmp_path: Path) -> None:
+    """The main process may have missed it, and would count these rows as waiting until the next message."""
+
+    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        await reached(told, 2)
+        assert told.empty()
+        found.came()
+        assert await told.get() == Cursor("e", 2)
+
+    run(tmp_path, Rows(TO, TO), body)
+
+
+def test_what_is_held_is_not_taken_over_until_it_is_released(tmp_path: Path) -> None:
+    """A purge says how many messages it gave up: none of them may become outgoing meanwhile."""
+    rows = Rows(TO, TO)
+
+    async def body(found: Forwarder, outbox: Outbox, _: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        await reached(told, 2)
+        assert await found.hold() == Cursor("e", 2)
+        rows.rows.append(rows.rows[0]._replace(sequence=3))
+        found.came()
+        await asyncio.sleep(0.2)
+        assert read_to(outbox.database) == Cursor("e", 2)
+        found.release()
+        await reached(told, 3)
+
+    run(tmp_path, rows, body)
+
+
+def test_who_holds_and_dies_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarder_module, "HOLD_SECONDS", 0.1)
+    rows = Rows(TO)
+
+    async def body(found: Forwarder, _: Outbox, __: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        await reached(told, 1)
+        await found.hold()
+        rows.rows.append(rows.rows[0]._replace(sequence=2))
+        found.came()
+        await reached(told, 2)
+
+    run(tmp_path, rows, body)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_before_a_purge_what_is_outgoing_counts_as_received(answers: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The event that tells so may still be on its way. A sender process that is away does not keep an operator from purging."""
+    happened: list[object] = []
+
+    class Link:
+        is_up = True
+
+        async def ask(self, command: dict[str, str], *, seconds: float) -> dict[str, Any]:
+            happened.append(command["op"])
+            if not answers:
+                raise ApiError(503, "sender-unavailable", "the sender process is away")
+            return {"forwarded": ["e", 5]}
+
+        def tell(self, command: dict[str, str]) -> bool:
+            happened.append(command["op"])
+            return True
+
+    async def forwarded(epoch: str, to: int) -> None:
+        happened.append((epoch, to))
+
+    async def main() -> None:
+        outgoing = Outgoing.__new__(Outgoing)
+        outgoing.link, outgoing.forwarded = cast("Any", Link()), forwarded
+        async with outgoing.forwarding_held():
+            happened.append("purge")
+
+    asyncio.run(main())
+    assert happened == ["hold-forwarding", *([("e", 5)] if answers else []), "purge", "release-forwarding"]
+    assert ("purge.uncertain" in caplog.text) is not answers

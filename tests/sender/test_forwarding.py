@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import deltalake
+import pytest
 import requests
 from forwarding_kit import ELSEWHERE, LOOPBACK, forward_queue, free_address, send, send_stream, status, toml
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
+from srmp_spark.cli import run
+from srmp_spark.interface import ExitCode
 from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.messages import ForeignMessage
 from srmp_spark.testing.service import RunningQueueManager
@@ -133,6 +138,57 @@ def test_redirections_of_what_comes_in(tmp_path: Path) -> None:
             assert [message.uniquifier for message in peer.queues[QUEUE]] == [2]
             orders = next(each for each in status(running)["queues"] if each["name"] == "private$/orders")
             assert orders["last"] == 1
+
+
+def test_what_send_tells_of_a_queue_of_ours_that_is_redirected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is acknowledged where it stays, and queued where it is only on its way."""
+    with Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer:
+        file = toml(tmp_path, f"""
+            [[redirect]]
+            direction = "in"
+            from = "http://127.0.0.1:*/msmq/private$/away"
+            to = "{peer.url(QUEUE)}"
+
+            [[redirect]]
+            direction = "in"
+            from = "http://127.0.0.1:*/msmq/private$/renamed"
+            to = "http://127.0.0.1/msmq/private$/here"
+        """)  # fmt: skip
+        names = ["private$/away", "private$/renamed", "private$/here"]
+        with RunningQueueManager(tmp_path / "qm", config=file, queues=names, resend_table="0.5") as running:
+
+            def told(name: str, *more: str) -> tuple[int, dict[str, Any]]:
+                code = run(["send", "--api", running.api, "--destination", name, "--body", "x", *more])
+                return code, json.loads(capsys.readouterr().out)
+
+            assert told("private$/here")[1]["state"] == "acknowledged"
+            code, renamed = told("private$/renamed", "--wait", "5")
+            assert (code, renamed["state"], renamed["destination"]) == (0, "acknowledged", "private$/here")
+            code, away = told("private$/away")
+            assert (code, away["state"], away["destination"]) == (0, "queued", peer.url(QUEUE))
+            assert away["stream_id"] is None
+            assert peer.wait(1, 20)
+            assert told("private$/away", "--wait", "5")[0] == ExitCode.REFUSED
+
+
+def test_what_a_purge_counts_does_not_leave(tmp_path: Path) -> None:
+    """Each message is either given up or sent on, however close the purge comes to it."""
+    with (
+        Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer,
+        RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running,
+    ):
+        purged = 0
+        with requests.Session() as session:
+            for number in range(1, 41):
+                assert send(running, regular(peer.url(QUEUE), number)) == 200
+                time.sleep(number % 10 / 1000)  # what it is in the middle of must not matter
+                answer = session.post(f"{running.api}/v1/queues/private%24%2Fforward%24/purge", timeout=30)
+                purged += answer.json()["purged"]
+        assert send(running, regular(peer.url(QUEUE), 99)) == 200
+        until(lambda: [each for each in peer.queues.get(QUEUE, []) if each.uniquifier == 99], "it goes on after a purge")
+        assert purged + len(peer.queues[QUEUE]) == 41
+        until(lambda: forward_queue(running)["waiting"] == 0, "what left counts as received")
+        assert "purge.uncertain" not in running.stderr()
 
 
 def test_two_that_forward_to_each_other_end_it_with_a_dead_letter(tmp_path: Path) -> None:

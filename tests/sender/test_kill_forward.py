@@ -15,6 +15,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import pytest
 from forwarding_kit import ELSEWHERE, LOOPBACK, Relayed, forward_queue
 from kit import acknowledged, sender_of, until
 
@@ -35,12 +36,18 @@ AT_PEER = "drop-before=0.005,drop-after=0.01,503=0.01,receipt-twice=0.1"
 DRAIN_S = 120.0
 PROGRESS_S = 10.0
 KILLS_MIN = 3
+BACKLOG_MAX = 200
+"""Messages of a stream that wait for a receipt: on a busy machine it is down more than up, and what gathers in minutes would
+not drain in time."""
 
 
 async def application(sender: StreamSender, dice: random.Random, until_: float) -> int:
     """Bursts, with pauses in which a stream may end; how many messages."""
     count = 0
     while time.monotonic() < until_:
+        if sender.unreceipted > BACKLOG_MAX:
+            await asyncio.sleep(0.1)
+            continue
         for _ in range(dice.randrange(1, 20)):
             sender.enqueue(b"%s %06d" % (sender.queue.encode(), count))
             count += 1
@@ -85,6 +92,7 @@ async def drive(running: RunningQueueManager, peer: Destination) -> tuple[Ledger
     return ledger, counts, kills  # type: ignore[return-value]  # the last one is the killer's
 
 
+@pytest.mark.timeout(SECONDS + 3 * DRAIN_S + 60)
 def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
     with Destination(
         host=ELSEWHERE, queues=dict.fromkeys(QUEUES, True), faults=PeerFaults.parse(AT_PEER, SEED), receipt_wait=0.1,

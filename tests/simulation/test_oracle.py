@@ -39,6 +39,15 @@ def test_doubled() -> None:
     assert ledger("ab", "ab", "aba").verdict().doubled == ["a"]
 
 
+def test_what_was_discarded_on_purpose_is_not_lost_and_must_not_land() -> None:
+    oracle = ledger("abc", "abc", "ac")
+    assert oracle.verdict().lost == ["b"]
+    oracle.discarded("b")
+    assert oracle.verdict().clean
+    oracle.landed("b")
+    assert oracle.verdict().unexpected == ["b"]
+
+
 def test_what_has_no_identity_may_repeat() -> None:
     oracle = Oracle()
     oracle.sent("a", may_repeat=True)

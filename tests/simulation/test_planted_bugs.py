@@ -32,6 +32,9 @@ FOUND_BY = {
     "RefusedPositionLeavesTrace": "lost",
     "QuotaAfterIdentifier": "lost",
     "HistoryByWallClock": "doubled",
+    "DiscardedUnheard": ": lost, decided was EXPIRED",
+    "RepeatsExpire": "was discarded and has its row",
+    "ExpiresEarly": "was discarded in time",
 }
 """Bug → what a customer would have called it, or what the simulator says beyond that; ``problems``: a sender that never
 finishes, or a message refused for good."""

@@ -49,7 +49,12 @@ def refusal(ddl: str, **options: str) -> str:
         ({"startingOffsets": "earliest"}, "belongs to the source"),
         ({"dataDir": "/data"}, "give the sink queueManager"),
         ({"listen": "127.0.0.1:0"}, "give the sink queueManager"),
-        ({"zzz": "1"}, "known: application, batch, bodyFormat, deadLetter, destination, orderBy, queueManager, token"),
+        (
+            {"zzz": "1"},
+            "known: application, batch, bodyFormat, deadLetter, deadLetterQueue, destination, orderBy, queueManager",
+        ),
+        ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
+        ({"deadLetterQueue": "private$/order_queue$"}, "takes no dead letters"),
         ({"path": "/x"}, ".option('destination', …)"),
         ({"queueManager": f"{URL},{URL}1"}, "the sink takes one URL"),
         ({"queueManager": "127.0.0.1:8081"}, "expected http://HOST:PORT"),
@@ -214,3 +219,5 @@ def test_what_the_stage_says_about_itself() -> None:
     found = planned("body string, a int, b date", orderBy="b,a", deadLetter="true").metadata
     assert found == {b"srmp.order_by": b'["b", "a"]', b"srmp.dead_letter": b"true"}
     assert planned("body string").metadata == {b"srmp.dead_letter": b"false"}
+    named = planned("body string", deadLetterQueue="Private$\\Failed").metadata
+    assert named == {b"srmp.dead_letter": b"false", b"srmp.dead_letter_queue": b"private$/failed"}

@@ -19,7 +19,8 @@ from srmp_spark.store.directory import DataDirectory
 ADMIN = "http://machine1/MSMQ/private$/admin"
 ORDERS = "http://machine1/MSMQ/private$/order_queue$"
 GUID = "2744e4e1-2b48-43e8-b441-42745f280d53"
-LANE = (ADMIN, "192.0.2.1", "")
+LANE = (ADMIN, "192.0.2.1", "", "")
+FINAL_LANE = (ORDERS, "192.0.2.1", "", GUID)
 
 
 def asking(sequence: int, **fields: Any) -> Undecided:
@@ -59,7 +60,7 @@ class Asking(Store):
     def count(self, table: str) -> int:
         return int(self.directory.writer.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
-    def owed(self, lane: tuple[str, str, str] = LANE, limit: int = 10_000) -> list[OwedDecision]:
+    def owed(self, lane: decisions.Lane = LANE, limit: int = 10_000) -> list[OwedDecision]:
         return decisions.owed(self.directory.writer, lane, limit)
 
 
@@ -86,12 +87,37 @@ def test_it_is_stored_with_its_row_and_read_back_as_it_was(store: Asking) -> Non
     store.put_asking([row._replace(stream_id=StreamId(GUID, 2**64 - 1))])
     store.decide((1, 1), reason=Reason.QUEUE_PURGED, at=5)
     store.expand_all()
-    (final,) = store.owed((ORDERS, "192.0.2.1", GUID))
-    (commitment,) = store.owed()
+    (final,) = store.owed((ORDERS, "192.0.2.1", "CN=a", GUID))
+    (commitment,) = store.owed((ADMIN, "192.0.2.1", "CN=a", ""))
     assert final.receipt._replace(kind="commitment", url=ADMIN, stream_id=None, position=0) == commitment.receipt
     assert final.receipt.stream_id == StreamId(GUID, 2**64 - 1)
     assert (final.receipt.uniquifier, final.receipt.sender_name, final.receipt.position) == (2**64 - 1, "CN=a", 1)
     assert (final.receipt.reason, final.receipt.decided_at) == (Reason.QUEUE_PURGED, 5)
+
+
+def test_what_its_stream_is_counted_by_is_kept_and_without_it_is_the_queue(store: Asking) -> None:
+    """``<to>`` of a redirected message names another queue. Rows that were stored before that was noted name none."""
+    store.put_asking([in_stream(1)._replace(stream_name="private$/front"), in_stream(2), in_stream(3)])
+    again = in_stream(3, ordinal=8)._replace(stream_name="private$/side")
+    store.call(lambda t: decisions.move(t, again))
+    store.decide((1, 3))
+    store.expand_all()
+    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", "", GUID))]
+    assert found == ["private$/front", QUEUE, "private$/side"]
+    store.call(lambda t: decisions.move(t, again._replace(stream_name="private$/fourth")))
+    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", "", GUID))]
+    assert found == ["private$/front", QUEUE, "private$/fourth"]
+
+
+def test_tables_that_were_made_without_that_column_get_it(tmp_path: Path) -> None:
+    made = Asking(tmp_path / "d")
+    made.put_asking([in_stream(1)])
+    for table in ("undecided", "decided_receipts"):
+        made.directory.writer.execute(f"ALTER TABLE {table} DROP COLUMN stream_name")
+    made.close()
+    with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
+        for table in ("undecided", "decided_receipts"):
+            assert list(directory.writer.execute(f"SELECT stream_name FROM {table}")) == [(None,)] * (table == "undecided")
 
 
 def test_a_mark_over_many_rows_is_one_decision_and_many_bounded_slices(store: Asking) -> None:
@@ -171,14 +197,14 @@ class TestAMessageThatComesAgainElsewhere:
         store.call(lambda t: decisions.move(t, in_stream(1, 8)._replace(sequence=0, position=5)))
         store.decide((1, 1))
         store.expand_all()
-        (owed,) = store.owed((ORDERS, "192.0.2.1", GUID))
+        (owed,) = store.owed(FINAL_LANE)
         assert (owed.receipt.stream_id, owed.receipt.position) == (StreamId(GUID, 8), 5)
 
     def test_while_its_receipt_is_under_way_it_becomes_another_receipt(self, store: Asking) -> None:
         store.put_asking([in_stream(1)])
         store.decide((1, 1))
         store.expand_all()
-        lane = ORDERS, "192.0.2.1", GUID
+        lane = FINAL_LANE
         sent = store.call(lambda t: decisions.number(t, store.owed(lane), [70]))
         store.call(lambda t: decisions.move(t, in_stream(1, 8)))
         store.call(lambda t: decisions.forget(t, sent))
@@ -189,7 +215,7 @@ class TestAMessageThatComesAgainElsewhere:
         store.put_asking([in_stream(1), in_stream(2)])
         store.decide((1, 2), reason=Reason.QUEUE_PURGED)
         store.expand_all()
-        lane = ORDERS, "192.0.2.1", GUID
+        lane = FINAL_LANE
         sent = store.call(lambda t: decisions.number(t, store.owed(lane), [70, 71]))
         store.call(lambda t: decisions.delivered(t, sent))
         assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
@@ -208,7 +234,7 @@ class TestAMessageThatComesAgainElsewhere:
         store.decide((11, 20), reason=Reason.QUEUE_PURGED, at=NOW)
         store.decide((21, 30), at=NOW + 1)
         store.expand_all()
-        store.call(lambda t: decisions.delivered(t, store.owed((ORDERS, "192.0.2.1", GUID))))
+        store.call(lambda t: decisions.delivered(t, store.owed(FINAL_LANE)))
         told = store.directory.writer.execute("SELECT first - 1000, last - 1000, reason FROM told ORDER BY first").fetchall()
         assert told == [(1, 10, 0x4000), (11, 20, 0xC001), (21, 30, 0x4000)]
         store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
@@ -227,9 +253,41 @@ class TestAMessageThatComesAgainElsewhere:
         if not decided:
             store.decide((1, 1))
             store.expand_all()
-        assert store.owed(("http://192.0.2.66/msmq/q", "192.0.2.66", GUID)) == []
-        (owed,) = store.owed((ORDERS, "192.0.2.7", GUID))
+        for name in ("", "CN=a", "CN=b"):
+            assert store.owed(("http://192.0.2.66/msmq/q", "192.0.2.66", name, GUID)) == []
+        (owed,) = store.owed((ORDERS, "192.0.2.7", "CN=a", GUID))
         assert (owed.receipt.stream_id, owed.receipt.sender_name) == (StreamId(GUID, 9), "CN=a")
+
+    @pytest.mark.parametrize(("told_to", "asks", "is_told"), [
+        ("CN=a", None, False), ("CN=a", "CN=b", False), ("CN=a", "CN=a", True), (None, None, True), (None, "CN=a", True),
+    ])  # fmt: skip
+    def test_what_an_authenticated_sender_was_told_nobody_else_is_told_again(
+        self, store: Asking, told_to: str | None, asks: str | None, is_told: bool
+    ) -> None:
+        """Who knows an identifier, which is no secret, would else learn at an address of his own what became of the message."""
+        store.put_asking([in_stream(1)._replace(sender_name=told_to)])
+        store.decide((1, 1))
+        store.expand_all()
+        sent = store.owed((ORDERS, "192.0.2.1", told_to or "", GUID))
+        store.call(lambda t: decisions.delivered(t, sent))
+        assert (len(sent), store.count("decided_receipts"), store.count("told")) == (1, 0, 1)
+        again = in_stream(1, 8)._replace(final_to="http://192.0.2.66/msmq/q", peer="192.0.2.66", sender_name=asks)
+        store.call(lambda t: decisions.move(t, again))
+        assert store.count("decided_receipts") == is_told
+
+    def test_runs_of_what_was_told_do_not_mix_senders(self, store: Asking) -> None:
+        names = [None, None, "CN=a", "CN=a", None]
+        store.put_asking([in_stream(n)._replace(sender_name=name) for n, name in enumerate(names, 1)])
+        store.decide((1, 5))
+        store.expand_all()
+        for lane in decisions.lanes(store.directory.writer, NO_LANE, 10):
+            store.call(lambda t, lane=lane: decisions.delivered(t, store.owed(lane)))
+        told = store.directory.writer.execute(
+            "SELECT first - 1000, last - 1000, sender_name FROM told LEFT JOIN told_to USING (lineage, first) ORDER BY first"
+        )
+        assert told.fetchall() == [(1, 2, None), (3, 4, "CN=a"), (5, 5, None)]
+        store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
+        assert (store.count("told"), store.count("told_to")) == (0, 0)
 
     def test_a_commitment_receipt_is_not_concerned(self, store: Asking) -> None:
         store.put_asking([asking(1)])
@@ -246,11 +304,12 @@ def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
     store.decide((1, 100))
     store.expand_all()
     connection = store.directory.writer
-    assert decisions.lanes(connection, NO_LANE, 3) == [(url, "192.0.2.1", "") for url in urls[:3]]
-    assert decisions.lanes(connection, (urls[2], "192.0.2.1", ""), 10) == [(url, "192.0.2.1", "") for url in urls[3:]]
+    assert decisions.lanes(connection, NO_LANE, 3) == [(url, "192.0.2.1", "", "") for url in urls[:3]]
+    assert decisions.lanes(connection, (urls[2], "192.0.2.1", "", ""), 10) == [(url, "192.0.2.1", "", "") for url in urls[3:]]
     plan = connection.execute(
-        "EXPLAIN QUERY PLAN SELECT url, peer, stream_guid FROM decided_receipts WHERE (url, peer, stream_guid) > (?, ?, ?) "
-        "ORDER BY url, peer, stream_guid LIMIT 1", NO_LANE,
+        "EXPLAIN QUERY PLAN SELECT url, peer, sender_name, stream_guid FROM decided_receipts "
+        "WHERE (url, peer, sender_name, stream_guid) > (?, ?, ?, ?) ORDER BY url, peer, sender_name, stream_guid LIMIT 1",
+        NO_LANE,
     ).fetchall()  # fmt: skip
     assert "SEARCH" in str(plan)
     assert "SCAN" not in str(plan)
@@ -260,11 +319,49 @@ def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
 def test_a_directory_of_an_older_version_gets_the_tables(tmp_path: Path) -> None:
     Asking(tmp_path / "d").close()
     with sqlite3.connect(tmp_path / "d" / "store.db") as connection:
-        for table in ("undecided", "decisions", "decided_receipts", "told"):
+        for table in ("undecided", "decisions", "decided_receipts", "told", "told_to"):
             connection.execute(f"DROP TABLE {table}")
     with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
         assert not decisions.is_pending(directory.writer)
         assert decisions.lanes(directory.writer, NO_LANE, 1) == []
+
+
+def test_lanes_of_senders_with_one_address_are_apart(store: Asking) -> None:
+    store.put_asking([asking(n)._replace(sender_name=name) for n, name in enumerate(("CN=a", None, "CN=b", "CN=a"), 1)])
+    store.decide((1, 4))
+    store.expand_all()
+    assert decisions.lanes(store.directory.writer, NO_LANE, 10) == [
+        (ADMIN, "192.0.2.1", name, "") for name in ("", "CN=a", "CN=b")
+    ]
+    for name, sequences in (("", [2]), ("CN=a", [1, 4]), ("CN=b", [3])):
+        owed = store.owed((ADMIN, "192.0.2.1", name, ""))
+        assert [each.receipt.uniquifier - 1000 for each in owed] == sequences
+        assert {each.receipt.sender_name for each in owed} == {name or None}
+
+
+def test_what_a_build_without_names_left_is_owed_and_told_as_before(tmp_path: Path) -> None:
+    """Builds before the first release: a lane had no name, what was told neither."""
+    store = Asking(tmp_path / "d")
+    store.put_asking([in_stream(1), in_stream(2)])
+    store.decide((1, 2))
+    store.expand_all()
+    store.call(lambda t: decisions.delivered(t, store.owed(FINAL_LANE, 1)))
+    store.close()
+    with sqlite3.connect(tmp_path / "d" / "store.db") as connection:
+        connection.execute("UPDATE decided_receipts SET sender_name = NULL")
+        connection.execute("DROP INDEX decided_receipts_by_sender")
+        connection.execute("CREATE INDEX decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id)")
+        connection.execute("DROP TABLE told_to")
+    for _ in range(2):
+        store = Asking(tmp_path / "d")
+        assert decisions.lanes(store.directory.writer, NO_LANE, 10) == [FINAL_LANE]
+        (owed,) = store.owed(FINAL_LANE)
+        assert (owed.receipt.uniquifier - 1000, owed.receipt.sender_name) == (2, None)
+        store.close()
+    store = Asking(tmp_path / "d")
+    store.call(lambda t: decisions.move(t, in_stream(1, 8)))
+    assert len(store.owed(FINAL_LANE)) == 2
+    store.close()
 
 
 @pytest.mark.parametrize("seed", range(5))

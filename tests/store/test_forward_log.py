@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from store_kit import NOW, Store, srmp_record
 
 from srmp_spark.names import FORWARD_QUEUE, LocalHosts
 from srmp_spark.queue_manager.sender import forwarder
+from srmp_spark.queue_manager.sender.forward_rules import RULES, RULES_MAX, ForwardRules, Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import ForwardLog
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
+from srmp_spark.srmp.redirection import Redirection, Redirections
 from srmp_spark.store import queues, retention, state
 from srmp_spark.store.log import TrimmedError
+from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.forwarded import Cursor, Incoming, Unsendable
 
 QM, OTHER = "caf195ea-615c-4264-ae08-11a4e60194c0", "32221eda-9376-46df-b6ed-783091123831"
@@ -28,7 +31,7 @@ def forward_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def log_of(path: Path, *hosts: str, inbound: Redirections = Redirections()) -> ForwardLog:  # noqa: B008  # a value
-    return ForwardLog(path, QM, Forwarding(inbound=inbound), LocalHosts(frozenset(hosts)))
+    return ForwardLog(path, QM, ForwardRules((Rules(inbound, LocalHosts(frozenset(hosts))),)))
 
 
 def bodies(read: forwarder.Read) -> list[int]:
@@ -107,6 +110,63 @@ def test_each_row_says_where_it_goes_and_who_forwarded_it(tmp_path: Path) -> Non
     store.close()
 
 
+NINE = Redirections((Redirection.parse("http://machine2/*", "http://machine9/msmq/private$/q"),))
+EIGHT = Redirections((Redirection.parse("http://machine2/*", "http://machine8/msmq/private$/q"),))
+MACHINE2 = LocalHosts(frozenset({"machine2"}))
+
+
+def destinations(read: forwarder.Read) -> list[str]:
+    return [row.to.partition("//")[2].partition("/")[0] for row in read.rows if isinstance(row, Incoming)]
+
+
+def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path: Path) -> None:
+    """Its sender was told 200. By later rules it may be for a queue of ours, which would refuse it as a loop."""
+    store = Store(tmp_path / "d")
+    epoch = store.directory.epoch
+    outbox = OutboxDatabase.open(tmp_path / "d")
+
+    def begins(inbound: Redirections, end: int, read_to: int = 0) -> ForwardLog:
+        cursor = Cursor(epoch, read_to) if read_to else None
+        return ForwardLog(tmp_path / "d", QM, load_rules(outbox, Rules(inbound, MACHINE2), Cursor(epoch, end), cursor))
+
+    begins(NINE, 0)
+    store.put(2, make=srmp_record)
+    begins(EIGHT, 2)
+    store.put(1, make=srmp_record)
+    assert destinations(begins(EIGHT, 3).read(None)) == ["machine9", "machine9", "machine8"], "a start that changes nothing"
+    log = begins(Redirections(), 3)
+    assert destinations(log.read(None)) == ["machine9", "machine9", "machine8"]
+    assert destinations(log.read(Cursor(epoch, 2))) == ["machine8"]
+    store.put(1, make=srmp_record)
+    (last,) = log.read(Cursor(epoch, 3)).rows
+    assert isinstance(last, Unsendable), "nothing leads it anywhere: it is kept, and not sent to ourselves"
+    assert "no redirection leads http://machine2/msmq/private$/orders" in last.why
+    begins(NINE, 4, read_to=3)
+    (text,) = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (RULES,)).fetchone()
+    assert [each["until"] for each in json.loads(text)] == [[epoch, 4], None], "of what is outgoing nothing is kept"
+    outbox.close()
+    store.close()
+
+
+def test_rows_of_an_older_epoch_were_accepted_before(tmp_path: Path) -> None:
+    rules = ForwardRules((Rules(NINE, MACHINE2, Cursor("b", 5)), Rules(EIGHT, MACHINE2)))
+    for row, expected in ((Cursor("a", 9), "machine9"), (Cursor("b", 5), "machine9"), (Cursor("b", 6), "machine8"),
+                          (Cursor("c", 1), "machine8")):  # fmt: skip
+        assert rules.forward_to("http://machine2/msmq/q", row, ["a", "b", "c"]) == f"http://{expected}/msmq/private$/q"
+    assert rules.forward_to("http://machine2/msmq/q", Cursor("c", 1), ["c"]) == "http://machine8/msmq/private$/q"
+
+
+def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(tmp_path: Path) -> None:
+    outbox = OutboxDatabase.open(tmp_path)
+    load_rules(outbox, Rules(Redirections(), MACHINE2), Cursor("e", 7), None)
+    assert outbox.connection.execute("SELECT 1 FROM meta WHERE key = ?", (RULES,)).fetchone() is None
+    for n in range(1, RULES_MAX + 5):
+        rules = load_rules(outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), Cursor("e", n), None)
+    assert len(rules.kept) == RULES_MAX
+    assert (rules.kept[-2].until, rules.present.until) == (Cursor("e", RULES_MAX + 4), None)
+    outbox.close()
+
+
 def receive(store: Store, to: int) -> None:
     """As if a consumer said so that is not the sender process."""
     consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, [], None, None, None)
@@ -151,6 +211,35 @@ def test_what_an_operator_gave_up_is_not_told_as_lost(tmp_path: Path, caplog: py
     store.put(1, make=srmp_record)
     assert bodies(log_of(tmp_path / "d").read(None)) == [4]
     assert "forward.lost" not in caplog.text
+    store.close()
+
+
+def test_nor_when_retention_deletes_its_group_before_the_cursor_came_by(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows 1 and 2 are outgoing, 3 to 5 were purged; their one group goes when all of it is past its time."""
+    store = Store(tmp_path / "d")
+    store.put(5, together=5, make=srmp_record)
+    receive(store, 2)
+    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    assert store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 5, store.directory.segments)) == 6
+    store.put(1, make=srmp_record)
+    read = log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 2))
+    assert (bodies(read), read.to) == ([6], Cursor(store.directory.epoch, 6))
+    assert "forward.lost" not in caplog.text
+    assert bodies(log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 1))) == [6]
+    assert "first=2 last=5 rows=1:" in caplog.text, "to an older outbox row 2 is lost, and the purged ones are not"
+    store.close()
+
+
+def test_holes_of_other_queues_go_with_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for them any more: a queue that is purged each minute keeps none for ever."""
+    monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")
+    store = Store(tmp_path / "d")
+    store.put(5, together=5, make=srmp_record)
+    store.call(lambda transaction: queues.purge(transaction, "private$/orders", store.directory.segments))
+    store.call(lambda transaction: retention.trim(transaction, "private$/orders", 5, store.directory.segments))
+    assert store.directory.writer.execute("SELECT count(*) FROM holes").fetchone() == (0,)
     store.close()
 
 

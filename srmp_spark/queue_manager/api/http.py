@@ -11,7 +11,6 @@ from urllib.parse import parse_qs
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.connection import Connection
-from srmp_spark.queue_manager.queue_patterns import EVERYTHING, matches
 from srmp_spark.queue_manager.tokens import Token
 
 Scope = MutableMapping[str, Any]
@@ -54,12 +53,12 @@ class Request:
 
     def sees(self, queue: str) -> bool:
         """Whether the caller's token is for ``queue``, whatever it may do with it."""
-        return self.token is None or matches(self.token.queues, queue)
+        return self.token is None or self.token.is_for(queue)
 
     @property
     def sees_all(self) -> bool:
         """Whether it is for every queue, and so for what goes out."""
-        return self.token is None or EVERYTHING in self.token.queues
+        return self.token is None or self.token.is_for_all
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """A query field. Raises a 400 if it is given twice."""

@@ -1,9 +1,7 @@
 """``POST queues/{q}/messages``: put messages into a queue of ours (``srmp-spark send``).
 
 Each becomes an SRMP message with our own identity, is written as Windows would write it, and goes through the engine like
-one that came over the wire: same checks, same commit, same row, transport ``api``. A transactional one continues *our*
-stream to that queue. Its position is the engine's own count of that stream, which is committed with the row, so a restart
-goes on where the log stands; its stream receipts would go to ourselves and are settled without a connection.
+one that came over the wire: same checks, same commit, same row, transport ``api`` (:mod:`..own_messages`).
 
 A list is written and read back as a whole before the first of it is submitted: what the engine gets is what readers will
 decode, and a 400 means that nothing was stored.
@@ -11,29 +9,26 @@ decode, and a 400 means that nothing was stored.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
-from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Transport
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.message import Message
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
+from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, store
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX, SEQUENCE_NUMBER_MAX
+from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
 from srmp_spark.srmp.values import NEVER_AT
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.srmp.effects import Ok
 
 MESSAGES_MAX = 10_000
 """Messages in one call; they are committed together."""
@@ -46,40 +41,6 @@ _FIELDS = frozenset(
     ("label", "body_base64", "body_type", "delivery", "priority", "app_specific", "correlation_id_base64", "extension_base64")
 )
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
-_TRANSPORT: Transport = "api"
-
-
-class _Prepared(NamedTuple):
-    """A message that can be submitted: as readers will decode it, and its post."""
-
-    message: Message
-    post: bytes
-    head_length: int
-
-
-class _Waiting:
-    """A message on its way to the disk."""
-
-    __slots__ = ("done", "read_at")
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.read_at = time.perf_counter()
-
-    def acknowledge(self, ok: Ok) -> None:
-        """Stored."""
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
-        """Not stored: the engine's refusal as an API error."""
-        self.done.set_exception(_api_error(status, reason, section))
-
-
-def _api_error(status: int, reason: str, section: str) -> ApiError:
-    """The engine's refusal as an error of the API."""
-    hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
-    return ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section)
 
 
 def _binary(fields: dict[str, Any], name: str) -> bytes | None:
@@ -112,16 +73,12 @@ class MessagesApi:
         numbers = [await self._manager.identifiers.take() for _ in drafts]
         # No await from here until all are submitted: the positions of a stream follow each other.
         prepared = self._prepare(queue, [draft._replace(uniquifier=n) for draft, n in zip(drafts, numbers, strict=True)])
-        waiting = [self._submit(each) for each in prepared]
-        outcomes = await asyncio.gather(*(each.done for each in waiting), return_exceptions=True)
-        for n, outcome in enumerate(outcomes):
-            if isinstance(outcome, ApiError):
-                stored = sum(not isinstance(each, BaseException) for each in outcomes)
-                outcome.message = f"message {n + 1} of {len(items)}: {outcome.message} ({stored} were stored)"
-                raise outcome
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return Response.json([self._answer(queue, each.message) for each in prepared])
+        stored_in, error = await store(self._manager, prepared)
+        if error is not None:
+            stored = len(stored_in)
+            error.message = f"message {stored + 1} of {len(items)}: {error.message} ({stored} were stored)"
+            raise error
+        return Response.json([self._answer(each.message, name) for each, name in zip(prepared, stored_in, strict=True)])
 
     def _draft(self, queue: Queue, item: object) -> Message:
         """What the caller gave, as a message without identity and position."""
@@ -175,25 +132,10 @@ class MessagesApi:
             source_qm=manager.directory.queue_manager,
         )
 
-    def _positions(self, queue: Queue) -> Iterator[StreamPosition]:
-        """The next positions in our stream to a transactional queue, from the engine's count on."""
-        guid = self._manager.directory.queue_manager
-        stream = self._manager.receiver.streams.get(queue.name, guid)
-        ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
-        while True:
-            if number < SEQUENCE_NUMBER_MAX:
-                number += 1
-                yield StreamPosition(StreamId(guid, ordinal), number, number - 1)
-            else:
-                ordinal = max(self._manager.clock.utc() // 1_000_000 << 32, ordinal) + 1
-                number = 1
-                receipts = f"{self._manager.public_base}/msmq/{ORDER_QUEUE}"
-                yield StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
-
-    def _prepare(self, queue: Queue, messages: list[Message]) -> list[_Prepared]:
+    def _prepare(self, queue: Queue, messages: list[Message]) -> list[OwnMessage]:
         """Place, write and read back all of them; stores nothing. Raises a 400, or what the engine would refuse them with."""
-        positions = self._positions(queue) if queue.state.transactional else None
-        prepared: list[_Prepared] = []
+        positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
+        prepared: list[OwnMessage] = []
         for n, message in enumerate(messages, 1):
             if positions is not None:
                 message = message._replace(stream=next(positions), first_in_transaction=True, last_in_transaction=True)
@@ -201,30 +143,29 @@ class MessagesApi:
                 prepared.append(_written(message))
             except (LocalProtocolError, RemoteProtocolError) as error:
                 raise usage(f"message {n} of {len(messages)} cannot be written: {error}", "nothing was stored") from None
-            refused = self._manager.receiver.judge(prepared[-1].message)
+            refused = self._manager.receiver.judge(prepared[-1].message, own=True)
             if isinstance(refused, Refused):
-                raise _api_error(refused.status, refused.reason, refused.section)
+                raise refusal(refused.status, refused.reason, refused.section)
         return prepared
 
-    def _submit(self, prepared: _Prepared) -> _Waiting:
-        waiting = _Waiting()
-        arrival = Arrival(self._manager.clock.utc(), _TRANSPORT, "")
-        self._manager.acceptor.take(prepared.message, arrival, prepared.post, prepared.head_length, waiting)
-        return waiting
+    def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
+        if stored_in == FORWARD_QUEUE:  # a redirection leads it to another host: ours by now, and not there yet
+            manager = self._manager
+            to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
+            found: dict[str, Any] = {"destination": to, "stream_id": None, "stream_sequence": None, "state": "queued"}
+        else:
+            found = {
+                "destination": stored_in,
+                "stream_id": str(message.stream.id) if message.stream else None,
+                "stream_sequence": message.stream.current if message.stream else None,
+                "state": "acknowledged",
+            }
+        return {"message_id": message.id, **found}
 
-    def _answer(self, queue: Queue, message: Message) -> dict[str, Any]:
-        return {
-            "message_id": message.id,
-            "destination": queue.name,
-            "stream_id": str(message.stream.id) if message.stream else None,
-            "stream_sequence": message.stream.current if message.stream else None,
-            "state": "acknowledged",
-        }
 
-
-def _written(message: Message) -> _Prepared:
+def _written(message: Message) -> OwnMessage:
     """The post of a message, and the message as a reader decodes that post. Raises what the codec raises."""
     content_type, content = encode(message, boundary=_BOUNDARY)
     host, _, path = message.destination.partition("://")[2].partition("/")
     head = http_head(f"/{path}", host, content_type, len(content))
-    return _Prepared(decode(content_type_of(head), content), head + content, len(head))
+    return OwnMessage(decode(content_type_of(head), content), head + content, len(head))

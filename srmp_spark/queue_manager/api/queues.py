@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
-from srmp_spark.names import canonical_queue_name
+from srmp_spark.names import FORWARD_QUEUE, canonical_queue_name
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.api.status import queue_status
 
@@ -54,14 +55,14 @@ class QueuesApi:
 
     async def delete(self, request: Request) -> Response:
         """``DELETE queues/{q}``; its journal goes with it."""
-        queue = self._manager.catalogue.find_base(request.parameters["queue"])
-        await self._manager.delete_queue(queue.name)
-        return Response.json({"queue": queue.name})
+        return Response.json({"queue": await self._manager.delete_queue(request.parameters["queue"])})
 
     async def purge(self, request: Request) -> Response:
         """``POST queues/{q}/purge``."""
         queue = self._manager.catalogue.find(request.parameters["queue"])
-        return Response.json({"queue": queue.name, "purged": await self._manager.purge_queue(queue.name)})
+        held = self._manager.outgoing.forwarding_held() if queue.name == FORWARD_QUEUE else contextlib.nullcontext()
+        async with held:
+            return Response.json({"queue": queue.name, "purged": await self._manager.purge_queue(queue.name)})
 
     async def pause(self, request: Request) -> Response:
         """``POST queues/{q}/pause``: messages are answered 503."""

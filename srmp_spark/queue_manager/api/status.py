@@ -79,10 +79,8 @@ def host_names(manager: QueueManager) -> list[str]:
     return list(dict.fromkeys((*config.host_name, *public)))
 
 
-def status(
-    manager: QueueManager, outgoing: list[dict[str, Any]], *, listening: list[str], api: str, ready: bool
-) -> dict[str, Any]:
-    """The answer of ``GET status``."""
+def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
+    """The answer of ``GET status``, but for what the sender process says."""
     return {
         "queue_manager": manager.directory.queue_manager,
         "epoch": manager.epoch,
@@ -118,7 +116,8 @@ def status(
             }
             for stream in manager.receiver.streams
         ],
-        "outgoing": [outgoing_status(entry) for entry in outgoing],
+        "outgoing": [],
+        "outgoing_seen_at": None,
         "blocked_urls": [
             {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
             for host, count in sorted(manager.receipts.blocked.items())
@@ -209,10 +208,16 @@ class HealthApi:
     async def status(self, request: Request) -> Response:
         """Everything that the caller's token is for."""
         ready = self.ready and self._manager.acceptor.gate is None
-        outgoing = await self._manager.outgoing.status() if request.sees_all else []
-        answer = status(self._manager, outgoing, listening=self._listening, api=self._api, ready=ready)
-        if not request.sees_all:
+        answer = status(self._manager, listening=self._listening, api=self._api, ready=ready)
+        if request.sees_all:
+            # After the queues: what is forwarded goes from there to here meanwhile, and must not be in neither.
+            outgoing = self._manager.outgoing
+            answer["outgoing"] = [outgoing_status(entry) for entry in await outgoing.status()]
+            answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
+        else:
             answer["queues"] = [each for each in answer["queues"] if request.sees(each["name"])]
             answer["incoming_streams"] = [each for each in answer["incoming_streams"] if request.sees(each["queue"])]
             answer["blocked_urls"] = []
+            # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
+            answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}
         return Response.json(answer)

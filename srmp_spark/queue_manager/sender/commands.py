@@ -22,8 +22,10 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
-from srmp_spark.queue_manager.sender import decisions, snapshot
+from srmp_spark.queue_manager.sender import operations, snapshot
+from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -36,6 +38,9 @@ RESERVE_SECONDS = 30.0
 CHECKS_AT_ONCE = 2
 """Stages that are judged at once, apart from the outbox: each row costs a microsecond or more, and none of them may delay a
 receipt. Apart from the answers too, which are short."""
+
+DEAD_SECONDS = 0.1
+"""How soon the main process hears of dead letters."""
 
 log = logging.getLogger(__name__)
 
@@ -63,24 +68,30 @@ class Commands:
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
         """Called when there are messages to be forwarded."""
+        self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
+        """Called before what waits to be forwarded is purged; set before :meth:`serve`."""
+        self.release_forwarding: Callable[[], object] = lambda: None
+        """Called after that."""
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
             "delete": self._delete,
             "send": self._send_commands.send,
             "state": self._send_commands.state,
-            "operate": partial(decisions.operate, dispatcher, clock),
+            "operate": partial(operations.operate, dispatcher, clock),
             "status": self._status,
+            "dead_letters": ApplicationLetters(outbox, store).next,
+            "hold-forwarding": self._hold_forwarding,
         }
+        self._dead_timer: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
         """Until the parent closes its end; what is under way then is given up."""
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._readable)
+        self._dead()  # what the process before did not hand over
         await self._over.wait()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(tuple(self._tasks))
 
     async def reserve(self, count: int) -> int:
         """Ask the main process for message identifiers; the first of them."""
@@ -102,6 +113,20 @@ class Commands:
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
 
+    def dead_soon(self) -> None:
+        """Tell the main process that there are dead letters: once for many."""
+        if self._dead_timer is None:
+            self._dead_timer = self._loop.call_later(DEAD_SECONDS, self._dead)
+
+    def _dead(self) -> None:
+        self._dead_timer = None
+        try:
+            self._control.send(b'{"event": "dead"}')
+        except BlockingIOError:
+            self.dead_soon()
+        except OSError:  # the main process is gone
+            return
+
     def _readable(self) -> None:
         try:
             received = receive_command(self._control)
@@ -121,6 +146,8 @@ class Commands:
             self._dispatcher.receipts_came()
         elif command["op"] == "forward":
             self.on_forward()
+        elif command["op"] == "release-forwarding":
+            self.release_forwarding()
         elif command["op"] == "reserved":
             waiting = self._reservations.get(command["number"])
             if waiting is not None and not waiting.done():
@@ -166,6 +193,9 @@ class Commands:
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
         drop = partial(self._outbox.stages.drop, command["application"], command["batch"])
         return {"deleted": await self._store.run(drop, later=True)}
+
+    async def _hold_forwarding(self, command: dict[str, Any]) -> dict[str, Any]:
+        return {"forwarded": await self.hold_forwarding()}
 
     async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
         return {"outgoing": snapshot.outgoing(self._dispatcher, self._clock)}

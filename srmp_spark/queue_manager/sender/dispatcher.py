@@ -22,6 +22,7 @@ from typing import NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
 from srmp_spark.interface import IDENTIFIERS_USED_UP
+from srmp_spark.message import Message
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
@@ -29,6 +30,7 @@ from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.effects import Committed as Proof
+from srmp_spark.srmp.expiry_clock import PAUSE_S, ExpiryClock
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
     Delivered,
@@ -100,6 +102,8 @@ class Dispatcher:
         self._store = store
         self._receipt_log = receipt_log
         self._clock = clock
+        self._expiry = ExpiryClock()
+        self._expiry_paused = False
         self._receipts_url = receipts_url
         self._reserve = reserve
         self.loop = self._loop = asyncio.get_running_loop()
@@ -130,6 +134,8 @@ class Dispatcher:
         self._noted_at = clock.monotonic()
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
+        self.on_dead: Callable[[], object] = lambda: None
+        """Called when dead letters are on stable storage."""
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
@@ -139,7 +145,7 @@ class Dispatcher:
     def work(self) -> None:
         """Do what the engine says, and write if there is something to write. After whatever happened."""
         if not self._stopping:
-            for effect in self.sender.poll(self._clock.monotonic(), self._clock.utc()):
+            for effect in self.sender.poll(self._clock.monotonic(), self._late_at()):
                 if isinstance(effect, Load):
                     self._load(effect)
                 else:
@@ -157,6 +163,18 @@ class Dispatcher:
                 self._timer.cancel()
             self._timer_at = when
             self._timer = self._loop.call_later(max(0.0, when - self._clock.monotonic()), self._on_timer)
+
+    def _late_at(self) -> int:
+        """The time by which waiting messages expire; tells when the wall clock is not believed."""
+        at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
+        paused = self._expiry.ahead_s > 0
+        if paused and not self._expiry_paused:
+            log.warning(
+                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine slept; what waits to be sent does "
+                "not expire by it for %.0f s. Set the clock right if it is wrong", self._expiry.ahead_s, PAUSE_S,
+            )  # fmt: skip
+        self._expiry_paused = paused
+        return at
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -251,6 +269,7 @@ class Dispatcher:
     def _tell(self, outcome: Delivered | DeadLettered) -> None:
         if isinstance(outcome, DeadLettered):
             run, letter = outcome.letter.run, outcome.letter
+            self.on_dead()
             log.warning(
                 "sender.dead destination=%s rows=%d reason=%s status=%s in_doubt=%s",
                 run.key.destination, run.last - run.first + 1, letter.reason, letter.status, letter.in_doubt,
@@ -351,11 +370,7 @@ class Dispatcher:
         found = future.result()
         now, at = self._clock.monotonic(), self._clock.utc()
         for message in found.messages:
-            verdict = self.sender.receipt(message, now, at)
-            if verdict in ("beyond", "another-stream", "another-address"):
-                assert message.receipt is not None, "it has a verdict"
-                told = "sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s"
-                log.warning(told, verdict, message.receipt.stream_id, message.receipt.last_ordinal)
+            self._receipt(message, now, at)
         self._read_to = found.to
         again, self._read_again = self._read_again or found.more, False
         self.work()
@@ -363,6 +378,29 @@ class Dispatcher:
             self.receipts_came()
         elif now - self._noted_at > RECEIPTS_NOTED_SECONDS:
             self._loop.create_task(self.note_receipts())
+
+    def _receipt(self, message: Message, now: float, at: int) -> None:
+        """Let the engine hear of one receipt. A bug there must not stop all others, for every destination, until a restart:
+        the receipt is told, counted and passed over.
+
+        What that costs: a stream receipt is repeated, for whatever it did not acknowledge is sent again and the peer answers
+        repeats with another one. A final stream receipt is not: its message ends as a dead letter, ``final-receipt-missing``
+        and in doubt, when its time is over.
+        """
+        receipt = message.receipt
+        stream_id, last = (None, None) if receipt is None else (receipt.stream_id, receipt.last_ordinal)
+        try:
+            verdict = self.sender.receipt(message, now, at)
+        except Exception:
+            self.sender.receipts["failed"] += 1
+            log.exception(
+                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: it is passed over; what it acknowledges is sent "
+                "again, or ends in doubt; please report this",
+                stream_id, last, message.id,
+            )  # fmt: skip
+            return
+        if verdict in ("beyond", "another-stream", "another-address"):
+            log.warning("sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s", verdict, stream_id, last)
 
     def _retry_reading(self) -> None:
         if self._retry_timer is None and not self._stopping:

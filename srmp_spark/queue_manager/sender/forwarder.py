@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.names import FORWARD_QUEUE, LocalHosts
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.forward_rules import ForwardRules
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.forwarding import hops_in_head, via_of
 from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log, UnknownQueueError
 from srmp_spark.store.outbox.forwarded import Cursor, CursorMovedError, ForwardedBatch, Incoming, Unsendable
@@ -34,6 +34,10 @@ from srmp_spark.store.reading import records
 ROWS_MAX = 1_000
 BYTES_MAX = 16 * 1024 * 1024
 """Of one transaction: a sync for many small messages, and no memory for many large ones."""
+HOLD_SECONDS = 30.0
+"""What a purge may take; whoever asked for it may have died."""
+HELD_PAUSE_SECONDS = 0.02
+"""Between two looks whether it is over."""
 RETRY_SECONDS = 2.0
 """After the log could not be read, or the outbox could not take it: no other message may come for a long time."""
 
@@ -52,11 +56,10 @@ class Read(NamedTuple):
 class ForwardLog:
     """The log of the queue, for one thread at a time."""
 
-    def __init__(self, data_dir: Path, identity: str, forwarding: Forwarding, hosts: LocalHosts) -> None:
+    def __init__(self, data_dir: Path, identity: str, rules: ForwardRules) -> None:
         self._data_dir = data_dir
         self._identity = identity
-        self._forwarding = forwarding
-        self._hosts = hosts
+        self._rules = rules
 
     def read(self, after: Cursor | None) -> Read:
         """What follows ``after``. Rows that an operator purged, or gave up as damaged, are passed over.
@@ -67,7 +70,7 @@ class ForwardLog:
         size = 0
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
-                epochs = stored.epochs(FORWARD_QUEUE)
+                known = epochs = stored.epochs(FORWARD_QUEUE)
             except UnknownQueueError:
                 return Read([], after, more=False)
             if after is not None and after.epoch in epochs:  # what came before it was forwarded in its own time
@@ -81,7 +84,7 @@ class ForwardLog:
                 if bounds.end > begin:
                     for sequence, record in records(stored, FORWARD_QUEUE, epoch, begin, bounds.end):
                         after = Cursor(epoch, sequence)
-                        rows.append(self._row(sequence, record))
+                        rows.append(self._row(after, known, record))
                         size += len(record.post)
                         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
                             return Read(rows, after, more=True)
@@ -90,16 +93,16 @@ class ForwardLog:
                     after = Cursor(epoch, begin)
         return Read(rows, after, more=False)
 
-    def _row(self, sequence: int, record: Record) -> Incoming | Unsendable:
+    def _row(self, at: Cursor, epochs: Sequence[str], record: Record) -> Incoming | Unsendable:
         to = FORWARD_QUEUE
         try:
             message = decode(content_type_of(record.head), record.content)
             to = message.destination
-            to = self._forwarding.forward_to(to, self._hosts)
+            to = self._rules.forward_to(to, at, epochs)
         except (SrmpSparkError, ValueError) as error:  # it was accepted by the same rules: an older version took it
-            return Unsendable(to, sequence, record.post, str(error))
+            return Unsendable(to, at.sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
-        return Incoming(message, to, via, sequence, record.post)
+        return Incoming(message, to, via, at.sequence, record.post)
 
     def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
         """Rows that this outbox did not forward are gone, and no operator gave them up: nothing here does that."""
@@ -133,12 +136,25 @@ class Forwarder:
         self._came = asyncio.Event()
         self._came.set()
         self._thread = ThreadPoolExecutor(1, "forward")
+        self._taking = asyncio.Lock()
+        self._held_until = float("-inf")
 
     def __repr__(self) -> str:
         return f"<Forwarder read_to={self._read_to}>"
 
     def came(self) -> None:
         """There are new rows."""
+        self._came.set()
+
+    async def hold(self) -> Cursor | None:
+        """Take nothing more over until :meth:`release`, :data:`HOLD_SECONDS` at most; how far messages are outgoing now."""
+        async with self._taking:
+            self._held_until = asyncio.get_running_loop().time() + HOLD_SECONDS
+            return self._read_to
+
+    def release(self) -> None:
+        """Go on."""
+        self._held_until = float("-inf")
         self._came.set()
 
     async def run(self) -> None:
@@ -173,9 +189,18 @@ class Forwarder:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _forward(self) -> bool:
-        """Take some rows over; whether there are more."""
+        """Take some rows over; whether there are more, or may be."""
+        async with self._taking:
+            if asyncio.get_running_loop().time() >= self._held_until:
+                return await self._take()
+        await asyncio.sleep(HELD_PAUSE_SECONDS)
+        return True
+
+    async def _take(self) -> bool:
         read = await asyncio.get_running_loop().run_in_executor(self._thread, self._log.read, self._read_to)
         if read.to is None or read.to == self._read_to:
+            if self._read_to is not None:
+                self._on_forwarded(self._read_to)  # the main process may have missed it: its socket was full
             return read.more
         to = read.to
         await self._dispatcher.commit(partial(self._prepare, read.rows, self._read_to, to))

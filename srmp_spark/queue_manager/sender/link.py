@@ -9,10 +9,11 @@ of its queues, for the time in which it cannot be asked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ COMMIT_SECONDS = 900.0
 """Longest wait for a commit: a batch of the largest size takes a minute."""
 STAGE_SECONDS = 300.0
 """Longest wait for the check of a stage."""
+HOLD_ASKED_SECONDS = 10.0
+"""Rows that are being made outgoing are waited for so long."""
 TELL_AGAIN_SECONDS = 0.2
 """Until a child that had too much to do is told once more."""
 TELL_TIMES = 50
@@ -70,19 +73,29 @@ def receipts_url(public_base: str, sender_stream: str) -> str:
 
 
 class _Seen(NamedTuple):
-    at: float
+    until: float
+    """Good enough for a question up to this moment, on the monotonic clock."""
+    at: int | None
+    """When the child was asked; microseconds since 1970, UTC. ``None``: it never said anything."""
     outgoing: list[dict[str, Any]]
+
+
+_NOTHING_SEEN = _Seen(float("-inf"), None, [])
 
 
 class Outgoing:
     """The sending half, as the rest of the main process knows it."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts
+        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts,
+        *, forward_end: int,
     ) -> None:  # fmt: skip
+        """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start."""
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
+        self.dead_came: Callable[[], object] = lambda: None
+        """Called when there may be dead letters for a queue of ours. The process sets it."""
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -96,10 +109,13 @@ class Outgoing:
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
             "hosts": sorted(hosts.names),
+            "forward_end": forward_end,
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
         self.link = SenderLink(settings, self._on_event)
-        self._seen = _Seen(float("-inf"), [])
+        self._seen = _NOTHING_SEEN
+        self._changes = 0
+        """How often something changed that ``status`` must show from then on."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._untold: dict[str, None] = {}
@@ -138,7 +154,11 @@ class Outgoing:
     def _on_event(self, event: Event) -> None:
         if event["event"] == "reserve":
             self._do(self._reserve(event["number"], event["count"]))
+        elif event["event"] == "dead":
+            self.dead_came()
         elif event["event"] == "forwarded" and self.forwarded is not None:
+            # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
+            self._changed()
             self._do(self.forwarded(event["epoch"], event["to"]))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -169,26 +189,54 @@ class Outgoing:
         try:
             return await self.link.ask(command, seconds=seconds)
         finally:
-            self._seen = self._seen._replace(at=float("-inf"))  # who has changed something wants to see it
+            self._changed()  # who has changed something wants to see it
+
+    @contextlib.asynccontextmanager
+    async def forwarding_held(self) -> AsyncIterator[None]:
+        """Nothing becomes outgoing meanwhile, and what is outgoing counts as received: for a purge of what waits.
+
+        A purge may be what a sender process that ends again and again needs, so it is not refused when nobody answers.
+        """
+        try:
+            held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
+        except ApiError as error:
+            log.warning('purge.uncertain reason="%s": rows that are counted may be outgoing already, and leave', error.message)
+        else:
+            if held["forwarded"] is not None and self.forwarded is not None:
+                await self.forwarded(*held["forwarded"])
+        try:
+            yield
+        finally:
+            self._tell("release-forwarding")
 
     async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
         """The same for answers of any length."""
         try:
             return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
         finally:
-            self._seen = self._seen._replace(at=float("-inf"))
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._seen = self._seen._replace(until=float("-inf"))
 
     async def status(self) -> list[dict[str, Any]]:
-        """The outgoing queues, as they are or were last seen."""
-        now = time.monotonic()
-        if now - self._seen.at > STATUS_KEPT_SECONDS:
+        """The outgoing queues, as they are or were last seen (:attr:`seen_at`)."""
+        now, at, changes = time.monotonic(), time.time_ns() // 1000, self._changes
+        if now > self._seen.until:
             try:
                 found = await self.link.ask_long({"op": "status"}, seconds=STATUS_SECONDS)
             except ApiError as error:
                 log.info('outgoing.status_is_old reason="%s"', error)
             else:
-                self._seen = _Seen(now, found["outgoing"])
+                kept = now + STATUS_KEPT_SECONDS if changes == self._changes else float("-inf")
+                self._seen = _Seen(kept, at, found["outgoing"])
         return self._seen.outgoing
+
+    @property
+    def seen_at(self) -> int | None:
+        """When :meth:`status` was last told by the child; microseconds since 1970, UTC. ``None``: it has not been yet."""
+        return self._seen.at
 
     @property
     def last_seen(self) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from srmp_spark.errors import StoreError
 from srmp_spark.interface import exit_code_of
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.child.process import run_child
+from srmp_spark.queue_manager.sender.application_letters import takes_dead_letters
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
 from srmp_spark.queue_manager.sender.sendings import tell_live
@@ -33,8 +36,9 @@ from srmp_spark.queue_manager.sender.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.redirection import Forwarding, ReceiptUrls, Redirections
+from srmp_spark.srmp.redirection import ReceiptUrls, Redirections
 from srmp_spark.srmp.sender import Sender
+from srmp_spark.store.outbox.forwarded import Cursor
 from srmp_spark.store.outbox.forwarded import read_to as forward_read_to
 from srmp_spark.store.outbox.outbox import Outbox
 
@@ -73,6 +77,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     data_dir = Path(settings["data_dir"])
     identity: str = settings["queue_manager"]
     outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings["epoch"], at=clock.utc())
+    outbox.waiting.takes_dead_letters = partial(takes_dead_letters, data_dir)
     if outbox.held:
         log.warning(
             "sender.held queues=%d: the data directory is a copy, what waits may have been sent; see `srmp-spark streams`",
@@ -108,10 +113,14 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         tls=ClientTls(*(name and Path(name) for name in settings["tls"])),
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
-    forwarding = Forwarding(inbound=Redirections.load(settings["redirect_in"]))
-    forward_log = ForwardLog(data_dir, identity, forwarding, LocalHosts(frozenset(settings["hosts"])))
-    forwarder = Forwarder(dispatcher, outbox, forward_log, forward_read_to(outbox.database), commands.forwarded)
-    commands.on_forward = forwarder.came
+    forwarded_to = forward_read_to(outbox.database)
+    present = Rules(Redirections.load(settings["redirect_in"]), LocalHosts(frozenset(settings["hosts"])))
+    accepted_to = Cursor(settings["epoch"], settings["forward_end"])
+    rules = load_rules(outbox.database, present, accepted_to, forwarded_to)
+    forwarder = Forwarder(dispatcher, outbox, ForwardLog(data_dir, identity, rules), forwarded_to, commands.forwarded)
+    commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
+    commands.release_forwarding = forwarder.release
+    dispatcher.on_dead = commands.dead_soon
     tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)

@@ -17,12 +17,12 @@ import numpy as np
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import format_names, message_id
-from srmp_spark.queue_manager.sender.decisions import keys_of
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
+from srmp_spark.queue_manager.sender.operations import keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import canonical_destination
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.known import SEND_APPLICATION, find_known
 from srmp_spark.store.outbox.outbox import Outbox

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from srmp_spark.message import CLASS_ACK_REACH_QUEUE, StreamId
+from srmp_spark.message import StreamId
 from srmp_spark.names import message_id
 from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
+from srmp_spark.store.outbox.ends import class_of_end
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
 from srmp_spark.store.outbox.packed_group import ENVELOPE, PRIORITY_DEFAULT, VIA
 from srmp_spark.store.outbox.waiting import MovedRow
@@ -46,14 +47,6 @@ CLASS_NAMES = {
     0xC004: "MQMSG_CLASS_NACK_RECEIVE_REJECTED",
 }
 """[MS-MQMQ] 2.2.18.1.6; another class is told as its number."""
-_CLASS_OF_REASON = {
-    "expired": 0x8002,
-    "dropped": 0x8001,
-    "final-receipt-missing": 0xC002,
-    "delivered": CLASS_ACK_REACH_QUEUE,
-}
-"""Ends that no peer gave a class for: what MSMQ calls them."""
-
 COLUMNS_NUMBER = 2
 """Of the columns that :func:`waiting_rows` fills: what an older version wrote with fewer is written again."""
 
@@ -183,7 +176,7 @@ def reason_of(moved: MovedRow) -> str:
     """The HTTP status, or the name of the message class."""
     if moved.status is not None:
         return str(moved.status)
-    number = moved.message_class if moved.message_class is not None else _CLASS_OF_REASON.get(moved.reason)
+    number = class_of_end(moved)
     return moved.reason if number is None else CLASS_NAMES.get(number, f"0x{number:04X}")
 
 

@@ -47,6 +47,8 @@ VACUUM_INTERVAL_S = 3600
 HISTORY_LOOKBACK = 50
 """Commits that are searched for the digest of what this queue manager wrote last; not found: written once more."""
 
+RESTORE_KEY = "srmp.restore"
+"""In a commit of :meth:`StateTable.note_restore`: it says nothing about whether the queue manager is alive."""
 _QUEUE_MANAGER_KEY = "srmp.queue_manager"
 _DIGEST_KEY = "srmp.digest"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -102,8 +104,14 @@ class StateTable:
         return self._table.transaction_version(restores_id(self._queue_manager)) or 0
 
     def note_restore(self, number: int) -> None:
-        """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit."""
-        self._commit([], {restores_id(self._queue_manager): number}, {})
+        """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit.
+
+        Raises :class:`PublishConflictError` if there was a restore of that number: two directories with one number would both
+        go on, under one GUID.
+        """
+        if self.restores >= number:
+            raise PublishConflictError(f"{self._storage.uri}: restore {number} of queue manager {self._queue_manager} is taken")
+        self._commit([], {restores_id(self._queue_manager): number}, {RESTORE_KEY: str(number)})
 
     def refresh(self) -> None:
         """See what others committed."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import SERVED_DESTINATION, not_served_yet
-from srmp_spark.srmp.sender import canonical_destination
+from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, not_served_yet
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 
@@ -20,6 +20,8 @@ ORDER_BY = b"srmp.order_by"
 """Schema metadata: JSON list of the columns by whose values the batch is ordered."""
 DEAD_LETTER = b"srmp.dead_letter"
 """Schema metadata, ``true`` or ``false``: a message is finished by its final stream receipt."""
+DEAD_LETTER_QUEUE = b"srmp.dead_letter_queue"
+"""Schema metadata: a queue of ours for dead letters, SRMPMessage.ApplicationDeadletterQueue ([MC-MQSRM] 3.1.5.2.1.2)."""
 
 BYTES, TEXT, INT, TIME, BOOL, NAME = (
     "binary or string",
@@ -54,6 +56,8 @@ class StageSchema(NamedTuple):
     order_by: tuple[tuple[str, str], ...]
     """Name and Arrow type."""
     dead_letter: bool
+    dead_letter_queue: str | None
+    """Canonical name; ``None``: the system's."""
 
 
 def read_schema(schema: pa.Schema) -> StageSchema:
@@ -76,6 +80,8 @@ def read_schema(schema: pa.Schema) -> StageSchema:
     try:
         order_by = json.loads(metadata.get(ORDER_BY, b"[]"))
         dead_letter = {b"true": True, b"false": False}[metadata.get(DEAD_LETTER, b"false")]
+        named = metadata[DEAD_LETTER_QUEUE].decode() if DEAD_LETTER_QUEUE in metadata else None
+        dead_letter_queue = None if named is None else dead_letter_queue_name(named)
     except (ValueError, KeyError) as error:
         raise BatchError(400, BAD_STAGE, f"the schema's metadata cannot be read: {error!r}") from error
     if not isinstance(order_by, list) or not all(isinstance(name, str) for name in order_by):
@@ -90,7 +96,7 @@ def read_schema(schema: pa.Schema) -> StageSchema:
             raise BatchError(400, BAD_STAGE, f"rows cannot be ordered by {name}: it is {found}", "order by plain values")
         types.append((name, str(found)))
     columns = tuple(name for name in KINDS if schema.get_field_index(name) >= 0)
-    return StageSchema(columns, tuple(types), dead_letter)
+    return StageSchema(columns, tuple(types), dead_letter, dead_letter_queue)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

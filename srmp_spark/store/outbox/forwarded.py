@@ -25,10 +25,11 @@ import pyarrow as pa
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.encoder import encode_envelope
 from srmp_spark.srmp.forwarding import forwarded, restored
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
-from srmp_spark.srmp.sender import DESTINATIONS_MAX, canonical_destination
+from srmp_spark.srmp.sender import DESTINATIONS_MAX
 from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError

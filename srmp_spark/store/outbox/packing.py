@@ -32,6 +32,8 @@ class Part(NamedTuple):
     rows: int
     final: bool
     """They are finished by final stream receipts."""
+    dead_letter_queue: str | None = None
+    """The application's, of a stream."""
 
 
 class Group(NamedTuple):

@@ -21,7 +21,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,8 @@ from srmp_spark.store.outbox.stage_file import StageFile
 from srmp_spark.store.outbox.stages import StageRow
 from srmp_spark.store.outbox.writes import Writes
 from srmp_spark.store.state import IDENTIFIER_MAX
+
+T = TypeVar("T")
 
 
 class CommitResult(NamedTuple):
@@ -143,6 +145,7 @@ class Preparation:
         self._number = database.next_id("batches")
         self._is_large = Writes.would_be_full(sum(stage.size for stage in stages))
         self._early = False
+        self._dead_letter_queue: str | None = None
         self._writes, self._last = Writes(), Writes()
         self._flushed = False
         self._ended = False
@@ -195,6 +198,7 @@ class Preparation:
             files = [(stage.partition, StageFile(stage.path)) for stage in sorted(self.stages, key=lambda each: each.partition)]
         except FileNotFoundError as error:
             raise BatchError(404, UNKNOWN_STAGE, f"a stage was deleted meanwhile: {error}", "stage its rows again") from error
+        self._dead_letter_queue = _only([file.schema.dead_letter_queue for _, file in files], "dead_letter_queue")
         addresses, rows = Addresses(), 0
         for _, file in files:
             rows += file.messages(addresses)
@@ -259,11 +263,8 @@ class Preparation:
         if free < needed:
             message = f"the disk of the outbox has {free} bytes free, this commit may need {needed}"
             raise BatchError(503, NO_ROOM, message, "make room, then commit again")
-        for what, values in (("order_by", {stage.order_by for stage in self.stages}),
-                             ("dead_letter", {stage.dead_letter for stage in self.stages})):  # fmt: skip
-            if len(values) > 1:
-                message = f"the stages differ in srmp.{what}: {' and '.join(sorted(map(str, values)))}"
-                raise BatchError(400, BAD_BATCH, message, "stage all with one option")
+        _only([stage.order_by for stage in self.stages], "order_by")
+        _only([stage.dead_letter for stage in self.stages], "dead_letter")
 
     def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
         """What a large batch consists of is made in another thread."""
@@ -309,13 +310,15 @@ class Preparation:
             yield
 
     def _part(self, number: int, key: QueueKey, rows: int) -> Part:
-        return Part(number, key, rows, bool(self.stages) and self.stages[0].dead_letter and key.kind == "stream")
+        if key.kind != "stream":
+            return Part(number, key, rows, final=False)
+        return Part(number, key, rows, bool(self.stages) and self.stages[0].dead_letter, self._dead_letter_queue)
 
     def _add_part(self, number: int, key: QueueKey, rows: int, *, journal: bool) -> Part:
         part = self._part(number, key, rows)
         self._writes.add(
-            "INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (?, ?, ?, ?, ?)",
-            part.number, self._number, part.rows, part.final, journal,
+            "INSERT INTO parts(id, batch_no, rows, final, journal, dead_letter_queue) VALUES (?, ?, ?, ?, ?, ?)",
+            part.number, self._number, part.rows, part.final, journal, part.dead_letter_queue,
         )  # fmt: skip
         return part
 
@@ -463,3 +466,11 @@ def _name(scan: Scan, number: int) -> str:
                 return f"{queue} {columns['sequence'][row]} ({place})"
             return place
     raise AssertionError(f"row {number} of {scan.rows}")
+
+
+def _only(values: Sequence[T], what: str) -> T | None:
+    """The one value that all stages have, ``None`` without stages. Raises :class:`BatchError` if there are several."""
+    if len(set(values)) > 1:
+        message = f"the stages differ in srmp.{what}: {' and '.join(sorted({str(value) for value in values}))}"
+        raise BatchError(400, BAD_BATCH, message, "stage all with one option")
+    return values[0] if values else None

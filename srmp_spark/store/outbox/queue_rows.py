@@ -13,15 +13,26 @@ _MARKS = ", ".join("?" * len(_NAMES))
 _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 
 
+_ADDED = (
+    ("queues", "earlier", "TEXT NOT NULL DEFAULT '[]'"),
+    ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's
+)
+
+
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Whether the table has all columns; one that 0.1 made has them once the sender process has opened it."""
-    return "earlier" in {row[1] for row in connection.execute("PRAGMA table_info(queues)")}
+    """Whether the tables have all columns; those that 0.1 made have them once the sender process has opened them."""
+    return all(column in _columns_of(connection, table) for table, column, _ in _ADDED)
 
 
 def add_columns(connection: sqlite3.Connection) -> None:
-    """What 0.1 did not have; it goes on to work with a table that has it."""
-    if not is_current(connection):
-        connection.execute("ALTER TABLE queues ADD COLUMN earlier TEXT NOT NULL DEFAULT '[]'")
+    """What 0.1 did not have; it goes on to work with tables that have it."""
+    for table, column, definition in _ADDED:
+        if column not in _columns_of(connection, table):
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
+
+
+def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:

@@ -47,6 +47,7 @@ class PartRow(NamedTuple):
     enqueued_at: int
     final: int
     journal: int
+    dead_letter_queue: str | None
 
 
 class WaitingRow(NamedTuple):
@@ -82,7 +83,7 @@ class GroupRow(NamedTuple):
         return span if self.gone is None else span[np.frombuffer(self.gone, np.uint8)[span] == 0]
 
 
-_PART = "id, queue_id, first, last, ids_first, application, batch, enqueued_at, final, journal"
+_PART = "id, queue_id, first, last, ids_first, application, batch, enqueued_at, final, journal, dead_letter_queue"
 
 
 class Waiting:
@@ -94,6 +95,8 @@ class Waiting:
         self._connection = connection
         self._identity = identity
         self._next_data_id = next_data_id
+        self.takes_dead_letters: Callable[[str], bool] = lambda queue: False
+        """Whether there is such a transactional queue here; the process sets it."""
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
@@ -249,11 +252,18 @@ class Waiting:
     def bury(
         self, letter: DeadLetter, queue_id: int, stream: tuple[str, int], at: int, position: int, sent: Sequence[SentRun] = ()
     ) -> None:  # fmt: skip
-        """Move these messages to the dead letters."""
+        """Move these messages to the dead letters: to the queue that their application named, if it is a transactional one
+        of ours, else to the system's ([MC-MQSRM] 3.1.5.2.1.2).
+        """
         run = letter.run
-        target = DEADXACT if run.key.kind == "stream" else DEADLETTER
-        moved = _Letter("dead", letter.reason, letter.status, letter.message_class, letter.in_doubt, target)
+        system = DEADXACT if run.key.kind == "stream" else DEADLETTER
+        taken: dict[str, bool] = {}  # asked once for all parts
         for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
+            named = part.dead_letter_queue
+            if named is not None and named not in taken:
+                taken[named] = self.takes_dead_letters(named)
+            target = named if named is not None and taken[named] else system
+            moved = _Letter("dead", letter.reason, letter.status, letter.message_class, letter.in_doubt, target)
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
             for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
@@ -321,6 +331,14 @@ class Waiting:
         low, high = part.id << OFFSET_BITS, (part.id + 1) << OFFSET_BITS
         if self._connection.execute("SELECT 1 FROM groups WHERE id >= ? AND id < ? LIMIT 1", (low, high)).fetchone() is None:
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
+
+    def next_for_application(self, after: int) -> Moved | None:
+        """The first dead letters with a number above ``after`` that belong into a queue of an application."""
+        row = self._connection.execute(
+            "SELECT id FROM moved WHERE id > ? AND fate = 'dead' AND target NOT IN (?, ?) ORDER BY id LIMIT 1",
+            (after, DEADLETTER, DEADXACT),
+        ).fetchone()
+        return None if row is None else next(self.moved(row[0] - 1, 1))
 
     def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
         """Dead letters and journal copies with a number above ``after``, ascending, about ``rows_max`` of them.

@@ -16,7 +16,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.delta.actions import LiveFile, application_id
 from srmp_spark.store.delta.data_files import looks_whole, storage_of
 from srmp_spark.store.delta.live_files import check_format, live_files, queue_managers_of
-from srmp_spark.store.delta.state_table import HISTORY_LOOKBACK
+from srmp_spark.store.delta.state_table import HISTORY_LOOKBACK, RESTORE_KEY
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 
 BATCH_ROWS = 8192
@@ -72,11 +72,11 @@ class StoredTable:
         return 0 if self._table is None else int(self._table.transaction_version(name) or 0)
 
     def written_at(self, queue_manager: str) -> datetime | None:
-        """The newest commit of a queue manager among the last ones."""
+        """The newest commit of a queue manager among the last ones, but for those of restores: they are not its own."""
         if self._table is None:
             return None
         for entry in self._table.history(HISTORY_LOOKBACK):
-            if entry.get(_WRITER) == queue_manager:
+            if entry.get(_WRITER) == queue_manager and RESTORE_KEY not in entry:
                 return datetime.fromtimestamp(entry["timestamp"] / 1000, timezone.utc)
         return None
 

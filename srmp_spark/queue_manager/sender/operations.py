@@ -8,10 +8,10 @@ from typing import Any
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import canonical_destination
 
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 
@@ -34,7 +34,11 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
 async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
     """One decision. ``stream``: it is meant for this stream only, and a 409 if another is live."""
     action, destination = command["action"], command["destination"]
-    keys = keys_of(dispatcher, destination)
+    try:
+        keys = keys_of(dispatcher, destination)
+    except ApiError:
+        await dispatcher.written()  # it may be a repeat of the `drop` that is being stored
+        raise
     wanted = command.get("stream")
     if wanted is not None:
         stream = dispatcher.sender.get(*keys[0])

@@ -1,0 +1,103 @@
+"""Messages that go into a queue of ours without a wire: what ``srmp-spark send`` gives, and dead letters of an application.
+
+They go through the engine like those that came over the wire. A transactional one continues *our* stream to that queue: its
+position is the engine's own count, which is committed with the row, so a restart goes on where the log stands; its stream
+receipts would go to ourselves and are settled without a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from srmp_spark.errors import ApiError
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Transport
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.srmp.effects import Refused
+from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
+from srmp_spark.srmp.stream_name import name_of_queue
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.srmp.effects import Ok
+
+_TRANSPORT: Transport = "api"
+
+
+class OwnMessage(NamedTuple):
+    """A message that can be submitted: for the engine, and its post for readers."""
+
+    message: Message
+    post: bytes
+    head_length: int
+
+
+class Stored:
+    """A message on its way to the disk."""
+
+    __slots__ = ("done", "read_at")
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The queue in which it is stored: a redirection may have led it to another."""
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        """Stored."""
+        if not self.done.done():
+            self.done.set_result(ok.pending.queue)
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        """Not stored: the engine's refusal as an API error."""
+        self.done.set_exception(refusal(status, reason, section))
+
+
+def refusal(status: int, reason: str, section: str) -> ApiError:
+    """The engine's refusal as an error of the API."""
+    hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
+    return ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section)
+
+
+def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
+    """The next positions in our stream to a transactional queue, from the engine's count on: no await until they are used."""
+    guid = manager.directory.queue_manager
+    stream = manager.receiver.streams.get(name_of_queue(queue), guid)
+    ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
+    while True:
+        if number < SEQUENCE_NUMBER_MAX:
+            number += 1
+            yield StreamPosition(StreamId(guid, ordinal), number, number - 1)
+        else:
+            ordinal = max(manager.clock.utc() // 1_000_000 << 32, ordinal) + 1
+            number = 1
+            receipts = f"{manager.public_base}/msmq/{ORDER_QUEUE}"
+            yield StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
+
+
+async def store(manager: QueueManager, messages: Iterable[OwnMessage]) -> tuple[list[str], ApiError | None]:
+    """Submit them together; the queues of those that are on stable storage, and why the next one is not.
+
+    What follows one that the engine refuses is not submitted: in a stream it would stand behind a gap, be answered 200, and
+    be nowhere.
+    """
+    waiting = []
+    for each in messages:
+        stored = Stored()
+        arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
+        outcome = manager.acceptor.take(each.message, arrival, each.post, each.head_length, stored)
+        waiting.append(stored.done)
+        if isinstance(outcome, Refused):
+            break
+    stored_in: list[str] = []
+    error: ApiError | None = None
+    for number, done in enumerate(await asyncio.gather(*waiting, return_exceptions=True)):
+        if isinstance(done, ApiError):
+            assert number == len(waiting) - 1, "nothing is submitted behind a refusal"
+            error = done
+        elif isinstance(done, BaseException):
+            raise done
+        else:
+            stored_in.append(done)
+    return stored_in, error

@@ -1,0 +1,23 @@
+"""What MSMQ calls the end of a message that is a dead letter or has a journal copy: its class ([MS-MQMQ] 2.2.18.1.6)."""
+
+from __future__ import annotations
+
+from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_NACK_DELETED, CLASS_NACK_RECEIVE_TIMEOUT
+from srmp_spark.store.outbox.waiting import MovedRow
+
+CLASS_NACK_REACH_QUEUE_TIMEOUT = 0x8002
+
+_CLASS_OF_REASON = {
+    "expired": CLASS_NACK_REACH_QUEUE_TIMEOUT,
+    "dropped": CLASS_NACK_DELETED,
+    "final-receipt-missing": CLASS_NACK_RECEIVE_TIMEOUT,
+    "delivered": CLASS_ACK_REACH_QUEUE,
+}
+"""Ends that no peer gave a class for."""
+
+
+def class_of_end(moved: MovedRow) -> int | None:
+    """The class; ``None`` for one that a peer refused with an HTTP status, and for a row that was never a message."""
+    if moved.status is not None:
+        return None
+    return moved.message_class if moved.message_class is not None else _CLASS_OF_REASON.get(moved.reason)

@@ -1,0 +1,198 @@
+"""Dead letters of an application's streams become rows of its queue: when there is room, in order, each once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_marks_and_queues import rig
+
+from srmp_spark.errors import ApiError
+from srmp_spark.message import Message
+from srmp_spark.queue_manager import dead_letters
+from srmp_spark.queue_manager.dead_letters import DeadLetters
+from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.srmp.effects import Refused
+from srmp_spark.srmp.encoder import encode, http_head
+
+FAILED = "private$/failed"
+TO = "http://elsewhere.example/msmq/private$/in"
+
+
+class Sender:
+    """Hands over what it has; what it was told to be stored is gone."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self.guid = manager.directory.queue_manager
+        self.groups: dict[int, dict[str, Any]] = {}
+        self.is_away = False
+        self.forgets = False
+
+    def has(self, number: int, *numbers: int, queue: str = FAILED, **fields: Any) -> None:
+        self.groups[number] = {"id": number, "queue": queue, "messages": [self._letter(n, **fields) for n in numbers]}
+
+    def _letter(self, number: int, **fields: Any) -> dict[str, Any]:
+        asks = {"delivery_receipt_to": TO, "commitment_receipt_to": TO, "commitment_negative": True, "dead_letter": True}
+        message = Message(
+            TO, "MSMQ:label", self.guid, number, has_msmq=True, durable=True, body=b"%d" % number, **asks, **fields
+        )
+        content_type, content = encode(message, boundary="b")
+        head = http_head("/msmq/private$/in", "elsewhere.example", content_type, len(content))
+        return {"post_base64": base64.b64encode(head + content).decode(), "head_length": len(head)}
+
+    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
+        if command["handed"] and not self.forgets:
+            for number in [each for each in self.groups if each <= command["handed"]]:
+                del self.groups[number]
+        left = [each for each in sorted(self.groups) if each > command["handed"]]
+        return self.groups[left[0]] if left else {"id": None}
+
+
+def run(folder: Path, test: Callable[[QueueManager, Sender, DeadLetters], Awaitable[None]], **settings: Any) -> None:
+    async def body(manager: QueueManager) -> None:
+        sender = Sender(manager)
+        manager.outgoing = SimpleNamespace(link=sender)  # type: ignore[assignment]  # all that is asked of it
+        letters = DeadLetters(manager)
+        letters.start()
+        try:
+            await asyncio.wait_for(test(manager, sender, letters), 10)
+        finally:
+            await letters.close()
+
+    rig(folder, body, queue=[f"{FAILED}:transactional", "private$/plain"], host_name=["h"], **settings)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def end(manager: QueueManager) -> int:
+    return manager.catalogue.find(FAILED).end
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "RETRY_SECONDS", 0.02)
+
+
+def test_group_by_group_and_nobody_is_told_of_their_end_again(tmp_path: Path) -> None:
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        sender.has(4, 1, 2, 3)
+        sender.has(7, 9)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == 4
+        writer = manager.directory.writer
+        for table in ("undecided", "decided_receipts", "owed_receipts"):
+            assert writer.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+    run(tmp_path / "d", test)
+
+
+def test_what_is_handed_over_once_more_makes_no_second_row(tmp_path: Path) -> None:
+    """The sender ended before it noted that they are stored; and the queue manager may have, too."""
+
+    async def first(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        sender.forgets = True
+        sender.has(4, 1, 2, 3)
+        for _ in range(2):
+            letters.wake()
+            await until(lambda: not letters._came.is_set() and end(manager) == 3)
+            await asyncio.sleep(0.05)
+        assert end(manager) == 3
+
+    async def second(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        sender.has(4, 1, 2, 3)
+        sender.has(5, 4)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == 4
+
+    run(tmp_path / "d", first)
+    run(tmp_path / "d", second)
+
+
+def test_they_wait_for_a_queue_that_is_paused_or_full_and_for_a_sender_that_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        sender.is_away = True
+        sender.has(1, 1, 2)
+        letters.wake()
+        await asyncio.sleep(0.05)
+        await manager.pause_queue(FAILED, paused=True)
+        sender.is_away = False
+        await until(lambda: 'reason="the queue refuses the message: paused"' in caplog.text)
+        await asyncio.sleep(0.1)
+        assert caplog.text.count("dead_letters.not_stored") == 1, "told once"
+        await manager.pause_queue(FAILED, paused=False)
+        await until(lambda: not sender.groups)
+        assert end(manager) == 2
+        sender.has(3, 3)
+        letters.wake()
+        await until(lambda: 'reason="the queue refuses the message: quota"' in caplog.text)
+        assert sender.groups
+        assert end(manager) == 2
+        assert await manager.purge_queue(FAILED) == 2
+        await until(lambda: not sender.groups)
+        assert end(manager) == 3
+
+    run(tmp_path / "d", test, queue_quota_bytes=100)
+
+
+def test_the_engine_discards_none_for_its_age(tmp_path: Path) -> None:
+    """``--expired refuse`` is about what comes late; these have expired, and that is why they are here."""
+
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        sender.has(1, 1, time_to_reach_queue=1_000_000, expires_at=1_000_000)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == 1
+
+    run(tmp_path / "d", test, expired="refuse")
+
+
+def test_a_queue_that_is_gone_holds_no_other_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        sender.has(1, 1, queue="private$/gone")
+        sender.has(2, 2, queue="private$/plain")
+        sender.has(3, 3)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == 1
+        assert "dead_letters.no_queue queue=private$/gone rows=1" in caplog.text
+        assert "dead_letters.no_queue queue=private$/plain rows=1" in caplog.text
+
+    run(tmp_path / "d", test)
+
+
+def test_one_that_is_no_message_or_that_the_engine_refuses_holds_no_other_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        judge = manager.receiver._not_now
+        refused = Refused(400, "no-good", "no good", "")
+        monkeypatch.setattr(
+            manager.receiver, "_not_now",
+            lambda queue, message, arrival: refused if message.body == b"3" else judge(queue, message, arrival),
+        )  # fmt: skip
+        sender.has(1, 1, 2, 3, 4, 5)
+        sender.groups[1]["messages"][1]["post_base64"] = base64.b64encode(b"POST / HTTP/1.1\r\n\r\nno message").decode()
+        sender.has(2, 6)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == 4, "1, 4, 5 and 6"
+        assert caplog.text.count("dead_letters.unreadable") == 1
+        assert caplog.text.count("dead_letters.refused") == 1
+        assert any(f"{letters._lineage}}}\\3" in record.getMessage() for record in caplog.records)
+
+    run(tmp_path / "d", test)
