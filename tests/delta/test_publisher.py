@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -179,6 +180,32 @@ def test_a_history_that_is_dear_to_write_rests_between_two_times(
     log.put("private$/orders", 1)
     publisher.publish_once()
     assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [2]
+
+
+def test_no_identifier_is_there_before_its_row(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages come while the identifiers are read. After a restore one without its row would turn a repeat into a loss."""
+
+    class Busy(MemoryLog):
+        def identifiers(self) -> Iterator[list[HistoryRow]]:
+            self.put("private$/orders", 1)
+            self.history[:] = [HistoryRow(GUID, 1, self.position, 1_795_000_000_000_000)]
+            return super().identifiers()
+
+    def away(*_: object) -> dict[str, str]:
+        raise ConnectionError("the object store is away")
+
+    busy = Busy()
+    busy.put("private$/orders", 1)
+    publisher = state.publisher(busy)
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "_append", away)
+        with pytest.raises(ConnectionError):
+            publisher.publish_once()
+    assert state.read("message_id_history") == []
+    for _ in range(3):
+        report = publisher.publish_once()
+        (run,) = state.read("message_id_history")
+        assert run["uniquifier_last"] == len(state.read()) == busy.position == report["position"]
 
 
 def test_what_is_gone_from_the_state_is_gone_from_its_table(state: State, log: MemoryLog) -> None:

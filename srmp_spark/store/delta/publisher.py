@@ -4,8 +4,10 @@ One cycle: look at the log in one read transaction (commit P, the end of each qu
 ``inbox`` does not have; replace the tables of current state that changed; sync; report P. Only what
 was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
 
-``message_id_history`` can have millions of rows, which take half a minute to write. It may therefore be behind the others
-(:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and ``restore`` adds them.
+``message_id_history`` can have millions of rows, which take half a minute to write. It may therefore be behind ``inbox``
+(:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and ``restore`` adds them. It must never be ahead of
+it: after a restore an identifier without its row would turn the sender's repeat into a loss. Messages come while it is read,
+page by page; so it is written first, then comes the look at the log, and it is committed when ``inbox`` has all that it names.
 
 Where each queue goes on is read from the table itself: from the application transactions that were committed together with
 the rows (``state_table``). A publisher that is killed between any two steps begins again at the last commit and neither loses
@@ -24,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +35,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
-from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.state_table import StateTable
 
@@ -121,6 +123,9 @@ class Publisher:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
         source = self._open()
         snapshot = source.snapshot()
+        identifiers = self._write_identifiers(source, snapshot.position)
+        if identifiers is not None:
+            snapshot = source.snapshot()
         as_of = time.time()
         inbox = self._tables["inbox"]
         inbox.refresh()
@@ -128,7 +133,8 @@ class Publisher:
         if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
             _check_not_ahead(inbox, source.snapshot(), self._uri)
         damaged = self._append(inbox, source, snapshot)
-        self._publish_identifiers(source, snapshot.position)
+        if identifiers is not None:
+            self._commit_identifiers(identifiers)
         for name, rows in _REPLACED.items():
             self._replace(name, partial(rows, snapshot), snapshot.position)
         now = time.monotonic()
@@ -253,15 +259,26 @@ class Publisher:
 
     # The tables of current state
 
-    def _publish_identifiers(self, source: LogSource, position: int) -> None:
-        """All runs that there were at ``position``, if it is time for them and something was committed since."""
+    def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
+        """All runs that there were at ``position``, in a file that no commit names yet; ``None`` if there is nothing to do."""
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
-            return
-        self._replace(_IDENTIFIERS, partial(_identifier_rows, source, position), position)
+            return None
+        rows = partial(_identifier_rows, source, position)
+        digest = digest_of(rows(), ignore=("position", "written_at"))
+        found = None
+        if digest != self._digests[_IDENTIFIERS]:
+            found = _Identifiers(self._tables[_IDENTIFIERS].write(rows()), position, digest)
         took = time.monotonic() - began
         self._identifiers_at = position
         self._identifiers_due = 0.0 if took <= IDENTIFIERS_CHEAP_S else began + took * IDENTIFIERS_REST
+        return found
+
+    def _commit_identifiers(self, identifiers: _Identifiers) -> None:
+        table = self._tables[_IDENTIFIERS]
+        table.refresh()
+        table.put(*identifiers)
+        self._digests[_IDENTIFIERS] = identifiers.digest
 
     def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
         digest = digest_of(rows(), ignore=("position", "written_at"))
@@ -271,6 +288,14 @@ class Publisher:
         table.refresh()
         table.replace(rows(), position, digest)
         self._digests[name] = digest
+
+
+class _Identifiers(NamedTuple):
+    """``message_id_history`` as it will be."""
+
+    file: DataFile | None
+    position: int
+    digest: str
 
 
 class _Chunk:
