@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from srmp_spark.srmp.runs import Run, Runs
+from srmp_spark.srmp.runs import Run, Runs, Trimmed
 
 MESSAGE_ID_HISTORY_DAYS = 30
 """Far beyond the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>)."""
@@ -31,10 +31,13 @@ EVICTION_SAMPLES = 4096
 """How many arrival times are compared to find out what "the oldest 1/64" is."""
 FORGOTTEN_MAX = 256
 """Runs forgotten at once: their keys are deleted in the next transaction, which messages wait for. About a millisecond."""
-LINEAGES_LOOKED_AT = 2048
-"""The same for those of which nothing is old enough; a quarter of a millisecond."""
+LOOKED_AT_MAX = 16_384
+"""Runs whose time is compared at once, a lineage counted as :data:`LINEAGE_COST` more: again about a millisecond."""
+LINEAGE_COST = 8
+"""What a lineage costs that has nothing so old, in runs that are compared."""
 
 _DAY = 86_400_000_000
+_NOTHING = Trimmed([], 0, complete=True)
 
 
 class HistoryRun(NamedTuple):
@@ -118,7 +121,7 @@ class MessageIdHistory:
             touched.add(vanished)
         self._runs += len(runs) - before
         if self._runs > MESSAGE_ID_RUNS_MAX:
-            self._make_room()
+            self._make_room(lineage, at)
         if len(self._lineages) > MESSAGE_ID_LINEAGES_MAX:
             self._make_room_for_lineages()
 
@@ -129,26 +132,39 @@ class MessageIdHistory:
         """
         if not self._expiring:
             self._expiring = list(reversed(self._lineages))
-        left = FORGOTTEN_MAX
-        for _ in range(LINEAGES_LOOKED_AT):
-            if not self._expiring:
-                return True
-            left -= self._forget(self._expiring[-1], now - MESSAGE_ID_HISTORY_DAYS * _DAY, left)
-            if left == 0:
+        before = now - MESSAGE_ID_HISTORY_DAYS * _DAY
+        forget, look_at = FORGOTTEN_MAX, LOOKED_AT_MAX
+        while self._expiring:
+            if forget <= 0 or look_at <= 0:
                 return False
-            self._expiring.pop()
-        return not self._expiring
+            trimmed = self._forget(self._expiring[-1], before, forget, look_at)
+            forget -= len(trimmed.firsts)
+            look_at -= trimmed.looked_at + LINEAGE_COST
+            if trimmed.complete:
+                self._expiring.pop()
+        return True
 
-    def _make_room(self) -> None:
-        """Forget the oldest runs, of whomever they are, until there are no longer too many."""
-        while self._runs > MESSAGE_ID_RUNS_MAX:
+    def _make_room(self, lineage: str, at: int) -> None:
+        """Forget old runs: of ``lineage``, heard at ``at``, whose page of the table is written anyway, or else those of others.
+
+        Where many have to be looked at for one that is old enough, there are a few too many, rather than a long pause.
+        """
+        look_at = LOOKED_AT_MAX
+        if self._evicting:
+            look_at -= self._evict(lineage, min(self._evict_before, at), look_at).looked_at
+        while self._runs > MESSAGE_ID_RUNS_MAX and look_at > 0:
             if not self._evicting:
                 self._evict_before = self._old_enough()
                 self._evicting = list(reversed(self._lineages))
-            forgotten = self._forget(self._evicting[-1], self._evict_before, FORGOTTEN_MAX)
-            self.evicted_count += forgotten
-            if forgotten < FORGOTTEN_MAX:
+            trimmed = self._evict(self._evicting[-1], self._evict_before, look_at)
+            look_at -= trimmed.looked_at + LINEAGE_COST
+            if trimmed.complete:
                 self._evicting.pop()
+
+    def _evict(self, lineage: str, before: int, look_at: int) -> Trimmed:
+        trimmed = self._forget(lineage, before, FORGOTTEN_MAX, look_at)
+        self.evicted_count += len(trimmed.firsts)
+        return trimmed
 
     def _old_enough(self) -> int:
         """A time before which about one run in :data:`EVICTED_SHARE` arrived, and at least one."""
@@ -180,27 +196,27 @@ class MessageIdHistory:
             runs = self._lineages.get(self._leaving[-1])
             forgotten = 0
             if runs is not None and runs.last_at < self._leave_before:
-                forgotten = self._forget(self._leaving[-1], self._leave_before, left)
+                forgotten = len(self._forget(self._leaving[-1], self._leave_before, left).firsts)
                 self.evicted_count += forgotten
                 left -= forgotten
             if left:
                 self._leaving.pop()
 
-    def _forget(self, lineage: str, before: int, limit: int) -> int:
-        """Forget runs of a lineage that are older than ``before``, at most ``limit``; how many those were."""
+    def _forget(self, lineage: str, before: int, forget: int, look_at: int | None = None) -> Trimmed:
+        """Forget runs of a lineage that are older than ``before`` (:meth:`.Runs.trim`)."""
         runs = self._lineages.get(lineage)
         if runs is None:
-            return 0
-        dropped = runs.trim(before, limit)
-        if dropped:
-            self._runs -= len(dropped)
+            return _NOTHING
+        trimmed = runs.trim(before, forget, look_at)
+        if trimmed.firsts:
+            self._runs -= len(trimmed.firsts)
             if runs.touched is None:
                 runs.touched = set()
-            runs.touched.update(dropped)
+            runs.touched.update(trimmed.firsts)
             self._dirty[lineage] = runs
             if len(runs) == 0:
                 del self._lineages[lineage]
-        return len(dropped)
+        return trimmed
 
     def take_changes(self) -> HistoryChanges:
         """What changed since the last call."""

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 BLOCK_RUNS_MAX = 4096
 """Runs of a block: 32 KB in each array. An insertion moves half of that, a microsecond; a full block is split in two."""
+_NEVER = 2**63
+"""Later than any time that an array holds."""
 
 
 class Run(NamedTuple):
@@ -30,27 +32,49 @@ class Run(NamedTuple):
     """When a number of this run arrived last; microseconds."""
 
 
-class _Block:
-    """Neighbouring runs, never none of them but in the last block of an empty set."""
+class Trimmed(NamedTuple):
+    """What :meth:`Runs.trim` did."""
 
-    __slots__ = ("ats", "firsts", "lasts")
+    firsts: list[int]
+    """The runs that were forgotten."""
+    looked_at: int
+    """Runs whose time was compared."""
+    complete: bool
+    """False: a limit was reached, and there may be more."""
+
+
+class _Block:
+    """Neighbouring runs; only the last block of an empty set has none."""
+
+    __slots__ = ("ats", "firsts", "lasts", "oldest")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
         self.lasts = array("Q")
         self.ats = array("q")
+        self.oldest = _NEVER
+        """No run in here is older; one that was refreshed may have left it too low, until :meth:`Runs.trim` comes by."""
 
     def append(self, first: int, last: int, at: int) -> None:
         """A run behind all others."""
         self.firsts.append(first)
         self.lasts.append(last)
         self.ats.append(at)
+        if at < self.oldest:
+            self.oldest = at
 
     def insert(self, index: int, number: int, at: int) -> None:
         """A run of one number before run ``index``."""
         self.firsts.insert(index, number)
         self.lasts.insert(index, number)
         self.ats.insert(index, at)
+        if at < self.oldest:
+            self.oldest = at
+
+    def refresh(self, index: int, at: int) -> None:
+        """A number of run ``index`` arrived at ``at``; of two times the later one counts, whichever is told first."""
+        if at > self.ats[index]:
+            self.ats[index] = at
 
     def delete(self, index: int) -> None:
         """Forget run ``index``."""
@@ -59,22 +83,11 @@ class _Block:
     def take(self, other: _Block, start: int, stop: int) -> None:
         """Become what ``other`` has from run ``start`` to before run ``stop``."""
         self.firsts, self.lasts, self.ats = other.firsts[start:stop], other.lasts[start:stop], other.ats[start:stop]
+        self.oldest = other.oldest
 
     def runs(self) -> Iterator[Run]:
         """All of them, in order."""
         return map(Run, self.firsts, self.lasts, self.ats)
-
-
-class _FullBlock(_Block):
-    """One that is not the last: it only changes when a number comes late."""
-
-    __slots__ = ("oldest",)
-
-    def __init__(self, other: _Block, start: int, stop: int) -> None:
-        """The runs of ``other`` from ``start`` to before ``stop``."""
-        self.take(other, start, stop)
-        self.oldest = min(self.ats)
-        """No run in here is older; lower than it could be after a run was refreshed."""
 
 
 def _begin(block: _Block) -> int:
@@ -91,13 +104,13 @@ class Runs(_Block):
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         super().__init__()
-        self._before: list[_FullBlock] | tuple[()] = ()
+        self._before: list[_Block] | tuple[()] = ()
         """The blocks before the last one; most sets have none, and then not even a list."""
         self._before_count = 0
         for first, last, at in sorted(runs):
             if not self.append_run(first, last, at):
                 self.lasts[-1] = max(last, self.lasts[-1])
-                self.ats[-1] = max(at, self.ats[-1])
+                self.refresh(-1, at)
 
     def append_run(self, first: int, last: int, at: int) -> bool:
         """Add a whole run behind all others; False, and nothing changed, unless there is a gap before it.
@@ -127,18 +140,19 @@ class Runs(_Block):
             return number, None
         if number == lasts[-1] + 1:
             lasts[-1] = number
-            self.ats[-1] = at
+            if at > self.ats[-1]:
+                self.ats[-1] = at
             return firsts[-1], None
         return self._add_inside(number, at)
 
     def _add_inside(self, number: int, at: int) -> tuple[int, int | None]:
         place = self._place_of(number)
         block = self._block(place)
-        firsts, lasts, ats = block.firsts, block.lasts, block.ats
+        firsts, lasts = block.firsts, block.lasts
         index = bisect_right(firsts, number)  # run index - 1 begins at or below number, run index above, here or in the next
         left = index - 1
         if left >= 0 and number <= lasts[left]:
-            ats[left] = max(at, ats[left])
+            block.refresh(left, at)
             return firsts[left], None
         right_place, right = (place, index) if index < len(firsts) else (place + 1, 0)
         behind = self._block(right_place)  # there is one: a number behind all runs was the caller's case
@@ -147,34 +161,41 @@ class Runs(_Block):
         if touches_left and touches_right:
             swallowed = behind.firsts[right]
             lasts[left] = behind.lasts[right]
-            ats[left] = max(at, behind.ats[right])
+            block.refresh(left, max(at, behind.ats[right]))
             self._delete(right_place, right)
             return firsts[left], swallowed
         if touches_left:
             lasts[left] = number
-            ats[left] = max(at, ats[left])
+            block.refresh(left, at)
             return firsts[left], None
         if touches_right:
             moved = behind.firsts[right]
             behind.firsts[right] = number
-            behind.ats[right] = max(at, behind.ats[right])
+            behind.refresh(right, at)
             return number, moved
         self._insert(place, index, number, at)
         return number, None
 
-    def trim(self, before: int, limit: int | None = None) -> list[int]:
-        """Forget runs whose last number arrived before ``before`` (microseconds), at most ``limit``; the firsts of those."""
-        dropped: list[int] = []
-        place = 0
-        while place <= len(self._before) and (limit is None or len(dropped) < limit):
+    def trim(self, before: int, forget: int | None = None, look_at: int | None = None) -> Trimmed:
+        """Forget runs whose last number arrived before ``before`` (microseconds), the lowest first.
+
+        At most ``forget`` of them; no further block is begun when ``look_at`` runs were compared. Blocks that are known to have
+        nothing so old are passed over and not counted.
+        """
+        firsts: list[int] = []
+        looked_at = place = 0
+        while place <= len(self._before):
             block = self._block(place)
-            if isinstance(block, _FullBlock) and block.oldest >= before:
+            if block.oldest >= before:
                 place += 1
                 continue
+            if (forget is not None and len(firsts) >= forget) or (look_at is not None and looked_at >= look_at):
+                return Trimmed(firsts, looked_at, complete=False)
+            looked_at += len(block.ats)
             old = [index for index, at in enumerate(block.ats) if at < before]
-            if limit is not None:
-                old = old[: limit - len(dropped)]
-            dropped += [block.firsts[index] for index in old]
+            if forget is not None:
+                old = old[: forget - len(firsts)]
+            firsts += [block.firsts[index] for index in old]
             blocks = len(self._before)
             if len(old) == len(block.ats):
                 self._drop_block(place)
@@ -182,11 +203,10 @@ class Runs(_Block):
                 for index in reversed(old):
                     block.delete(index)
                 self._before_count -= len(old) if place < blocks else 0
-                if isinstance(block, _FullBlock):
-                    block.oldest = min(block.ats)
-            if len(self._before) == blocks:  # else the next block has moved here
+                block.oldest = min(block.ats)
+            if len(self._before) == blocks and block.oldest >= before:  # else another block is here now, or more of this one
                 place += 1
-        return dropped
+        return Trimmed(firsts, looked_at, complete=True)
 
     def at_first(self, first: int) -> Run | None:
         """The run that begins exactly at ``first``."""
@@ -233,27 +253,34 @@ class Runs(_Block):
 
     def _begin_block(self, stop: int) -> None:
         """The runs of the last block to before ``stop`` become a block of their own."""
-        if not self._before:
-            self._before = []
-        assert isinstance(self._before, list), "made above"
-        self._before.append(_FullBlock(self, 0, stop))
-        self._before_count += stop
+        block = _Block()
+        block.take(self, 0, stop)
+        self._put_block(len(self._before), block)
         self.take(self, stop, len(self.firsts))
+        if not self.firsts:
+            self.oldest = _NEVER
+
+    def _put_block(self, place: int, block: _Block) -> None:
+        if not isinstance(self._before, list):
+            self._before = []
+        self._before.insert(place, block)
+        self._before_count += len(block.firsts)
 
     def _insert(self, place: int, index: int, number: int, at: int) -> None:
         block = self._block(place)
         block.insert(index, number, at)
-        if not isinstance(block, _FullBlock):
+        half = len(block.firsts) // 2
+        if place == len(self._before):
             if len(self.firsts) > BLOCK_RUNS_MAX:
-                self._begin_block(len(self.firsts) // 2)
+                self._begin_block(half)
             return
         self._before_count += 1
-        block.oldest = min(at, block.oldest)
-        count = len(block.firsts)
-        if count > BLOCK_RUNS_MAX:
-            assert isinstance(self._before, list), "block is in it"
-            self._before.insert(place + 1, _FullBlock(block, count // 2, count))
-            block.take(block, 0, count // 2)
+        if len(block.firsts) > BLOCK_RUNS_MAX:
+            upper = _Block()
+            upper.take(block, half, len(block.firsts))
+            block.take(block, 0, half)
+            self._before_count -= len(upper.firsts)
+            self._put_block(place + 1, upper)
 
     def _delete(self, place: int, index: int) -> None:
         block = self._block(place)
@@ -268,6 +295,7 @@ class Runs(_Block):
         before = self._before
         if not isinstance(before, list) or not before:
             self.take(self, 0, 0)
+            self.oldest = _NEVER
             return
         gone = before.pop(min(place, len(before) - 1))
         self._before_count -= len(gone.firsts)

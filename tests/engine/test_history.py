@@ -126,6 +126,49 @@ def test_room_is_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not history.seen(A, 1900 * 2)
 
 
+def test_room_is_made_where_the_table_is_written_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of each sender: to forget an old run of another one with each message would be two pages written for each."""
+    monkeypatch.setattr(history_module, "MESSAGE_ID_RUNS_MAX", 4000)
+    names = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(100)]
+    history = MessageIdHistory.load(HistoryRun(name, run * 2, run * 2, run) for name in names for run in range(40))
+    pages = messages = 0
+    for number in range(40, 60):
+        for name in names:
+            history.add(name, number * 2, number)
+            upserts, deletes = history.take_changes()
+            pages += len({run.lineage for run in upserts} | {lineage for lineage, _ in deletes})
+            messages += 1
+            assert len(history) <= 4000
+    assert pages < messages * 1.1
+    assert all(not history.seen(name, 0) and history.seen(name, 59 * 2) for name in names)
+
+
+def test_the_search_for_what_is_old_stops_after_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages wait for it, whether it finds something or not."""
+    monkeypatch.setattr(history_module, "LOOKED_AT_MAX", 400)
+    names = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(100)]
+    history = MessageIdHistory.load(HistoryRun(name, run * 2, run * 2, run) for name in names for run in range(40))
+    for name in names:
+        history.add(name, 1, 40)  # 0 to 2 are one run now, and no longer what was oldest
+    history.take_changes()
+    forgotten = []
+    while not history.expire(MESSAGE_ID_HISTORY_DAYS * DAY + 3):
+        forgotten.append(len(history.take_changes().deletes))
+    forgotten.append(len(history.take_changes().deletes))
+    assert len(forgotten) == 12, "nine senders at once, of 39 runs each"
+    assert sum(forgotten) == 100
+    assert all(run.last_received_at >= 3 for run in history.rows())
+
+
+def test_of_two_times_the_later_one_counts() -> None:
+    """A restore reads queue after queue, and not in the order in which the messages came."""
+    history = MessageIdHistory()
+    history.add(A, 1, 5)
+    history.add(A, 2, 1)
+    history.expire(MESSAGE_ID_HISTORY_DAYS * DAY + 4)
+    assert history.seen(A, 1)
+
+
 def test_the_lineages_forgotten_are_those_that_were_silent_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old run of a sender that is heard every day is worth more than that of one that never came again."""
     monkeypatch.setattr(history_module, "MESSAGE_ID_LINEAGES_MAX", 100)

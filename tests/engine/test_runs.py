@@ -75,18 +75,18 @@ def test_add_what_is_there_refreshes_its_time(number: int) -> None:
 
 def test_trim_forgets_old_runs_and_names_them() -> None:
     runs = Runs([Run(1, 3, 10), Run(5, 6, 30), Run(8, 8, 20)])
-    assert runs.trim(25) == [1, 8]
+    assert runs.trim(25).firsts == [1, 8]
     assert list(runs) == [Run(5, 6, 30)]
-    assert runs.trim(25) == []
+    assert runs.trim(25).firsts == []
 
 
 def test_trim_stops_at_its_limit_and_goes_on_from_there() -> None:
     runs = Runs(Run(number, number, number) for number in range(0, 40, 2))
-    assert runs.trim(30, 4) == [0, 2, 4, 6]
-    assert runs.trim(30, 100) == list(range(8, 30, 2))
-    assert runs.trim(30, 100) == []
+    assert runs.trim(30, 4)[::2] == ([0, 2, 4, 6], False)
+    assert runs.trim(30, 100)[::2] == (list(range(8, 30, 2)), True)
+    assert runs.trim(30, 100)[::2] == ([], True)
     assert [run.first for run in runs] == list(range(30, 40, 2))
-    assert runs.trim(100, 5) == list(range(30, 40, 2))
+    assert runs.trim(100, 5)[::2] == (list(range(30, 40, 2)), True)
     assert len(runs) == 0
     with pytest.raises(ValueError, match="no number"):
         _ = runs.newest
@@ -133,7 +133,7 @@ def test_repr_is_for_people() -> None:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 60), st.just(0)),
+        st.tuples(st.just("add"), st.integers(0, 60), st.integers(0, 80)),
         st.tuples(st.just("trim"), st.integers(0, 80), st.integers(1, 5)),
     ),
     max_size=80,
@@ -144,25 +144,28 @@ STEPS = st.lists(
 def test_the_same_set_as_a_set(steps: list[tuple[str, int, int]]) -> None:
     runs = Runs()
     table: dict[int, Run] = {}  # what a table keyed by the first number would hold
-    known: set[int] = set()
-    for at, (what, number, limit) in enumerate(steps):
+    known: dict[int, int] = {}  # number: when it arrived last
+    for what, number, other in steps:
         if what == "trim":
             old = sorted(run.first for run in table.values() if run.at < number)
-            dropped = runs.trim(number, limit)
-            assert dropped == old[:limit], "the lowest first"
+            dropped, _, complete = runs.trim(number, other)
+            assert dropped == old[:other], "the lowest first"
+            assert not complete or len(old) <= other
             for first in dropped:
                 gone = table.pop(first)
-                known.difference_update(range(gone.first, gone.last + 1))
+                for each in range(gone.first, gone.last + 1):
+                    del known[each]
             continue
-        first, vanished = runs.add(number, at)
-        known.add(number)
+        first, vanished = runs.add(number, other)
+        known[number] = max(other, known.get(number, 0))
         if vanished is not None:
             table.pop(vanished)
         run = runs.at_first(first)
         assert run is not None
         assert run.first <= number <= run.last
+        assert run.at == max(known[each] for each in range(run.first, run.last + 1)), "or it is forgotten too early"
         table[first] = run
-    assert numbers(runs) == known
+    assert numbers(runs) == set(known)
     assert list(runs) == sorted(table.values())
     assert len(runs) == len(table)
     assert not known or runs.newest == max(run.at for run in table.values())
@@ -170,6 +173,22 @@ def test_the_same_set_as_a_set(steps: list[tuple[str, int, int]]) -> None:
         assert before.last + 1 < after.first, "runs that touch are one run"
     for number in range(62):
         assert (number in runs) == (number in known)
+
+
+def test_what_is_known_to_be_younger_is_not_looked_at() -> None:
+    """Forgetting must not walk through millions, hour by hour."""
+    limit = runs_module.BLOCK_RUNS_MAX
+    runs = Runs(Run(number * 2, number * 2, number % 7 + number // limit) for number in range(limit * 9))
+    looks = []
+    for _ in range(100):
+        firsts, looked_at, complete = runs.trim(8, forget=limit, look_at=limit)
+        looks.append(looked_at)
+        assert len(firsts) <= limit
+        if complete:
+            break
+    assert max(looks) <= 2 * limit
+    assert all(run.at >= 8 for run in runs)
+    assert runs.trim(8) == ([], 0, True)
 
 
 def test_a_number_in_the_middle_of_many_moves_one_block() -> None:
