@@ -190,9 +190,7 @@ class MessageIdHistory:
             if not self._leaving:
                 heard = sorted(runs.last_at for runs in self._lineages.values())
                 self._leave_before = heard[len(heard) // EVICTED_SHARE] + 1
-                self._leaving = [
-                    name for name, runs in reversed(self._lineages.items()) if runs.last_at < self._leave_before
-                ]
+                self._leaving = [name for name, runs in reversed(self._lineages.items()) if runs.last_at < self._leave_before]
             runs = self._lineages.get(self._leaving[-1])
             forgotten = 0
             if runs is not None and runs.last_at < self._leave_before:
