@@ -208,6 +208,10 @@ class Runs(_Block):
                 place += 1
         return Trimmed(firsts, looked_at, complete=True)
 
+    def all_since(self, before: int) -> bool:
+        """True: nothing here is older. False: most likely something is, see :meth:`trim`."""
+        return self.oldest >= before and not self._before
+
     def at_first(self, first: int) -> Run | None:
         """The run that begins exactly at ``first``."""
         block = self._block(self._place_of(first))
