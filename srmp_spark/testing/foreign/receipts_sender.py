@@ -55,7 +55,7 @@ class ReceiptsSender:
         self._counter = itertools.count()
         self._stream_receipts = 0
         self._number = int(time.time() * 1000) & 0x7FFF_FFFF
-        """Of the next receipt. In milliseconds: another life under the same GUID must not begin among the numbers of this one."""
+        """In milliseconds: another life under the same GUID must not begin among the numbers of this one."""
         self._silent_until = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
