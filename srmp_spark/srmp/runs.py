@@ -214,6 +214,8 @@ class Runs(_Block):
 
     def at_first(self, first: int) -> Run | None:
         """The run that begins exactly at ``first``."""
+        if self.firsts and self.firsts[-1] == first:  # what a sender that counts upwards has changed
+            return Run(first, self.lasts[-1], self.ats[-1])
         block = self._block(self._place_of(first))
         index = bisect_right(block.firsts, first) - 1
         if index < 0 or block.firsts[index] != first:
