@@ -167,12 +167,10 @@ def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
             (gap.queue, gap.guid, str(gap.stream_ordinal), *gap[3:]),
         )
     history = changes.history
-    if history.deletes:
-        keys = [(lineage, signed(first)) for lineage, first in history.deletes]
-        connection.executemany("DELETE FROM history WHERE lineage = ? AND first = ?", keys)
-    if history.upserts:
-        runs = [(lineage, signed(first), signed(last), at) for lineage, first, last, at in history.upserts]
-        connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", runs)
+    for lineage, first in history.deletes:
+        connection.execute("DELETE FROM history WHERE lineage = ? AND first = ?", (lineage, signed(first)))
+    for lineage, first, last, at in history.upserts:
+        connection.execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", (lineage, signed(first), signed(last), at))
 
 
 # Receipts owed
