@@ -25,6 +25,7 @@ from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_to
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
 from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writers
 from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
+from srmp_spark.store.delta.state_folder import check_state
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -410,12 +411,29 @@ def _checked(config: ServeConfig) -> ServeConfig:
             "--api-cert/--api-key (or listen on 127.0.0.1)"
         )
     _check_tls(config)
+    _check_ports(config)
+    if config.state is not None:
+        check_state(config.state)
     check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
     if len(config.queue) > QUEUES_MAX:
         raise ConfigurationError(f"at most {QUEUES_MAX} queues")
     return config
+
+
+def _check_ports(config: ServeConfig) -> None:
+    """The kernel would let two listeners of one process have a port each thinks its own."""
+    named = [("--listen", config.listen), ("--api", config.api), ("--listen-https", config.listen_https)]
+    taken: dict[Endpoint, str] = {}
+    for flag, endpoint in named:
+        if endpoint is None or not endpoint.port:
+            continue
+        if endpoint in taken:
+            raise ConfigurationError(
+                f"{taken[endpoint]} and {flag} are both {endpoint.host}:{endpoint.port}: give each its own port"
+            )
+        taken[endpoint] = flag
 
 
 def _check_tls(config: ServeConfig) -> None:

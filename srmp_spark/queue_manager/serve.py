@@ -42,7 +42,7 @@ from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
-from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
+from srmp_spark.queue_manager.sockets import BACKLOG, bind, listen, raise_descriptor_limit
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.queue_manager.srmp_tls import TlsPort
 from srmp_spark.queue_manager.tls import ClientTls, ServerTls
@@ -168,8 +168,10 @@ class _Process:
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         await maintenance.compare_state()
         api_server, api_task = await self._serve_api(manager, health, api_socket)
+        listen(srmp_socket, self._listening, "--listen")
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
-        if tls_port is not None:
+        if tls_port is not None and https_socket is not None and config.listen_https is not None:
+            listen(https_socket, config.listen_https, "--listen-https")
             tls_port.start()
         maintenance.start()
         manager.start_sending()
@@ -227,6 +229,7 @@ class _Process:
             settings.load()
         except OSError as error:  # ssl.SSLError is one
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
+        listen(api_socket, config.api, "--api")
         server = _ApiServer(settings)
         task = asyncio.get_running_loop().create_task(server.serve(sockets=[api_socket]))
         while not server.started and not task.done():

@@ -1,7 +1,8 @@
-"""The two listening sockets, and how many connections the process may have."""
+"""The listening sockets, and how many connections the process may have."""
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 
@@ -30,15 +31,27 @@ def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        hint = (
-            "another process listens there; stop it or choose another port"
-            if isinstance(error, OSError) and error.errno == 98
-            else ""
-        )
-        raise ConfigurationError(
-            f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{'; ' + hint if hint else ''}"
-        ) from None
+        raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{_hint(error, endpoint)}") from None
     return bound, endpoint._replace(port=bound.getsockname()[1])
+
+
+def listen(bound: socket.socket, endpoint: Endpoint, flag: str) -> None:
+    """Listen, where two may have bound one port and only one can. Raises :class:`ConfigurationError`.
+
+    uvloop listens too, later, and says nothing of a failure: the port would be announced, and deaf.
+    """
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{_hint(error, endpoint)}") from None
+
+
+def _hint(error: OSError, endpoint: Endpoint) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "; another process listens there; stop it or choose another port"
+    if error.errno == errno.EACCES:
+        return f"; ports below 1024 need CAP_NET_BIND_SERVICE, {endpoint.host}:8080 does not"
+    return ""
 
 
 def raise_descriptor_limit() -> int:

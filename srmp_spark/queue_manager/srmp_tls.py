@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.sockets import BACKLOG
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint, State
 from srmp_spark.queue_manager.tls import ServerTls, sender_name_of
 
@@ -102,8 +101,7 @@ class TlsPort:
         return f"<TlsPort handshakes={len(self._handshakes)}>"
 
     def start(self) -> None:
-        """Listen."""
-        self._socket.listen(BACKLOG)
+        """Accept from the socket, which listens already."""
         self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:

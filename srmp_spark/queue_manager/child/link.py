@@ -111,20 +111,18 @@ class ChildLink:
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
+        settings = json.dumps(self._settings | {"parent": os.getpid()})
         try:
-            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
-                [
-                    sys.executable,
-                    "-m",
-                    self.module,
-                    str(theirs.fileno()),
-                    json.dumps(self._settings | {"parent": os.getpid()}),
-                ],
-                env={**self.environment, **os.environ},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
-            )
+            with open(os.memfd_create("settings"), "w+", encoding="utf-8") as file:  # not an argument: `ps` shows these to all
+                file.write(settings)
+                file.seek(0)
+                self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                    [sys.executable, "-m", self.module, str(theirs.fileno())],
+                    env={**self.environment, **os.environ},
+                    pass_fds=[theirs.fileno()],
+                    stdin=file,
+                    stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
+                )
         except BaseException:
             ours.close()
             raise

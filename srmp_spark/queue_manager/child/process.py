@@ -1,8 +1,9 @@
 """How a child starts and ends.
 
-    python -m MODULE FD '{"parent": PID, …}'
+    python -m MODULE FD < SETTINGS
 
-``FD`` is its command socket, the JSON its settings (:class:`.link.ChildLink` writes both). It ends with its parent:
+``FD`` is its command socket, ``SETTINGS`` a JSON object: ``{"parent": PID, …}`` (:class:`.link.ChildLink` gives both). They
+come by standard input because they hold secrets, and every user of a host sees the arguments of every process. It ends with its parent:
 PR_SET_PDEATHSIG tells the kernel, also at kill -9, and the end of the command socket tells the child.
 """
 
@@ -35,7 +36,7 @@ def end_with_parent(parent: int) -> None:
 
 def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoReturn:
     """A child's entry: ``serve`` gets the command socket and the settings, and returns when the parent has closed its end."""
-    settings = json.loads(sys.argv[2])
+    settings = json.load(sys.stdin)
     end_with_parent(settings["parent"])
     leave_out_pandas()
     # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.

@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.store.delta.state_folder import state_folder
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.durable import sync_directory, sync_file
 
@@ -120,16 +119,6 @@ class ObjectStorage:
     def open_input(self, path: str) -> IO[bytes]:
         """Ranged reads."""
         return cast("IO[bytes]", self._filesystem().open_input_file(path))
-
-
-def state_folder(state: str) -> Path | None:
-    """The local folder that ``--state URI|PATH`` names, or ``None`` for an object store."""
-    parts = urlsplit(state)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise ConfigurationError(f"--state {state}: a file URL names this machine: file:///folder")
-        return Path(unquote(parts.path))
-    return None if "://" in state else Path(state)
 
 
 def storage_of(state: str, table: str, storage_options: Mapping[str, str]) -> Storage:
