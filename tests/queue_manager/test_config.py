@@ -151,3 +151,15 @@ def test_messages_that_come_too_late_are_kept_unless_it_is_said_otherwise(tmp_pa
     file.write_text('expired = "refuse"\nmachine_quota_bytes = 1000000\nqueue = ["a:journal"]\n')
     config = load({**flags, "config": str(file)}, {})
     assert (config.expired, config.machine_quota_bytes, config.queue) == ("refuse", 1_000_000, (QueueSpec("a", False, True),))
+
+
+def test_two_listeners_of_one_port_and_a_state_that_cannot_be_a_folder_are_told_at_once(tmp_path: Path) -> None:
+    told = refused({"listen": "127.0.0.1:8090", "api": "127.0.0.1:8090"})
+    assert told == "--listen and --api are both 127.0.0.1:8090: give each its own port"
+    assert load({"data_dir": "d", "listen": "127.0.0.1:0", "api": "127.0.0.1:0"}, {}), "any two free ones"
+    file = tmp_path / "README.md"
+    file.write_text("")
+    assert refused({"state": str(file)}) == f"--state {file}: {file} is a file; name a folder, which is made if it is not there"
+    assert f"{file} is a file" in refused({"state": f"file://{file}/state"})
+    assert load({"data_dir": "d", "state": str(tmp_path / "new" / "state")}, {}), "it is made"
+    assert load({"data_dir": "d", "state": "s3://bucket/state"}, {})

@@ -67,6 +67,19 @@ def test_the_ready_line_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
     assert "Traceback" not in running.stderr()
 
 
+def test_no_secret_is_in_the_arguments_of_a_process(start: Start) -> None:
+    """Every user of a host may read them. Who knows the address of our receipts could acknowledge what waits to be sent."""
+    running = start()
+    with contextlib.closing(sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)) as database:
+        (secret,) = database.execute("SELECT value FROM meta WHERE key = 'sender_stream'").fetchone()
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(children) == 2
+    for pid in (*children, running.pid):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert secret.encode() not in arguments
+        assert b"{" not in arguments, "settings are no arguments"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_both_signals_end_it_with_0(start: Start, number: int) -> None:
     running = start()

@@ -113,7 +113,7 @@ class ChildLink:
         ours.setblocking(False)
         settings = json.dumps(self._settings | {"parent": os.getpid()})
         try:
-            with open(os.memfd_create("settings"), "w+", encoding="utf-8") as file:  # not an argument: `ps` shows these to all
+            with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:  # no argument: all may see those
                 file.write(settings)
                 file.seek(0)
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module

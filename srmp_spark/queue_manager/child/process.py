@@ -2,9 +2,9 @@
 
     python -m MODULE FD < SETTINGS
 
-``FD`` is its command socket, ``SETTINGS`` a JSON object: ``{"parent": PID, …}`` (:class:`.link.ChildLink` gives both). They
-come by standard input because they hold secrets, and every user of a host sees the arguments of every process. It ends with its parent:
-PR_SET_PDEATHSIG tells the kernel, also at kill -9, and the end of the command socket tells the child.
+``FD`` is its command socket, ``SETTINGS`` a JSON object: ``{"parent": PID, …}`` (:class:`.link.ChildLink` gives both). The
+settings come by standard input because they hold secrets, and every user of a host sees the arguments of every process. A
+child ends with its parent: PR_SET_PDEATHSIG tells the kernel, also at kill -9, and the end of the command socket tells it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It holds no port and no lock, and opens the database read-only. Each command run
 connection; a caller that goes away ends its thread and nothing else. Sealing runs at low priority. The Delta publisher lives
 here too. How it starts and ends: :mod:`srmp_spark.queue_manager.child.process`.
 
-    python -m srmp_spark.queue_manager.reader.process FD < '{"data_dir": …, "queue_manager": …, "state": …, "state_interval": …}'
+    python -m srmp_spark.queue_manager.reader.process FD < '{"data_dir": …, "queue_manager": …, "state": …, …}'
 """
 
 from __future__ import annotations

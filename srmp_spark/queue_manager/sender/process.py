@@ -3,7 +3,7 @@
 Until the process before it has ended it waits for the lock of the outbox. How it starts and ends:
 :mod:`srmp_spark.queue_manager.child.process`.
 
-    python -m srmp_spark.queue_manager.sender.process FD < '{"data_dir": …, "queue_manager": …, "epoch": …, "receipts_url": …, …}'
+    python -m srmp_spark.queue_manager.sender.process FD < '{"data_dir": …, "queue_manager": …, "epoch": …, …}'
 """
 
 from __future__ import annotations
