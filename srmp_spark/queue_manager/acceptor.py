@@ -53,7 +53,9 @@ GATE_SECTION = "docs/GUARANTEES.md promise 2"
 """What a 503 of the gate refers to: our own trouble is never a 400."""
 _AUTHORIZATION = re.compile(rb"(?<=\r\n)authorization[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
 TOLD_MAX = 1_000
-"""Forbidden messages that the log explains, each stream once."""
+"""Refusals that the log explains."""
+NAME_MAX, TEXT_MAX = 200, 500
+"""Characters of a destination, and of a reason, in the log: a sender chooses both."""
 TARGETS_REMEMBERED = 1_024
 """Request targets whose check is not repeated; a sender uses one for each of its queues."""
 
@@ -109,7 +111,7 @@ class Acceptor:
         self._metrics = metrics
         self._signatures = signatures
         self._writers = writers
-        self._told: set[str] = set()
+        self._told: set[tuple[str, str, str]] = set()
         self._utc = clock.utc
         self._monotonic = clock.monotonic
         self._arm_receipts = arm_receipts
@@ -149,6 +151,14 @@ class Acceptor:
             if message.signature != "none":
                 message = self._signatures.checked(message, content, parts)
         except RemoteProtocolError as error:
+            self._tell(
+                error.status_hint,
+                "malformed",
+                head.target.decode("latin-1"),
+                connection.peer,
+                connection.sender_name,
+                str(error),
+            )
             connection.refuse(error.status_hint, "malformed", error.section)
             return
         if self._writers is not None or b"authorization" in headers:
@@ -206,13 +216,26 @@ class Acceptor:
         except Exception as error:
             log.exception("accept.fatal id=%s destination=%r", message.id, message.destination[:200])
             raise self._journal.abandon("taking a message", error) from error
-        if outcome.status == 403 and outcome.message not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add(outcome.message)
-            log.warning(
-                'accept.forbidden peer=%s sender_name=%r reason="%s"', arrival.peer, arrival.sender_name, outcome.message
-            )
+        if outcome.status in (400, 403):
+            self._tell(outcome.status, outcome.reason, message.destination, arrival.peer, arrival.sender_name, outcome.message)
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
+
+    def _tell(self, status: int, reason: str, destination: str, peer: str, sender_name: str | None, text: str) -> None:
+        """Once for each reason, destination and sender (403: each stream): nobody else here knows what a 400 makes its sender
+        delete.
+        """
+        key = (reason, text, "") if status == 403 else (reason, destination[:NAME_MAX], sender_name or peer.rpartition(":")[0])
+        if key in self._told or len(self._told) >= TOLD_MAX:
+            return
+        self._told.add(key)
+        hint = (
+            "the sender deletes it; try srmp-spark doctor --url URL --queue QUEUE" if status == 400 else "the sender keeps it"
+        )
+        log.warning(
+            'accept.refused status=%d reason=%s destination=%r peer=%s sender_name=%r because="%s" hint="%s"',
+            status, reason, destination[:NAME_MAX], peer, sender_name, text[:TEXT_MAX], hint,
+        )  # fmt: skip
 
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
         """Hand what the engine has taken to the journal."""

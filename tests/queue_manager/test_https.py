@@ -275,7 +275,7 @@ class TestWhoseStream:
         for connection in (*forgers, owner):
             connection.close()
         log = world.running.stderr()
-        assert log.count("accept.forbidden") == 1, "the stream is explained once, whoever forges how often"
+        assert log.count("accept.refused status=403") == 1, "the stream is explained once, whoever forges how often"
         assert "srmp-spark streams drop --queue private$/payments" in log
 
     def test_it_is_its_owners_after_kill_9(self, start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:

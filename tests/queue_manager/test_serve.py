@@ -80,6 +80,19 @@ def test_no_secret_is_in_the_arguments_of_a_process(start: Start) -> None:
         assert b"{" not in arguments, "settings are no arguments"
 
 
+def test_the_log_tells_once_what_a_400_makes_a_sender_delete(start: Start) -> None:
+    running = start(queues=["private$/orders:transactional"])
+    peer = Peer(running)
+    for _ in range(3):
+        assert peer.send(peer.message("private$/nobody")).status == 400
+        assert peer.send(peer.message("private$/orders")).status == 400
+    told = [line for line in running.stderr().splitlines() if "accept.refused" in line]
+    assert len(told) == 2
+    assert "status=400 reason=unknown-queue destination='http://127.0.0.1" in told[0]
+    assert "the sender deletes it; try srmp-spark doctor" in told[0]
+    assert "reason=transactional-queue" in told[1]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_both_signals_end_it_with_0(start: Start, number: int) -> None:
     running = start()
