@@ -246,9 +246,9 @@ class QueueManagerClient:
         """``POST queues/{q}/purge``."""
         return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
 
-    def give_up(self, queue: str, first: int, last: int) -> dict[str, Any]:
-        """``POST queues/{q}/give-up``: damaged rows become counted holes."""
-        parameters = {"first": first, "last": last}
+    def give_up(self, queue: str, first: int, last: int, *, force: bool = False) -> dict[str, Any]:
+        """``POST queues/{q}/give-up``: damaged rows become counted holes; ``force``: also in a queue without damage."""
+        parameters = {"first": first, "last": last} | ({"force": 1} if force else {})
         return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters))
 
     def pause(self, queue: str) -> None:

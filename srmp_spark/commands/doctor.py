@@ -25,6 +25,8 @@ from srmp_spark.names import UrlParts, local_queue_name, nearest_queue_name, spl
 
 PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
 """Who the probe says it is; nothing of it is kept."""
+BODY_LOOK_BYTES = 4_096
+"""Of an answer: who answers."""
 PROBE_SECONDS = 10.0
 """For a connection, and for an answer."""
 _DEFAULT_PORT = {"http": 80, "https": 443}
@@ -214,7 +216,7 @@ def _knock(url: UrlParts) -> Check:
         connection = _connection(url)
         connection.request("GET", "/", headers={"Srmp-Probe": "1"})  # not counted as a refusal
         answer = connection.getresponse()
-        answer.read()
+        body = answer.read(BODY_LOOK_BYTES)
         connection.close()
     except socket.gaierror:
         return Check("port", False, f"{url.host} has no address", "DNS: senders resolve this name as well")
@@ -233,6 +235,8 @@ def _knock(url: UrlParts) -> Check:
     except (OSError, http.client.HTTPException) as error:
         return Check("port", False, f"{where}: {error}", "is this the SRMP port?")
     server = answer.headers.get("Server", "")
+    if answer.status in (401, 404) and b'"error"' in body:
+        return Check("port", False, f"{where} is an API of srmp-spark, not its SRMP port", "name the address of serve --listen")
     if not server.startswith("srmp-spark/"):
         return Check(
             "port",

@@ -31,6 +31,7 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument("--queue", required=True, metavar="NAME")
     parser.add_argument("--first", required=True, type=int, metavar="N", help="the first sequence, as the error names it")
     parser.add_argument("--last", required=True, type=int, metavar="M", help="the last one")
+    parser.add_argument("--force", action="store_true", help="also in a queue of which no row was found damaged")
     add_connection_flags(parser)
     parser.set_defaults(run=_give_up)
 
@@ -50,7 +51,7 @@ def _purge(args: argparse.Namespace) -> int:
 
 
 def _give_up(args: argparse.Namespace) -> int:
-    emit([connect(args).give_up(local_queue_name(args.queue), args.first, args.last)], table=args.table)
+    emit([connect(args).give_up(local_queue_name(args.queue), args.first, args.last, force=args.force)], table=args.table)
     return 0
 
 

@@ -21,6 +21,7 @@ REMEDIES: dict[str, str] = {
     "transactional-queue": "that queue is transactional: send without --delivery, or with --delivery transactional",
     "unknown-queue": "there is no queue of that name: create it there, or correct the URL (/msmq/private$/NAME)",
     "foreign-host": "the receiver does not go by that host name: use another one, or give it serve --host-name there",
+    "not-a-writer": "that queue takes messages only from its writers: a [[writer]] there lets you in",
     "target": "is the URL right? Its path begins with /msmq/",
 }
 """Reason of an answer → what its sender can do (what its receiver can do, ``doctor`` says there)."""

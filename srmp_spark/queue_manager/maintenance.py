@@ -185,7 +185,9 @@ class Maintenance:
         # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
         acceptor.room = min(DISK_LOOK_BYTES, max(0, free - least) // 2)
         if free < least and acceptor.gate is None:
-            acceptor.gate = Gate(DISK_FULL, f"only {free} bytes are free below the data directory; {least} must stay free")
+            acceptor.gate = Gate(
+                DISK_FULL, f"only {free} bytes are free below the data directory; {least} must stay free: make room"
+            )
             log.error("disk.full free_bytes=%d least_bytes=%d", free, least)
         elif free >= least and acceptor.gate is not None and acceptor.gate.reason == DISK_FULL:
             acceptor.gate = None

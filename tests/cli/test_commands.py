@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +218,9 @@ def test_purge_queues_and_status(running: RunningQueueManager) -> None:
 def test_damaged_rows_are_given_up_by_command(running: RunningQueueManager) -> None:
     queue = make(running, "damaged")
     lines(running, "send", "--destination", queue, "--lines", "-", stdin="a\nb\nc\n")
-    given = ("give-up", "--queue", queue, "--first", "1", "--last")
+    refused = command(running, "give-up", "--queue", queue, "--first", "1", "--last", "2")
+    assert (refused.returncode, "no row of" in refused.stderr) == (4, True)
+    given = ("give-up", "--force", "--queue", queue, "--first", "1", "--last")
     assert lines(running, *given, "2") == [{"queue": queue, "given_up": 2}]
     assert lines(running, *given, "2") == [{"queue": queue, "given_up": 0}], "they are holes already"
     assert [each["sequence"] for each in lines(running, "peek", "--queue", queue)] == [3]
@@ -313,7 +317,13 @@ class TestDoctor:
         assert "nobody listens" in done.stdout
 
     def test_something_else_listens(self, running: RunningQueueManager) -> None:
-        assert "not by srmp-spark" in command(running, "doctor", "--url", running.api).stdout
+        assert "is an API of srmp-spark, not its SRMP port" in command(running, "doctor", "--url", running.api).stdout
+        with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            done = command(running, "doctor", "--url", f"http://127.0.0.1:{other.server_port}")
+            other.shutdown()
+        assert "is answered by BaseHTTP" in done.stdout
+        assert "not by srmp-spark" in done.stdout
 
 
 class TestCapture:

@@ -69,7 +69,8 @@ class TestQueues:
     def test_give_up_leaves_counted_holes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
         fresh(client, running, "given_up", 5)
         path = "/v1/queues/given_up/give-up"
-        assert call(running, "POST", path + "?first=2&last=3") == (200, {"queue": "given_up", "given_up": 2})
+        assert call(running, "POST", path + "?first=2&last=3&force=1") == (200, {"queue": "given_up", "given_up": 2})
+        assert call(running, "POST", path + "?first=4&last=4")[0] == 409, "it can be read"
         found = client.range("given_up", after=0)
         assert (found.first, found.end) == (1, 5), "they stay counted"
         assert client.holes("given_up", epoch=found.epoch, after=0, to=5) == 2
@@ -77,12 +78,17 @@ class TestQueues:
             assert pa.ipc.open_stream(stream.as_file()).read_all().column("sequence").to_pylist() == [1, 4, 5]
         before = queue(client, "given_up")
         assert before["waiting"] == 3, "holes wait for nobody"
-        assert call(running, "POST", path + "?first=2&last=4") == (200, {"queue": "given_up", "given_up": 1})
+        assert call(running, "POST", path + "?first=2&last=4&force=1") == (200, {"queue": "given_up", "given_up": 1})
         after = queue(client, "given_up")
         assert after["waiting"] == 2
         assert 0 < after["bytes"] < before["bytes"], "what was a hole does not count again"
         assert 'srmp_queue_waiting{consumer="default",queue="given_up"} 2' in call(running, "GET", "/metrics")[1]
-        for wrong, code in (("?first=4&last=6", 409), ("?first=0&last=1", 400), ("?first=3&last=2", 400), ("?first=1", 400)):
+        for wrong, code in (
+            ("?first=4&last=6&force=1", 409),
+            ("?first=0&last=1", 400),
+            ("?first=3&last=2", 400),
+            ("?first=1", 400),
+        ):
             assert call(running, "POST", path + wrong)[0] == code
         assert call(running, "POST", "/v1/queues/nobody/give-up?first=1&last=1")[0] == 404
 

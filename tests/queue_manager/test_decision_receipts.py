@@ -73,7 +73,11 @@ class TestReasons:
                 elif how == "deleted":
                     await it.manager.delete_queue(ORDERS)
                 else:
-                    request: Any = type("R", (), {"parameters": {"queue": ORDERS}, "required_integer": lambda s, n: 1})()
+                    request: Any = type(
+                        "R",
+                        (),
+                        {"parameters": {"queue": ORDERS}, "required_integer": lambda s, n: 1, "integer": lambda s, n: 1},
+                    )()
                     await GiveUpApi(it.manager).post(request)
                 await until(lambda: server.receipts and left(it) == 0)
                 assert told(server.receipts) == [(f"uuid:1@{SOURCE}", decision, number)]

@@ -93,7 +93,7 @@ async def mark(manager: QueueManager, holder: str, to: int) -> None:
 
 async def give_up(manager: QueueManager, first: int, last: int) -> None:
     request: Any = SimpleNamespace(
-        parameters={"queue": "q"}, required_integer=lambda name: {"first": first, "last": last}[name]
+        parameters={"queue": "q"}, integer=lambda name: 1, required_integer=lambda name: {"first": first, "last": last}[name]
     )
     await GiveUpApi(manager).post(request)
 

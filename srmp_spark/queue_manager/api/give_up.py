@@ -24,15 +24,21 @@ class GiveUpApi:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """``POST queues/{q}/give-up?first=N&last=M``: how many rows became holes; those that were holes do not count.
+        """``POST queues/{q}/give-up?first=N&last=M[&force=1]``: how many rows became holes; those that were holes do not count.
 
-        Raises a 409 if the queue does not hold all of first to last.
+        Raises a 409 if the queue does not hold all of first to last, or if none of its rows was found damaged: a slip of the
+        finger must not cost rows that can be read. ``force`` is for who knows better.
         """
         manager = self._manager
         queue = manager.catalogue.find_base(request.parameters["queue"])
         first, last = request.required_integer("first"), request.required_integer("last")
         if not 0 < first <= last:
             raise usage("first and last are sequences: 1 or more, last not before first")
+
+        if not queue.damage and not request.integer("force"):
+            text = f"no row of {queue.name} was found damaged since the last start, or since rows were given up"
+            hint = f"srmp-spark peek --queue '{queue.name}' reads it; give-up --force gives up what can be read"
+            raise ApiError(409, "not-damaged", text, hint)
 
         def give_up(transaction: Transaction) -> int:
             given_up = queues.give_up(transaction, queue.name, first, last, manager.directory.segments)
