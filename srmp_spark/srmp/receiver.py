@@ -25,7 +25,7 @@ from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.expiry_clock import ExpiryClock
-from srmp_spark.srmp.forwarding import HOPS_MAX, unforwardable
+from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
@@ -256,6 +256,8 @@ class Receiver:
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
         settings = self.settings
+        if queue.name == FORWARD_QUEUE and (why := ends_here(message)) is not None:
+            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.3.3")
         if settings.expired == "refuse" and self._expired(message):
             return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
