@@ -146,6 +146,8 @@ class EarlierStream(NamedTuple):
     """Its positions are serials minus this."""
     last: int
     """The last serial that was acknowledged in it; later ones have moved to another stream."""
+    receipts_url: str = ""
+    """``<sendReceiptsTo>`` of it; empty where a version before this one wrote it down: that of the stream after it."""
 
 
 class OutgoingQueueRow(NamedTuple):

@@ -234,7 +234,8 @@ class Sender:
         """A message at our order queue: what it did, if it is a receipt about a stream ([MC-MQSRM] 3.1.5.1.8, 3.1.5.1.9).
 
         It counts for exactly the stream it names, and not beyond what was sent; anything else changes nothing and is counted
-        in :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only those that come there.
+        in :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only those that come there
+        (:mod:`.receipts_address`).
         """
         receipt = message.receipt
         if receipt is None or receipt.stream_id is None:
@@ -243,7 +244,7 @@ class Sender:
         stream = None if key is None else self._queues.get(key)
         if not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
             verdict: ReceiptVerdict = "another-stream"
-        elif _query(stream.receipts_url) and _query(stream.receipts_url) != _query(message.destination):
+        elif not stream.believes(receipt.stream_id.ordinal, message.destination):
             verdict = "another-address"
         else:
             verdict = stream.receipt(receipt, now, at, message.message_class)
@@ -332,8 +333,3 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<Sender {self.identity} queues={len(self)} unsaved={len(self._ledger)} stored={self._stored}>"
-
-
-def _query(url: str) -> str:
-    """``?SenderStream=…``, in lower case: Windows changes the case of what it calls (sample 4.4)."""
-    return url.partition("?")[2].lower()
