@@ -20,7 +20,7 @@ from srmp_spark.srmp.effects import Committed
 Kind = Literal["stream", "plain"]
 """Stream messages (``transactional``), or regular and durable ones (``express``, ``recoverable``)."""
 
-ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "final", "failed"]
+ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "another-type", "final", "failed"]
 """What a stream receipt did. ``final``: it ended the wait for a final stream receipt. All others but ``progress`` did nothing
 and are counted: bad input 27 of the attack list. ``failed``: a bug, and the caller passed it over."""
 

@@ -164,7 +164,7 @@ class OutgoingStream(OutgoingQueue):
         self.earlier = left
 
     def believes(self, ordinal: int, address: str) -> bool:
-        """Whether a receipt about our stream ``ordinal`` may come to ``address``: to what this peer was told with ``<start>``."""
+        """Whether a receipt about our stream ``ordinal`` may come to ``address``: to what its ``<start>`` told."""
         told = next((each.receipts_url for each in self.earlier if each.ordinal == ordinal), self.receipts_url)
         return same_secret(told, address)
 

@@ -1,14 +1,13 @@
-"""Where a peer sends the receipts of our streams: ``http://US/msmq/private$/order_queue$?SenderStream=SECRET`` ([MC-MQSRM] 4.4).
+"""Where a peer sends the receipts of our streams: ``http://US/msmq/private$/order_queue$?SenderStream=X`` ([MC-MQSRM] 4.4).
 
-Theory of operation. A stream receipt frees the messages that it covers, and a final one says that they are dead. What it names is
-no secret: our GUID is in each message and receipt of ours, and the ordinals of our streams follow each other, so that whoever
-was told one of them knows those of all other peers. What proves a receipt is that it comes to the address that the peer alone was
-told, in the first ``<start>``; a peer calls it verbatim.
+Theory of operation. A stream receipt frees the messages that it covers, and a final one says which of them are dead. What it
+names is no secret: our GUID is in each message and receipt of ours, and the ordinals of our streams follow each other, so that
+whoever was told one of them knows those of all other peers. What proves a receipt is that it comes to the address that the peer
+alone was told, in the first ``<start>``; a peer calls it verbatim.
 
-So the secret is one for each destination, a MAC over its URL with a key that leaves the data directory never and towards
-nobody. It is not one for each stream: the same peer would be told both, and what a stream says must not change when it
-is written again. A stream keeps what it has told for as long as anything of it is awaited, whatever the key or this rule
-are by then: its address is stored with it.
+So the secret is one for each destination, a MAC over its URL with a key that nobody is told. It is not one for
+each stream: the same peer would be told both. A stream keeps what it has told for as long as anything of it is awaited,
+whatever the key or this rule are by then: its address is stored with it.
 """
 
 from __future__ import annotations

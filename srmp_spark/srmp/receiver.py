@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
@@ -29,6 +29,7 @@ from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
@@ -279,7 +280,7 @@ class Receiver:
         owed: tuple[OwedReceipt, ...] = ()
         # A receipt never asks for a receipt: two queue managers would go on writing to each other.
         if (
-            message.delivery_receipt_to is not None and message.receipt is None and message.message_class == CLASS_NORMAL
+            message.delivery_receipt_to is not None and message_type(message) is MessageType.USER
             and queue.name != FORWARD_QUEUE
         ):  # fmt: skip
             owed = (

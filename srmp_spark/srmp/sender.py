@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.message import Message
 from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.message_types import ABOUT_STREAMS, message_type
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
     Delivered,
@@ -242,8 +243,10 @@ class Sender:
             return None
         key = self._ledger.streams.get(receipt.stream_id.ordinal)
         stream = None if key is None else self._queues.get(key)
-        if not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
-            verdict: ReceiptVerdict = "another-stream"
+        if message_type(message) not in ABOUT_STREAMS:
+            verdict: ReceiptVerdict = "another-type"  # 3.1.5.1.5: class, decision and action must agree
+        elif not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
+            verdict = "another-stream"
         elif not stream.believes(receipt.stream_id.ordinal, message.destination):
             verdict = "another-address"
         else:

@@ -127,8 +127,8 @@ class DataDirectory:
     changed: str | None
     """Why this start began a new epoch in a directory that was in use before; ``None`` if it did not."""
     receipts_key: str
-    """Random text that the secrets in the addresses for stream receipts are made with (:mod:`srmp_spark.srmp.receipts_address`).
-    Made once per directory and told to nobody; a directory of 0.1 has a secret that every peer was told, which is no key."""
+    """Random text, made once: what the secrets in the addresses for stream receipts are made with, and told to nobody
+    (:mod:`srmp_spark.srmp.receipts_address`). A directory of 0.1 has a secret that every peer was told: that is no key."""
     writer: sqlite3.Connection
     """The one connection that writes: the journal's (store/journal.py)."""
     _lock: IO[str]

@@ -80,7 +80,7 @@ def test_one_secret_per_destination_is_told_to_its_peer_and_kept(tmp_path: Path)
 
 
 def test_who_was_told_the_secret_of_another_destination_frees_nothing(tmp_path: Path) -> None:
-    """Both peers know how the streams of the other are called: our GUID is in all that we send, and ordinals follow each other."""
+    """Both peers know how the streams of the other are called: our GUID is in all that we send, ordinals follow each other."""
     with (
         Destination(queues={QUEUE: True}, receipt_wait=0.1) as honest,
         Destination(queues={QUEUE: True}, receipt_wait=0.1) as forger,

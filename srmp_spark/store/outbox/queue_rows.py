@@ -41,7 +41,8 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
     found = []
     for *values, receipts in connection.execute(f"SELECT {_COLUMNS} FROM queues ORDER BY id"):  # noqa: S608  # our own names
         row, urls = OutgoingQueueRow(*values), json.loads(receipts)
-        earlier = (EarlierStream(*each, receipts_url=urls.get(str(each[0]), "")) for each in json.loads(str(row.earlier)))
+        streams: list[tuple[int, int, int]] = json.loads(str(row.earlier))
+        earlier = (EarlierStream(*each, urls.get(str(each[0]), "")) for each in streams)
         found.append(
             row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused), earlier=tuple(earlier))
         )  # fmt: skip
