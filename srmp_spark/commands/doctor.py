@@ -41,7 +41,7 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "serve --host-name {host} if it is this one, --allow-url http://{host} to forward to it",
     ),
     "unforwardable": (
-        "the message is for another host, and cannot be sent on as it is: a signature, content in its SOAP body, a query",
+        "the message is for another host, and cannot be sent on as it is: a signature, a SOAP body, a query, <DeadLetter/>",
         "the error that the sender was told says which; send it there directly",
     ),
     "too-many-destinations": (

@@ -22,14 +22,6 @@ VT_BSTR = 8
 VT_LPSTR = 30
 VT_LPWSTR = 31
 
-BODY_TYPE_NAMES = {
-    0: "VT_EMPTY", 1: "VT_NULL", 2: "VT_I2", 3: "VT_I4", 4: "VT_R4", 5: "VT_R8", 6: "VT_CY", 7: "VT_DATE", 8: "VT_BSTR",
-    11: "VT_BOOL", 16: "VT_I1", 17: "VT_UI1", 18: "VT_UI2", 19: "VT_UI4", 20: "VT_I8", 21: "VT_UI8", 30: "VT_LPSTR",
-    31: "VT_LPWSTR", 65: "VT_BLOB", 66: "VT_STREAM", 67: "VT_STORAGE", 68: "VT_STREAMED_OBJECT", 69: "VT_STORED_OBJECT",
-    72: "VT_CLSID", 768: "BinaryMessageFormatter", 4113: "VT_VECTOR|VT_UI1", 8209: "VT_ARRAY|VT_UI1",
-}  # fmt: skip
-"""Names of the body types that MSMQ's libraries write."""
-
 _ENCODINGS = re.compile(
     r"us-ascii|ascii|iso-8859-(?:[1-9]|1[013456])|windows-125[0-8]|koi8-[ru]|shift_jis|euc-jp|euc-kr|gb2312|gbk|gb18030|big5",
     re.IGNORECASE,
@@ -39,7 +31,6 @@ _DECLARATION = re.compile(rb"""<\?xml\s[^>]{0,100}?encoding\s*=\s*["']([A-Za-z0-
 _MARKS = (b"<?xml", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 """How a body may begin that says its own encoding."""
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
-_STRING = re.compile(r"\s*(?:<\?xml[^>]{0,100}\?>\s*)?<string(?:\s*/>|>([^<]*)</string>)\s*")
 
 
 def body_text(body_type: int, body: bytes) -> str | None:
@@ -72,21 +63,6 @@ def is_plain_text(bodies: Sequence[bytes]) -> bool:
     return not any(body.startswith(_MARKS) for body in bodies)
 
 
-def body_type_name(body_type: int) -> str:
-    """For people: ``VT_BSTR``; a number that is no known type comes back as it is."""
-    return BODY_TYPE_NAMES.get(body_type, str(body_type))
-
-
-def xml_string(text: str) -> str | None:
-    """The value of a string that XmlMessageFormatter wrote (``<?xml version="1.0"?><string>value</string>``), else ``None``."""
-    match = _STRING.fullmatch(text)
-    if match is None:
-        return None
-    value = (match[1] or "").replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&apos;", "'")
-    value = re.sub(r"&#(x?)([0-9a-fA-F]{1,6});", _character, value)
-    return value.replace("&amp;", "&")
-
-
 def _undeclared(body: bytes) -> str | None:
     if body.startswith(_MARKS):
         if body[:3] == _MARKS[1]:
@@ -108,8 +84,3 @@ def _strict(body: bytes, encoding: str) -> str | None:
         return body.decode(encoding)
     except (UnicodeDecodeError, LookupError):
         return None
-
-
-def _character(match: re.Match[str]) -> str:
-    code = int(match[2], 16 if match[1] else 10)
-    return chr(code) if code <= 0x10FFFF else match[0]

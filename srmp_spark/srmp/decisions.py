@@ -21,12 +21,12 @@ from srmp_spark.message import (
     CLASS_NACK_Q_PURGED,
     CLASS_NACK_RECEIVE_REJECTED,
     CLASS_NACK_RECEIVE_TIMEOUT,
-    CLASS_NORMAL,
     Arrival,
     Message,
     StreamId,
 )
 from srmp_spark.names import OWN_QUEUES
+from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.ranges import Range, subtract
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 
@@ -135,7 +135,7 @@ def undecided_of(
     wants_final = message.dead_letter and message.stream is not None and bool(send_receipts_to)
     if not (wants_commitment or wants_final) or (sequence and queue in OWN_QUEUES):
         return None
-    if message.receipt is not None or message.message_class != CLASS_NORMAL:
+    if message_type(message) is not MessageType.USER:
         return None
     return Undecided(
         queue, sequence, message.lineage, message.uniquifier, message.action,

@@ -19,9 +19,8 @@ from typing import NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.message import Message
 from srmp_spark.srmp import namespaces as ns
-from srmp_spark.srmp.envelope_values import BOLD, SEND_RECEIPTS_TO, Fields, message_of, section_of
+from srmp_spark.srmp.envelope_values import BOLD, SEND_RECEIPTS_TO, Fields, section_of
 from srmp_spark.srmp.values import XML_SPACE
 from srmp_spark.srmp.xml_tree import check_depth, inner_xml_of_body, parse_tree
 
@@ -113,16 +112,6 @@ _HEADER_TAG = ns.qualified(ns.SOAP, "Header")
 _BODY_TAG = ns.qualified(ns.SOAP, "Body")
 _SOAP_PREFIX = ns.qualified(ns.SOAP, "")
 _REFERENCE_PATH = f"{ns.qualified(ns.SIGNATURE, 'SignedInfo')}/{ns.qualified(ns.SIGNATURE, 'Reference')}"
-
-
-def read_envelope(
-    envelope: bytes, body: bytes = b"", extension: bytes | None = None, *, body_id: bytes = b"", extension_id: bytes = b""
-) -> Message:
-    """The message that ``envelope`` describes, with its attachments and their Content-Ids.
-
-    Raises :class:`RemoteProtocolError` when it is not well-formed, not SRMP, or passes a limit.
-    """
-    return message_of(read_fields(envelope), body, extension, (body_id, extension_id))
 
 
 def read_fields(envelope: bytes) -> Fields:

@@ -86,6 +86,21 @@ def unforwardable(message: Message) -> str | None:
     return f"{', '.join(lost)} would change when it is written again" if lost else None
 
 
+def ends_here(message: Message) -> str | None:
+    """Why ``message`` must not be taken from its sender at all, if it is new; ``None`` if it may be.
+
+    A stream message with ``<DeadLetter/>`` stays with its sender until a final stream receipt says what became of it
+    (3.1.7.3.3). That receipt names a place in the sender's stream, which ends here, and what we send on has a place in ours:
+    nobody could send it, and the sender would take a message that was delivered for a dead letter.
+    """
+    if message.stream is not None and message.dead_letter:
+        return (
+            "it asks for a final stream receipt (<DeadLetter/>), and its stream ends here: send it there directly, or without "
+            "negative source journaling"
+        )
+    return None
+
+
 def _said(message: Message) -> Message:
     """With what stands for the same said in one way: what is absent and what is written for it (:mod:`.encoder`)."""
     hash_algorithm = message.hash_algorithm

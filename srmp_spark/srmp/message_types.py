@@ -2,7 +2,10 @@
 
 "Any message that does not match one of the types defined below MUST be ignored." We do not ignore: what is ignored is
 answered 200 and then gone, and MSMQ has more classes than the table names. A message of another type is
-:attr:`MessageType.OTHER`: it becomes a row like any, and asks nothing of us.
+:attr:`MessageType.OTHER`: it becomes a row like any, asks nothing of us, and what it says of a stream does nothing.
+
+Who asks: what a message wants to be told is owed to a user message alone (:mod:`.receiver`, :mod:`.decisions`), and only a
+receipt about a stream moves one of ours (:mod:`.sender`). All other types are rows and no more, behind duplicate detection.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
     **{("commitment", "negative", number): MessageType.COMMITMENT_RECEIPT for number in _NEGATIVE},
 }
 
-_NEEDS_ORDERING_ACK_ACTION = (MessageType.STREAM_RECEIPT, MessageType.FINAL_STREAM_RECEIPT)
+ABOUT_STREAMS = (MessageType.STREAM_RECEIPT, MessageType.FINAL_STREAM_RECEIPT)
+"""What the sending engine hears of; they need the action, too."""
 
 
 def message_type(message: Message) -> MessageType:
@@ -65,6 +69,6 @@ def message_type(message: Message) -> MessageType:
     else:
         key = (receipt.kind, receipt.decision, message.message_class)
     found = TYPES.get(key, MessageType.OTHER)
-    if found in _NEEDS_ORDERING_ACK_ACTION and message.action != ORDERING_ACK_ACTION:
+    if found in ABOUT_STREAMS and message.action != ORDERING_ACK_ACTION:
         return MessageType.OTHER
     return found

@@ -20,7 +20,7 @@ from srmp_spark.srmp.effects import Committed
 Kind = Literal["stream", "plain"]
 """Stream messages (``transactional``), or regular and durable ones (``express``, ``recoverable``)."""
 
-ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "final", "failed"]
+ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "another-type", "final", "failed"]
 """What a stream receipt did. ``final``: it ended the wait for a final stream receipt. All others but ``progress`` did nothing
 and are counted: bad input 27 of the attack list. ``failed``: a bug, and the caller passed it over."""
 
@@ -146,6 +146,8 @@ class EarlierStream(NamedTuple):
     """Its positions are serials minus this."""
     last: int
     """The last serial that was acknowledged in it; later ones have moved to another stream."""
+    receipts_url: str = ""
+    """``<sendReceiptsTo>`` of it; empty where a version before this one wrote it down: that of the stream after it."""
 
 
 class OutgoingQueueRow(NamedTuple):

@@ -35,6 +35,7 @@ from srmp_spark.srmp.outgoing_effects import (
 from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_states import MAY_SEND, SenderSettings
+from srmp_spark.srmp.receipts_address import query_of, same_secret, without_secret
 from srmp_spark.srmp.serial_runs import SerialRuns
 
 EARLIER_STREAMS_MAX = 16
@@ -51,7 +52,7 @@ class OutgoingStream(OutgoingQueue):
         super().__init__(row, identity, settings, ledger)
         if row.stream_ordinal:
             ledger.streams[row.stream_ordinal] = self.key
-        self.earlier = row.earlier
+        self.earlier = tuple(each._replace(receipts_url=each.receipts_url or row.receipts_url) for each in row.earlier)
         for stream in row.earlier:
             ledger.streams[stream.ordinal] = self.key
         self.ordinal = row.stream_ordinal
@@ -133,7 +134,7 @@ class OutgoingStream(OutgoingQueue):
             self.doubt(send)
         self.pass_number += 1
         if self.acknowledged_to > self.base and self.finals.inside(self.base + 1, self.acknowledged_to):
-            self.earlier += (EarlierStream(self.ordinal, self.base, self.acknowledged_to),)
+            self.earlier += (EarlierStream(self.ordinal, self.base, self.acknowledged_to, self.receipts_url),)
         else:
             self.ledger.streams.pop(self.ordinal, None)
         self._forget_earlier()
@@ -162,18 +163,24 @@ class OutgoingStream(OutgoingQueue):
             self.ledger.streams.pop(gone.ordinal, None)
         self.earlier = left
 
+    def believes(self, ordinal: int, address: str) -> bool:
+        """Whether a receipt about our stream ``ordinal`` may come to ``address``: to what its ``<start>`` told."""
+        told = next((each.receipts_url for each in self.earlier if each.ordinal == ordinal), self.receipts_url)
+        return same_secret(told, address)
+
     def receipts_go_to(self, url: str) -> bool:
         """We are reached at ``url`` now; whether this stream's receipts go there. Only ``<start>`` says it (2.2.5.3.4).
 
         While nothing is acknowledged it goes again and may say something new, but for another ``?SenderStream=``: a peer that
-        has the old one would never be believed again. Later only a new stream can say it (:meth:`reset`).
+        has the old one would never be believed again. Later only a new stream can say it (:meth:`reset`). Where nothing but
+        that secret is another, what the peer was told leads here as well.
         """
         if self.ended or self.receipts_url == url:
             return True
         untold = not self.receipts_url  # begun anew after a restore: no peer was told an address
-        same_secret = url.partition("?")[2].lower() == self.receipts_url.partition("?")[2].lower()
-        if self.acknowledged_to > self.base or not (untold or same_secret or self.sent_to == self.base):
-            return False
+        same = query_of(url) == query_of(self.receipts_url)
+        if self.acknowledged_to > self.base or not (untold or same or self.sent_to == self.base):
+            return without_secret(url) == without_secret(self.receipts_url)
         self.receipts_url = url
         self.touch()
         return True

@@ -19,16 +19,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.message import CLASS_NORMAL, Arrival, Message, StreamId, StreamPosition
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.expiry_clock import ExpiryClock
-from srmp_spark.srmp.forwarding import HOPS_MAX, unforwardable
+from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
@@ -256,6 +257,8 @@ class Receiver:
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
         settings = self.settings
+        if queue.name == FORWARD_QUEUE and (why := ends_here(message)) is not None:
+            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.3.3")
         if settings.expired == "refuse" and self._expired(message):
             return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
@@ -277,7 +280,7 @@ class Receiver:
         owed: tuple[OwedReceipt, ...] = ()
         # A receipt never asks for a receipt: two queue managers would go on writing to each other.
         if (
-            message.delivery_receipt_to is not None and message.receipt is None and message.message_class == CLASS_NORMAL
+            message.delivery_receipt_to is not None and message_type(message) is MessageType.USER
             and queue.name != FORWARD_QUEUE
         ):  # fmt: skip
             owed = (

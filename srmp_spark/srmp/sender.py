@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.message import Message
 from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.message_types import ABOUT_STREAMS, message_type
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
     Delivered,
@@ -234,16 +235,19 @@ class Sender:
         """A message at our order queue: what it did, if it is a receipt about a stream ([MC-MQSRM] 3.1.5.1.8, 3.1.5.1.9).
 
         It counts for exactly the stream it names, and not beyond what was sent; anything else changes nothing and is counted
-        in :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only those that come there.
+        in :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only those that come there
+        (:mod:`.receipts_address`).
         """
         receipt = message.receipt
         if receipt is None or receipt.stream_id is None:
             return None
         key = self._ledger.streams.get(receipt.stream_id.ordinal)
         stream = None if key is None else self._queues.get(key)
-        if not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
-            verdict: ReceiptVerdict = "another-stream"
-        elif _query(stream.receipts_url) and _query(stream.receipts_url) != _query(message.destination):
+        if message_type(message) not in ABOUT_STREAMS:
+            verdict: ReceiptVerdict = "another-type"  # 3.1.5.1.5: class, decision and action must agree
+        elif not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
+            verdict = "another-stream"
+        elif not stream.believes(receipt.stream_id.ordinal, message.destination):
             verdict = "another-address"
         else:
             verdict = stream.receipt(receipt, now, at, message.message_class)
@@ -332,8 +336,3 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<Sender {self.identity} queues={len(self)} unsaved={len(self._ledger)} stored={self._stored}>"
-
-
-def _query(url: str) -> str:
-    """``?SenderStream=…``, in lower case: Windows changes the case of what it calls (sample 4.4)."""
-    return url.partition("?")[2].lower()

@@ -73,8 +73,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """Where flock or the shared memory of a WAL reaches one host only, or an fsync does not reach a disk."""
 
-SENDER_STREAM_BYTES = 16
-"""Of ``DataDirectory.sender_stream``: nobody guesses 128 bits."""
+RECEIPTS_KEY_BYTES = 32
+"""Of ``DataDirectory.receipts_key``: as many as the digest that it is a key of (SHA-256) has."""
 
 STATX_BYTES = 256
 _AT_FDCWD, _STATX_BTIME, _STATX_BTIME_AT = -100, 0x800, 80
@@ -126,9 +126,9 @@ class DataDirectory:
     fence: int
     changed: str | None
     """Why this start began a new epoch in a directory that was in use before; ``None`` if it did not."""
-    sender_stream: str
-    """Random text in the address for stream receipts, told to peers alone: a receipt that does not know it counts for nothing.
-    Made once per directory; lower case, as Windows changes the case of what it calls."""
+    receipts_key: str
+    """Random text, made once: what the secrets in the addresses for stream receipts are made with, and told to nobody
+    (:mod:`srmp_spark.srmp.receipts_address`). A directory of 0.1 has a secret that every peer was told: that is no key."""
     writer: sqlite3.Connection
     """The one connection that writes: the journal's (store/journal.py)."""
     _lock: IO[str]
@@ -189,15 +189,15 @@ class DataDirectory:
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
-        sender_stream: str = facts.get("sender_stream") or secrets.token_hex(SENDER_STREAM_BYTES)
-        writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('sender_stream', ?)", (starts + 1, sender_stream))
+        receipts_key: str = facts.get("receipts_key") or secrets.token_hex(RECEIPTS_KEY_BYTES)
+        writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('receipts_key', ?)", (starts + 1, receipts_key))
         writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))
         writer.execute("COMMIT")
         _write_identity(path, queue_manager, starts + 1, None, position + 1)
         current = epochs.current(writer)
         changed = because if starts > 0 else None
         return cls(
-            path, queue_manager, current.epoch, current.id, fence + 1, changed, sender_stream, writer, lock, starts + 1
+            path, queue_manager, current.epoch, current.id, fence + 1, changed, receipts_key, writer, lock, starts + 1
         )  # fmt: skip
 
     @property

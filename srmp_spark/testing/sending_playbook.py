@@ -61,10 +61,12 @@ def stream_receipt(last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, 
     return Input(f"receipt {last_ordinal}", lambda playbook: playbook.receipt(last_ordinal, stream, guid, to, None))
 
 
-def final_receipt(ordinal: int, *, positive: bool = True, stream: int = 0, guid: str = IDENTITY) -> Input:
+def final_receipt(
+    ordinal: int, *, positive: bool = True, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL
+) -> Input:
     """A final stream receipt comes; ``stream`` as in :func:`stream_receipt`."""
     text = f"final {ordinal} {positive}"
-    return Input(text, lambda playbook: playbook.receipt(ordinal, stream, guid, RECEIPTS_URL, positive))
+    return Input(text, lambda playbook: playbook.receipt(ordinal, stream, guid, to, positive))
 
 
 def tick(seconds: float) -> Input:

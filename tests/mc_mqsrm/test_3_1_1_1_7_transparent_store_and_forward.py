@@ -160,6 +160,24 @@ def test_what_would_lose_something_on_the_way_is_refused_and_not_changed() -> No
         assert Playbook(settings()) >> post(user_message(destination=FOREIGN, **lost)) << refused(400, "unforwardable")
 
 
+def test_a_stream_message_that_waits_for_its_final_receipt_is_not_taken() -> None:
+    """3.1.7.3.3: nobody could tell its sender, who would take what was delivered for a dead letter, and send it anew."""
+    asks = {"dead_letter": True, "destination": FOREIGN}
+    assert Playbook(settings()) >> post(stream_message(1, **asks)) << refused(400, "unforwardable")
+    led = settings((HERE, FOREIGN))
+    assert Playbook(led) >> post(stream_message(1, destination=HERE, dead_letter=True)) << refused(400, "unforwardable")
+    assert Playbook(settings()) >> post(user_message(1, **asks)) << row(FORWARD_QUEUE, 1), "outside a stream nothing waits"
+
+
+def test_one_that_was_taken_before_is_a_repeat_and_no_refusal() -> None:
+    """Its sender would take it for dead: it came while its queue was here, or to a version that forwarded it."""
+    orders = f"http://machine2/msmq/{LEDGER}"
+    playbook = Playbook(settings((orders, FOREIGN)))
+    asking = stream_message(1, destination=orders, dead_letter=True)
+    playbook.receiver.history.add(asking.lineage, asking.uniquifier, 0)
+    assert playbook >> post(asking) << repeated("identifier") >> post(asking) << repeated("position")
+
+
 def test_a_query_does_not_make_a_queue_of_another_host() -> None:
     """Each would be an outgoing queue here, and any sender could write ten thousand of them."""
     assert Playbook(settings()) >> post(user_message(destination=FOREIGN + "?x=1")) << refused(400, "unforwardable")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.srmp.effects import Accepted, Repeated
+from srmp_spark.srmp.effects import Accepted, Refused, Repeated
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.testing.playbook import (
@@ -165,9 +165,9 @@ def test_so_does_one_that_would_have_been_forwarded_and_is_not() -> None:
     assert isinstance(again, Repeated)
     assert again.moved is not None, "it is told where it stands now"
     timely = stream_message(2, stream=STREAM + 1, dead_letter=True, destination=foreign)
-    taken = receiver.receive(timely, ARRIVAL, 2.0)
-    assert isinstance(taken, Accepted)
-    assert taken.undecided is None, "told of where it arrives"
+    refused = receiver.receive(timely, ARRIVAL, 2.0)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "unforwardable", "who would tell of it, when it has arrived?"
 
 
 def test_what_was_discarded_and_comes_again_in_another_stream_is_told_there_and_not_decided_anew() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from srmp_spark.message import Message, Receipt
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.receipts_address import ReceiptAddresses
 from srmp_spark.srmp.transfer_info import OutgoingTransferInfo, SequenceInfo, transfer_info
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
@@ -101,6 +104,42 @@ def test_a_sender_stream_in_the_address_must_come_back() -> None:
     stream.receipts_url = f"{RECEIPTS_URL}?SenderStream=XRntV"  # type: ignore[attr-defined]  # it is a stream
     assert playbook >> stream_receipt(2) << verdict("another-address")
     assert playbook >> stream_receipt(2, to="http://machine1/msmq/private$/order_queue$?senderstream=xrntv") << delivered(1, 2)
+
+
+def told(playbook: SendingPlaybook) -> str:
+    """``<sendReceiptsTo>`` of the stream that is under way."""
+    place = playbook.under_way[-1].message.stream
+    assert place is not None
+    assert place.send_receipts_to is not None
+    return place.send_receipts_to
+
+
+def test_what_another_destination_was_told_frees_nothing() -> None:
+    """The ordinals of our streams follow each other: what one peer was told must not do for the stream to another."""
+    addresses, another = ReceiptAddresses("key"), "http://machine3/msmq/private$/ledger"
+    playbook = SendingPlaybook()
+    playbook.sender.receipts_go_to(RECEIPTS_URL, addresses.replacement)
+    assert playbook >> enqueue(1) << sends(1, start=True)
+    address = told(playbook)
+    assert re.fullmatch(r"\?SenderStream=[0-9a-f]{32}", address.removeprefix(RECEIPTS_URL)), address
+    for forged in (another, DESTINATION + "2", ""):
+        to = addresses.replacement(forged, RECEIPTS_URL)
+        assert playbook >> stream_receipt(1, to=to) << verdict("another-address")
+    assert playbook >> stream_receipt(1, to=ReceiptAddresses("other").replacement(DESTINATION, RECEIPTS_URL)) << verdict("another-address")  # fmt: skip # noqa: E501  # one line, one story
+    assert playbook >> stream_receipt(1, to=address) << delivered(1)
+
+
+def test_a_stream_keeps_the_secret_that_it_told_also_when_the_next_version_makes_another() -> None:
+    playbook = SendingPlaybook()
+    playbook.sender.receipts_go_to(RECEIPTS_URL, lambda _, url: f"{url}?SenderStream=XRntV")
+    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200) >> restart() << sends(1, start=True, again=True)
+    assert playbook.sender.receipts_go_to(RECEIPTS_URL, ReceiptAddresses("key").replacement) == [], "it leads here as well"
+    assert told(playbook) == f"{RECEIPTS_URL}?SenderStream=XRntV"
+    other = ReceiptAddresses("key").replacement(DESTINATION, RECEIPTS_URL)
+    assert playbook >> answer(200) >> stream_receipt(1, to=other) << verdict("another-address")
+    assert playbook >> stream_receipt(1, to=f"{RECEIPTS_URL}?SenderStream=XRntV") << delivered(1)
+    assert playbook >> enqueue(1) << sends(2, position=1, start=True)
+    assert told(playbook) == other
 
 
 def test_nothing_is_told_as_delivered_before_it_is_stored() -> None:

@@ -6,6 +6,7 @@ from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
+    RECEIPTS_URL,
     SendingPlaybook,
     answer,
     dead,
@@ -112,6 +113,23 @@ def test_a_stream_that_was_begun_anew_still_hears_of_the_messages_of_the_one_bef
     assert playbook >> final_receipt(1, stream=old) << delivered(1)
     assert (stream_of(playbook).earlier, stream_of(playbook).ended) == ((), True)
     assert playbook >> final_receipt(1, stream=old) << verdict("another-stream")
+
+
+def test_it_comes_to_where_its_own_stream_said_and_not_to_where_a_later_one_does() -> None:
+    """Also when the address changed between the two: only a new stream says so."""
+    first, second = f"{RECEIPTS_URL}?SenderStream=first", f"{RECEIPTS_URL}?SenderStream=second"
+    playbook = SendingPlaybook()
+    playbook.sender.receipts_go_to(RECEIPTS_URL, lambda _, url: first)
+    assert playbook >> enqueue(3, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200) << sends(3)
+    assert playbook >> answer(200) >> stream_receipt(2, to=first)
+    playbook.sender.receipts_go_to(RECEIPTS_URL, lambda _, url: second)
+    reset = operator("reset", lambda sender: sender.reset(DESTINATION))
+    assert playbook >> reset << sends(3, position=1, start=True, again=True) >> answer(200)
+    assert playbook >> restart() << sends(3, position=1, start=True, again=True) >> answer(200)
+    assert playbook >> final_receipt(1, stream=-1, to=second) << verdict("another-address")
+    assert playbook >> final_receipt(1, stream=-1, to=first) << delivered(1)
+    assert playbook >> stream_receipt(1, to=first) << verdict("another-address") >> stream_receipt(1, to=second)
+    assert playbook >> final_receipt(1, to=second) << delivered(3) >> final_receipt(2, stream=-1, to=first) << delivered(2)
 
 
 def begun_anew() -> SendingPlaybook:

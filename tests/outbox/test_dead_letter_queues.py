@@ -84,6 +84,7 @@ def test_an_outbox_that_an_older_version_made_gets_the_column(tmp_path: Path) ->
     with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:
         connection.execute("ALTER TABLE parts DROP COLUMN dead_letter_queue")
         connection.execute("ALTER TABLE queues DROP COLUMN earlier")
+        connection.execute("ALTER TABLE queues DROP COLUMN earlier_receipts")
     desk = Desk(tmp_path / "data")
     desk.outbox.waiting.takes_dead_letters = lambda queue: True
     desk.send([{"body": b"1"}], dead_letter_queue=FAILED)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from test_crash import assert_nothing_invisible, next_send
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Load, QueueKey, Send, SerialRun
+from srmp_spark.srmp.outgoing_effects import DeadLetter, EarlierStream, Load, QueueKey, Send, SerialRun
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS
-from srmp_spark.store.outbox.schema import FORMAT
+from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT
 
 STREAM = QueueKey(A, "stream")
 
@@ -192,6 +195,31 @@ def test_the_engine_s_rows_come_back_as_they_were(desk: Desk) -> None:
     again = Desk(desk.directory)
     assert again.outbox.queue_rows() == rows == [queue.row() for queue in again.sender]
     assert again.outbox.last_stream_ordinal == last
+
+
+def test_an_earlier_stream_comes_back_with_its_address_and_as_an_older_version_left_it(desk: Desk) -> None:
+    """The address has a column of its own: an older version reads the other one, and goes on to write it."""
+    desk.send([{"body": b"%d" % n} for n in range(3)], dead_letter=True)
+    (stream,) = desk.sender
+    assert isinstance(stream, OutgoingStream)
+    old = EarlierStream(stream.ordinal, 0, 2, f"{RECEIPTS}?SenderStream=old")
+    stream.earlier, stream.receipts_url = (old,), f"{RECEIPTS}?SenderStream=new"
+    stream.touch()
+    desk.save()
+    desk.close()
+    with sqlite3.connect(desk.directory / DATABASE_FILE) as connection:
+        ((kept,),) = connection.execute("SELECT earlier FROM queues")
+        assert json.loads(kept) == [[stream.ordinal, 0, 2]]
+    again = Desk(desk.directory)
+    assert again.outbox.queue_rows()[0].earlier == (old,)
+    again.close()
+    with sqlite3.connect(desk.directory / DATABASE_FILE) as connection:
+        connection.execute("ALTER TABLE queues DROP COLUMN earlier_receipts")
+    older = Desk(desk.directory)
+    assert older.outbox.queue_rows()[0].earlier == (old._replace(receipts_url=""),)
+    (found,) = older.sender
+    assert isinstance(found, OutgoingStream)
+    assert found.earlier == (old._replace(receipts_url=stream.receipts_url),), "a version with one secret told all the same"
 
 
 def test_a_copied_data_directory_holds_what_waits(desk: Desk) -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srmp_spark.rows.body_formats import BODY_FORMATS, BODY_TYPES, BodyFormat, as_bodies, xml_document
-from srmp_spark.rows.body_text import body_text, xml_string
+from srmp_spark.rows.body_text import body_text
+from srmp_spark.testing.xml_formatter import xml_string
 
 HEAD = '<?xml version="1.0"?>\r\n'
 

@@ -1,4 +1,5 @@
-"""The address for stream receipts holds a secret (``?SenderStream=…``, [MC-MQSRM] 4.4): who was not told it frees nothing."""
+"""The address for stream receipts holds a secret (``?SenderStream=…``, [MC-MQSRM] 4.4), another one for each destination: who
+was not told it frees nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def forged(to: str, stream: tuple[str, int], last: int, number: int) -> int | No
     return receipts_out.post(to, content, 10)
 
 
-def test_one_secret_per_data_directory_is_told_to_peers_and_kept(tmp_path: Path) -> None:
+def test_one_secret_per_destination_is_told_to_its_peer_and_kept(tmp_path: Path) -> None:
     with Destination(queues={QUEUE: True, f"{QUEUE}2": True}, receipt_wait=0.1) as peer:
         with RunningQueueManager(tmp_path / "qm") as running:
             commit(running.api, "1", rows_to(peer.url(QUEUE), bodies(0, 20)))
@@ -65,16 +66,41 @@ def test_one_secret_per_data_directory_is_told_to_peers_and_kept(tmp_path: Path)
             assert f"DIRECT={to}" in column(running, ORDER_QUEUE, "destination"), "others may call what was their port"
             assert running.stop() == 0
             running.restart()
-            commit(running.api, "2", rows_to(peer.url(f"{QUEUE}2"), bodies(0, 20)))
-            commit(running.api, "3", rows_to(peer.url(QUEUE), bodies(20, 40)))
-            acknowledged(running, peer.url(f"{QUEUE}2"))
+            commit(running.api, "2", rows_to(peer.url(QUEUE), bodies(20, 40)))
             acknowledged(running, peer.url(QUEUE))
             assert secrets_told(peer) == {secret}, "another stream, another start"
+            commit(running.api, "3", rows_to(peer.url(f"{QUEUE}2"), bodies(0, 20)))
+            acknowledged(running, peer.url(f"{QUEUE}2"))
+            assert len(secrets_told(peer)) == 2, "another destination"
             assert peer.violations == []
         with RunningQueueManager(tmp_path / "other") as other:
             commit(other.api, "1", rows_to(peer.url(f"{QUEUE}2"), bodies(40, 60)))
             acknowledged(other, peer.url(f"{QUEUE}2"))
-            assert len(secrets_told(peer)) == 2
+            assert len(secrets_told(peer)) == 3, "another key"
+
+
+def test_who_was_told_the_secret_of_another_destination_frees_nothing(tmp_path: Path) -> None:
+    """Both peers know how the streams of the other are called: our GUID is in all that we send, ordinals follow each other."""
+    with (
+        Destination(queues={QUEUE: True}, receipt_wait=0.1) as honest,
+        Destination(queues={QUEUE: True}, receipt_wait=0.1) as forger,
+        RunningQueueManager(tmp_path / "qm") as running,
+    ):
+        honest.withhold_receipts(3600)
+        commit(running.api, "1", rows_to(honest.url(QUEUE), bodies(0, 3)))
+        commit(running.api, "2", rows_to(forger.url(QUEUE), bodies(0, 3)))
+        acknowledged(running, forger.url(QUEUE))
+        url = honest.url(QUEUE)
+        waiting = until(lambda: (found := outgoing(running, url))["awaiting_stream_receipt"] == 3 and found, "they are sent")
+        guid, _, ordinal = waiting["stream_id"].removeprefix("uid:").partition("\\")
+        (secret,) = secrets_told(forger)
+        to = f"{running.listening}/msmq/{ORDER_QUEUE}?SenderStream={secret}"
+        assert forged(to, (guid, int(ordinal)), 3, 1) == 200
+        until(lambda: "verdict=another-address" in running.stderr(), "it is told")
+        assert outgoing(running, url)["awaiting_stream_receipt"] == 3
+        (told,) = {event["receipts_to"] for event in honest.record.events() if event["event"] == "sight" and event["start"]}
+        assert forged(told, (guid, int(ordinal)), 3, 2) == 200
+        assert acknowledged(running, url)["last_acknowledged"] == 3
 
 
 @pytest.mark.timeout(300 + FORGERIES // 10)

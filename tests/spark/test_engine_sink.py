@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from srmp_spark.rows.body_text import body_text, xml_string
+from srmp_spark.rows.body_text import body_text
 from srmp_spark.testing.outbox_server import OutboxServer
+from srmp_spark.testing.xml_formatter import xml_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -66,21 +66,22 @@ def test_a_copied_directory_has_a_new_epoch(tmp_path: Path) -> None:
     assert start(tmp_path / "data")[1] == before[1], "the original is not touched"
 
 
-def test_the_secret_of_the_receipts_address_is_made_once(tmp_path: Path) -> None:
+def test_the_key_of_the_receipts_addresses_is_made_once(tmp_path: Path) -> None:
     found = set()
     for path in (tmp_path / "data", tmp_path / "data", tmp_path / "other"):
         with DataDirectory.open(path, now=NOW) as opened:
-            found.add(opened.sender_stream)
+            found.add(opened.receipts_key)
     assert len(found) == 2
     for each in found:
-        assert len(each) == 2 * directory_module.SENDER_STREAM_BYTES
-        assert each == each.lower()
+        assert len(each) == 2 * directory_module.RECEIPTS_KEY_BYTES
     with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
-        opened.writer.execute("DELETE FROM meta WHERE key = 'sender_stream'")  # as an older version left it
+        opened.writer.execute("DELETE FROM meta WHERE key = 'receipts_key'")  # as an older version left it
+        opened.writer.execute("INSERT INTO meta VALUES ('sender_stream', ?)", ("f" * 32,))
     with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
-        made = opened.sender_stream
+        made = opened.receipts_key
     with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
-        assert opened.sender_stream == made != ""
+        assert opened.receipts_key == made != ""
+    assert "f" * 32 not in made, "all peers were told that"
 
 
 def ceiling(path: Path) -> int:

@@ -404,7 +404,7 @@ class Dispatcher:
                 stream_id, last, message.id,
             )  # fmt: skip
             return
-        if verdict in ("beyond", "another-stream", "another-address"):
+        if verdict in ("beyond", "another-stream", "another-address", "another-type"):
             log.warning("sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s", verdict, stream_id, last)
 
     def _retry_reading(self) -> None:

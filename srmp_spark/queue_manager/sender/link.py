@@ -65,13 +65,6 @@ def check_outbox(data_dir: Path) -> None:
             connection.close()
 
 
-def receipts_url(public_base: str, sender_stream: str) -> str:
-    """``<sendReceiptsTo>`` of our streams. Peers call it verbatim ([MC-MQSRM] 4.4), as Windows does with its own
-    ``?SenderStream=XRntV``; a receipt that comes to another address counts for nothing.
-    """
-    return f"{public_base}/msmq/{ORDER_QUEUE}?SenderStream={sender_stream}"
-
-
 class _Seen(NamedTuple):
     until: float
     """Good enough for a question up to this moment, on the monotonic clock."""
@@ -101,7 +94,8 @@ class Outgoing:
             "data_dir": str(directory.path),
             "queue_manager": directory.queue_manager,
             "epoch": directory.epoch,
-            "receipts_url": receipts_url(public_base, directory.sender_stream),
+            "receipts_url": f"{public_base}/msmq/{ORDER_QUEUE}",
+            "receipts_key": directory.receipts_key,
             "resend_table": list(config.resend_table),
             "retransmission_timeout": config.retransmission_timeout,
             "live": config.state is not None,  # only the Delta state asks

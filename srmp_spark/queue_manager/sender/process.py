@@ -36,6 +36,7 @@ from srmp_spark.queue_manager.sender.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.receipts_address import ReceiptAddresses
 from srmp_spark.srmp.redirection import ReceiptUrls, Redirections
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.forwarded import Cursor
@@ -95,13 +96,13 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         last_stream_ordinal=outbox.last_stream_ordinal,
         serials_after=outbox.serials_after,
     )  # fmt: skip
-    receipt_urls = ReceiptUrls.load(settings["receipt_urls"])
-    for stream in sender.receipts_go_to(settings["receipts_url"], receipt_urls.replacement):
+    addresses = ReceiptAddresses(settings["receipts_key"], ReceiptUrls.load(settings["receipt_urls"]))
+    for stream in sender.receipts_go_to(settings["receipts_url"], addresses.replacement):
         log.warning(
             "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the peer was told the old address when the "
             "stream began; if it does not lead here any more, `srmp-spark streams --destination %s reset`",
             stream.key.destination, told(stream.receipts_url),
-            told(receipt_urls.replacement(stream.key.destination, settings["receipts_url"])), stream.key.destination,
+            told(addresses.replacement(stream.key.destination, settings["receipts_url"])), stream.key.destination,
         )  # fmt: skip
     store = StoreThread(loop, _die)
     commands: Commands

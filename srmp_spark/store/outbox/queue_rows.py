@@ -7,7 +7,7 @@ import sqlite3
 
 from srmp_spark.srmp.outgoing_effects import EarlierStream, OutgoingQueueRow
 
-_NAMES = OutgoingQueueRow._fields
+_NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
 _COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join("?" * len(_NAMES))
 _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
@@ -15,6 +15,7 @@ _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 
 _ADDED = (
     ("queues", "earlier", "TEXT NOT NULL DEFAULT '[]'"),
+    ("queues", "earlier_receipts", "TEXT NOT NULL DEFAULT '{}'"),  # beside it: who does not know this column reads only that
     ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's
 )
 
@@ -37,20 +38,22 @@ def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
 
 def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
     """All of them, in the order they were made."""
-    rows = [OutgoingQueueRow(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM queues ORDER BY id")]  # noqa: S608  # our own names
-    return [
-        row._replace(
-            stream_ordinal=int(row.stream_ordinal),
-            paused=bool(row.paused),
-            earlier=tuple(EarlierStream(*each) for each in json.loads(str(row.earlier))),
-        )
-        for row in rows
-    ]
+    found = []
+    for *values, receipts in connection.execute(f"SELECT {_COLUMNS} FROM queues ORDER BY id"):  # noqa: S608  # our own names
+        row, urls = OutgoingQueueRow(*values), json.loads(receipts)
+        streams: list[tuple[int, int, int]] = json.loads(str(row.earlier))
+        earlier = (EarlierStream(*each, urls.get(str(each[0]), "")) for each in streams)
+        found.append(
+            row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused), earlier=tuple(earlier))
+        )  # fmt: skip
+    return found
 
 
 def save_queue(connection: sqlite3.Connection, row: OutgoingQueueRow, number: int | None) -> int:
     """Write a row, under ``number`` or as a new one; its number."""
-    values = (*row[:2], str(row.stream_ordinal), *row[3:-1], json.dumps(row.earlier))
+    earlier = json.dumps([each[:3] for each in row.earlier])
+    receipts = json.dumps({each.ordinal: each.receipts_url for each in row.earlier})
+    values = (*row[:2], str(row.stream_ordinal), *row[3:-1], earlier, receipts)
     if number is None:
         cursor = connection.execute(f"INSERT INTO queues({_COLUMNS}) VALUES ({_MARKS})", values)  # noqa: S608  # our own names
         assert cursor.lastrowid is not None, "an INSERT gives a number"

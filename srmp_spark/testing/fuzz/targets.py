@@ -32,7 +32,7 @@ from srmp_spark.srmp import (
 )
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.envelope_reader import read_envelope, read_fields
+from srmp_spark.srmp.envelope_reader import read_fields
 from srmp_spark.srmp.envelope_values import message_of
 from srmp_spark.srmp.http_head import check_target, content_type_of, soap_action_of
 from srmp_spark.srmp.learned_layouts import LearnedLayouts
@@ -42,6 +42,7 @@ from srmp_spark.testing.fuzz import samples
 from srmp_spark.testing.fuzz.judge import Outcome, Target, ViolationError
 from srmp_spark.testing.fuzz.mutators import HTTP, JSON, MARKUP
 from srmp_spark.testing.fuzz.pieces import ReceiptPosts, SrmpPort, check_pieces, cut, read_answers, read_chunked
+from srmp_spark.testing.plain_reading import read_envelope
 
 STATUSES = frozenset((400, 408, 411, 413, 414, 415, 417, 431, 501, 505, 405))
 """What a request may be refused with for its bytes."""
