@@ -71,7 +71,7 @@ def test_no_secret_is_in_the_arguments_of_a_process(start: Start) -> None:
     """Every user of a host may read them. Who knows the address of our receipts could acknowledge what waits to be sent."""
     running = start()
     with contextlib.closing(sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)) as database:
-        (secret,) = database.execute("SELECT value FROM meta WHERE key = 'sender_stream'").fetchone()
+        (secret,) = database.execute("SELECT value FROM meta WHERE key = 'receipts_key'").fetchone()
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     assert len(children) == 2
     for pid in (*children, running.pid):
