@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"rows", "srmp"} | NOUNS,
     "rows": {"srmp"} | NOUNS,
     "srmp": {"message", "names", "errors"},
+    "mqrr": {"message", "names", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "holder": {"errors"},
@@ -36,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
 
-SANS_IO = ("srmp",)
+SANS_IO = ("srmp", "mqrr")
 IO_MODULES = {
     "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
     "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",
