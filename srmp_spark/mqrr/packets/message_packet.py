@@ -175,7 +175,7 @@ class Head(NamedTuple):
     debug: DebugHeader | None
     envelope: SRMPEnvelopeHeader | None
     compound: CompoundMessageHeader | None
-    announced: Announced
+    announced: int
     debug_header: bool
     """Announced, and still to come."""
     session_header: bool

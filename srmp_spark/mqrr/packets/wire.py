@@ -23,6 +23,8 @@ def pad(data: bytes) -> bytes:
 
 def read_wchars(data: bytes, at: int, count: int) -> str:
     """A text of at most ``count`` WCHARs, up to its first NUL. The caller has made sure that ``2 × count`` bytes are there."""
+    if not count or not (data[at] or data[at + 1]):
+        return ""  # most fields of a packet that may hold a text hold none
     text = data[at : at + 2 * count].decode("utf-16-le", "surrogatepass")
     return text.partition("\0")[0]
 
