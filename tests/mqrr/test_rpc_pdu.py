@@ -107,7 +107,16 @@ def test_pdus_are_cut_out_of_a_stream_however_it_comes(step):
 def test_a_stream_that_is_none_is_refused_as_soon_as_it_can_be_told(at, value, error):
     begin = put(encode_pdu(0, WHOLE, 1, bytes(100)), at, value, 1)[:10]
     with pytest.raises(RemoteProtocolError, match=error):
-        PduStream().receive(begin)
+        list(PduStream().receive(begin))
+
+
+def test_what_is_whole_counts_whatever_comes_behind_it():
+    """Found by the fuzzer: a call and garbage in one piece was garbage alone, in two pieces a call and garbage."""
+    whole = encode_pdu(0, WHOLE, 1, b"")
+    pdus = PduStream().receive(whole + b"garbage, ten bytes")
+    assert next(pdus) == whole
+    with pytest.raises(RemoteProtocolError, match="version 103"):
+        next(pdus)
 
 
 # --- negotiation ------------------------------------------------------------------------------------------------------------

@@ -201,8 +201,9 @@ class ClientConnection:
         if not self._is_closed():
             try:
                 for raw in self._stream.receive(data):
-                    if not self._is_closed():
-                        self._receive_pdu(parse_pdu(raw))
+                    self._receive_pdu(parse_pdu(raw))
+                    if self._is_closed():
+                        break
             except RemoteProtocolError as error:
                 if not self._is_closed():
                     self._close(ClientEvent.PROTOCOL_ERROR, str(error))

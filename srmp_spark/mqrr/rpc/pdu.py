@@ -6,6 +6,7 @@ call_id u32 16 body … padding · sec_trailer (8) at frag_length − auth_lengt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -161,30 +162,27 @@ class PduStream:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def receive(self, data: bytes) -> list[bytes]:
-        """The PDUs that ``data`` completes.
+    def receive(self, data: bytes) -> Iterator[bytes]:
+        """The PDUs that ``data`` completes, one after the other: what is whole counts, whatever comes behind it.
 
-        Raises :class:`RemoteProtocolError` for a beginning that is no PDU, as soon as it can be told: what follows could not be
+        Raises :class:`RemoteProtocolError` at a beginning that is no PDU, as soon as it can be told: what follows could not be
         cut any more.
         """
         buffer = self._buffer
         buffer += data
-        pdus = []
-        at = 0
-        while len(buffer) - at >= 10:
-            if buffer[at] != VERSION:
-                raise RemoteProtocolError(f"RPC version {buffer[at]}; only 5.0 is known", section="[MS-RPCE] 3.3.1.5.1")
-            if buffer[at + 4] & 0xF0 != DREP[0]:
+        while len(buffer) >= 10:
+            if buffer[0] != VERSION:
+                raise RemoteProtocolError(f"RPC version {buffer[0]}; only 5.0 is known", section="[MS-RPCE] 3.3.1.5.1")
+            if buffer[4] & 0xF0 != DREP[0]:
                 raise RemoteProtocolError("a peer whose integers are not little-endian", section="C706 14.1")
-            size = buffer[at + 8] | buffer[at + 9] << 8
+            size = buffer[8] | buffer[9] << 8
             if size < HEADER_SIZE:
                 raise RemoteProtocolError(f"frag_length is {size}", section=_SECTION)
-            if len(buffer) - at < size:
-                break
-            pdus.append(bytes(buffer[at : at + size]))
-            at += size
-        del buffer[:at]
-        return pdus
+            if len(buffer) < size:
+                return
+            pdu = bytes(buffer[:size])
+            del buffer[:size]
+            yield pdu
 
     def __len__(self) -> int:
         """Bytes that wait."""

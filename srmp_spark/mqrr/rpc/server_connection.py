@@ -112,14 +112,12 @@ class ServerConnection:
         """What became of ``data``. Never raises for what a peer sends: a protocol error closes the connection."""
         if not self._is_closed():
             try:
-                pdus = self._stream.receive(data)
+                for raw in self._stream.receive(data):
+                    self._receive_pdu(raw)
+                    if self._is_closed():
+                        break
             except RemoteProtocolError as error:
-                pdus = []
                 self._close(ServerEvent.PROTOCOL_ERROR, str(error))
-            for raw in pdus:
-                if self._is_closed():
-                    break
-                self._receive_pdu(raw)
         return self._take_events()
 
     def data_to_send(self) -> bytes:
