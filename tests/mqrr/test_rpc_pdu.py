@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
+
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -25,7 +28,7 @@ from srmp_spark.mqrr.rpc.binding import (
     SyntaxId,
 )
 from srmp_spark.mqrr.rpc.calls import Assembly, Fault, Request, request_pieces, response_pieces
-from srmp_spark.mqrr.rpc.limits import FRAGMENT_LENGTH_MAX, TOKEN_MAX
+from srmp_spark.mqrr.rpc.limits import FRAGMENT_LENGTH_MAX, STUB_MAX, TOKEN_MAX
 from srmp_spark.mqrr.rpc.negotiation import answer, features_of, features_syntax, offers
 from srmp_spark.mqrr.rpc.pdu import WHOLE, AuthTrailer, PduStream, PduType, encode_pdu, parse_pdu
 from srmp_spark.mqrr.rpc.verification_trailer import SIGNATURE, VerificationTrailer, append_trailer, split_trailer
@@ -330,6 +333,25 @@ def test_what_only_looks_like_a_trailer_stays_in_the_stub(data):
 def test_a_stub_that_holds_a_signature_before_its_trailer():
     stub = SIGNATURE + b"more"
     assert split_trailer(append_trailer(stub, SAID)) == (stub, SAID)
+
+
+def test_a_stub_of_nothing_but_signatures_is_looked_at_once():
+    """Each of them begins a chain of commands that goes on to the end of the stub: 300,000 of 300,000 steps without a limit."""
+    stub = (bytes.fromhex("0700 0800") + SIGNATURE) * (STUB_MAX // 12)
+    begun = time.thread_time()
+    assert split_trailer(stub) == (stub, None)
+    assert time.thread_time() - begun < 0.05
+
+
+def test_fragments_of_one_byte_and_of_none_need_no_more_memory_than_their_stub():
+    assembly = Assembly(1, Request(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
+    tracemalloc.start()
+    for number in range(20_000):
+        assembly.add(Request(0, 1, 7, b"x" if number % 2 else b""))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert assembly.stub() == b"x" * 10_000
+    assert held < 100_000
 
 
 def test_unknown_commands_are_ignored_unless_they_must_be_processed():

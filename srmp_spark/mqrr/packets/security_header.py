@@ -11,7 +11,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from srmp_spark.errors import LimitExceededError, RemoteProtocolError
+from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.packets.limits import SENDER_CERT_MAX, U16_MAX, U32_MAX
 from srmp_spark.mqrr.packets.wire import fits, pad, padded, read_wchars, require
 
@@ -87,7 +87,8 @@ def parse_security_header(data: bytes, at: int, end: int) -> tuple[SecurityHeade
     """The header at ``at`` and where the next one begins.
 
     Raises :class:`RemoteProtocolError` for a part that does not fit, :class:`LimitExceededError` for a certificate above 65,535
-    bytes. All sizes 0 is forbidden to senders ("At least one … MUST be nonzero") and harmless to us.
+    bytes. All sizes 0 ("At least one … MUST be nonzero"), or a SecurityID of the type that says there is none, are forbidden to
+    senders and harmless to us: a message that is refused here could never be read.
     """
     require(at, _LAYOUT.size, end, "SecurityHeader", _SECTION)
     flags, *sizes = _LAYOUT.unpack_from(data, at)
@@ -99,8 +100,6 @@ def parse_security_header(data: bytes, at: int, end: int) -> tuple[SecurityHeade
         require(at, size, end, what, _SECTION)
         parts.append(data[at : at + size])
         at += padded(size)
-    if flags & _ST_MAX == SenderIdType.NONE and parts[0]:
-        raise RemoteProtocolError("a SecurityID of the type that says there is none", section=_SECTION)
     header = SecurityHeader(
         sender_id_type=flags & _ST_MAX,
         body_encrypted=bool(flags & _EB),

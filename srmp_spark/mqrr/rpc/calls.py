@@ -157,17 +157,15 @@ def _cut(stub: bytes, fragment: int, header: int, token_size: int) -> Iterator[t
 
 
 class Assembly:
-    """The stub of one call as its fragments come in."""
+    """The stub of one call as its fragments come in. One piece of memory: a sender may make them as small as it likes."""
 
-    __slots__ = ("_pieces", "_section", "_size", "call_id", "first", "limit", "limit_name")
+    __slots__ = ("_data", "call_id", "first", "limit", "limit_name")
 
     def __init__(self, call_id: int, first: Request | Response, *, limit: int, limit_name: str) -> None:
         self.call_id = call_id
         self.first = first
         self.limit, self.limit_name = limit, limit_name
-        self._section = "[MS-RPCE] 3.3.3.5.4"
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._data: bytes | bytearray = b""
 
     def add(self, fragment: Request | Response) -> None:
         """The next piece. Raises :class:`RemoteProtocolError` when context or method differ from the first one's,
@@ -176,10 +174,14 @@ class Assembly:
             isinstance(fragment, Request) and isinstance(self.first, Request) and fragment.opnum != self.first.opnum
         ):
             raise RemoteProtocolError("fragments of one call that name different methods", section="C706 12.6.4.9")
-        self._size += len(fragment.stub)
-        check_length(self._size, self.limit, self.limit_name, self._section)
-        self._pieces.append(fragment.stub)
+        check_length(len(self._data) + len(fragment.stub), self.limit, self.limit_name, "[MS-RPCE] 3.3.3.5.4")
+        if not self._data:
+            self._data = fragment.stub  # most calls are this one fragment, and need no copy
+            return
+        if isinstance(self._data, bytes):
+            self._data = bytearray(self._data)
+        self._data += fragment.stub
 
     def stub(self) -> bytes:
         """All of it."""
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return bytes(self._data)  # of bytes, the same bytes

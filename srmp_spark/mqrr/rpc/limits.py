@@ -27,6 +27,12 @@ SECURITY_LEGS_MAX = 8
 TOKEN_MAX = 65_000
 """Bytes of an authentication token, which one PDU must hold. A Kerberos ticket of a user in a thousand groups has 12,000."""
 
+VERIFICATION_TRAILER_MAX = 1_024
+"""Bytes at the end of a stub in which its verification trailer is looked for: its three commands have 80. A trailer is known by
+where it ends, so each signature in there is followed to the end, and a stub may be nothing but signatures."""
+VERIFICATION_COMMANDS_MAX = 16
+"""Commands of a verification trailer: "at most, one instance from each", of three that are known."""
+
 OLD_CALL_WINDOW = 150
 """A late fragment of a call at most so many identifiers back is dropped and no protocol error: [MS-RPCE] 3.3.3.5.6."""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.guids import guid_bytes, guid_text
 from srmp_spark.mqrr.rpc.binding import SyntaxId
+from srmp_spark.mqrr.rpc.limits import VERIFICATION_COMMANDS_MAX, VERIFICATION_TRAILER_MAX
 from srmp_spark.mqrr.rpc.pdu import DREP, PduType
 
 SIGNATURE = bytes.fromhex("8ae3137102f43671")
@@ -86,19 +87,20 @@ def split_trailer(stub: bytes) -> tuple[bytes, VerificationTrailer | None]:
 
     Raises :class:`RemoteProtocolError` for a command that must be processed and is unknown: the fault is then 5, access denied.
     """
-    at = stub.rfind(SIGNATURE)
+    begin = max(0, len(stub) - VERIFICATION_TRAILER_MAX)
+    at = stub.rfind(SIGNATURE, begin)
     while at >= 0:
         commands = _commands(stub, at + len(SIGNATURE)) if at % 4 == 0 else None
         if commands is not None:
             return stub[:at], _read(commands)
-        at = stub.rfind(SIGNATURE, 0, at)
+        at = stub.rfind(SIGNATURE, begin, at + len(SIGNATURE) - 1)
     return stub, None
 
 
 def _commands(stub: bytes, at: int) -> list[tuple[int, bytes]] | None:
     """The commands from ``at`` to the end of the stub; ``None`` if they do not end there."""
-    commands = []
-    while at + _COMMAND.size <= len(stub):
+    commands: list[tuple[int, bytes]] = []
+    while at + _COMMAND.size <= len(stub) and len(commands) < VERIFICATION_COMMANDS_MAX:
         command, length = _COMMAND.unpack_from(stub, at)
         at += _COMMAND.size
         if length % 4 or length > len(stub) - at or _SIZES.get(command & _TYPE, length) != length:

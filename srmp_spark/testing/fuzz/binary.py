@@ -1,6 +1,7 @@
 """Mutants of binary input: numbers where lengths and counts are, changes that keep every other byte where it was.
 
-The changes of :mod:`.mutators` are for texts: they insert and delete, which shifts all that follows and ends at the first length.
+The changes of :mod:`.mutators` are for texts: they insert and delete, which shifts all that follows and ends at the first
+length.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ def _change(data: bytes, seeds: Sequence[bytes], rng: Random) -> bytes:
     if kind < 0.4:  # a number, mostly where one can be
         size = rng.choice((1, 2, 4, 4, 4, 8))
         at -= at % min(size, 4) if rng.random() < 0.8 else 0
-        number = (
-            rng.choice(NUMBERS) if rng.random() < 0.7 else int.from_bytes(data[at : at + size], "little") + rng.choice((-1, 1))
-        )
-        return (data[:at] + (number % 2 ** (8 * size)).to_bytes(size, "little") + data[at + size :])[: len(data)]
+        near = int.from_bytes(data[at : at + size], "little") + rng.choice((-1, 1))
+        number: int = rng.choice(NUMBERS) if rng.random() < 0.7 else near
+        written = (number & (1 << 8 * size) - 1).to_bytes(size, "little")
+        return (data[:at] + written + data[at + size :])[: len(data)]
     if kind < 0.55:
         return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
     if kind < 0.65:
-        return data[:at] + rng.randbytes(rng.choice((1, 2, 4, 16))) + data[at:]
+        inserted: bytes = rng.randbytes(rng.choice((1, 2, 4, 16)))
+        return data[:at] + inserted + data[at:]
     if kind < 0.75:
         return data[:at] + data[at + rng.choice((1, 2, 4, 16, 64)) :]
     if kind < 0.82:

@@ -1,4 +1,4 @@
-"""The parsers of remote read under attack: packets, stubs of both directions, both ends of a connection, the endpoint mapper."""
+"""The parsers of remote read under attack: packets, stubs both ways, both ends of a connection, the endpoint mapper."""
 
 from __future__ import annotations
 
