@@ -30,7 +30,7 @@ from srmp_spark.mqrr.rpc.calls import (
 )
 from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientSettings, Closed, Faulted, ShutdownAsked
 from srmp_spark.mqrr.rpc.client_states import ClientState
-from srmp_spark.mqrr.rpc.limits import CALL_TIMEOUT_S, CALLS_MAX, CONTEXTS_MAX, FRAGMENT_MIN, STUB_MAX
+from srmp_spark.mqrr.rpc.limits import CALL_ID_MAX, CALL_TIMEOUT_S, CALLS_MAX, CONTEXTS_MAX, FRAGMENT_MIN, STUB_MAX
 from srmp_spark.mqrr.rpc.pdu import (
     CONCURRENT_MULTIPLEXING,
     DID_NOT_EXECUTE,
@@ -376,6 +376,21 @@ def test_calls_need_a_bound_connection():
     link = Link()
     with pytest.raises(LocalProtocolError, match="CALL cannot happen to a connection that is ESTABLISHED"):
         link.client.call(7, b"", 0.0)
+
+
+def test_call_identifiers_end_and_are_not_used_again():
+    link = Link().bound()
+    link.client._call_id = CALL_ID_MAX - 1
+    assert link.client.calls_left == 1
+    link.call(7, b"")
+    with pytest.raises(LocalProtocolError, match="make another one of its group"):
+        link.client.call(7, b"", 0.0)
+
+
+def test_a_server_sends_no_larger_fragments_than_its_client_takes():
+    link = Link(ClientSettings(fragment=2000)).bound()
+    ack = parse_bind_ack(pdus(link.to_client)[0].body)
+    assert (ack.max_transmit, ack.max_receive) == (2000, 5840)
 
 
 def test_an_answer_in_time_and_one_that_does_not_come():

@@ -35,7 +35,15 @@ from srmp_spark.mqrr.rpc.calls import (
     request_pieces,
 )
 from srmp_spark.mqrr.rpc.client_states import MAY_COME, TRANSITIONS, ClientEvent, ClientState
-from srmp_spark.mqrr.rpc.limits import CALL_TIMEOUT_S, CALLS_MAX, FRAGMENT_MAX, FRAGMENT_MIN, RESPONSE_MAX, SECURITY_LEGS_MAX
+from srmp_spark.mqrr.rpc.limits import (
+    CALL_ID_MAX,
+    CALL_TIMEOUT_S,
+    CALLS_MAX,
+    FRAGMENT_MAX,
+    FRAGMENT_MIN,
+    RESPONSE_MAX,
+    SECURITY_LEGS_MAX,
+)
 from srmp_spark.mqrr.rpc.negotiation import KEEP_CONNECTION_ON_ORPHAN, offers, syntax_id, transfer_syntax_of
 from srmp_spark.mqrr.rpc.pdu import (
     CONCURRENT_MULTIPLEXING,
@@ -161,12 +169,19 @@ class ClientConnection:
         token = b"" if self._security is None else self._security.context.step(b"")
         self._send_contexts(PduType.BIND, token)
 
+    @property
+    def calls_left(self) -> int:
+        """How many calls this connection can still make: identifiers end (``CALL_ID_MAX``). Replace it in time."""
+        return CALL_ID_MAX - self._call_id
+
     def call(self, opnum: int, stub: bytes, now: float, *, timeout_s: float | None = None) -> int:
         """Make a call and give its number. ``timeout_s``: for one that may wait on purpose.
 
-        Raises :class:`LocalProtocolError` before :class:`Bound`, after :class:`Closed`, and for a second call at a time where
-        the server did not agree to that.
+        Raises :class:`LocalProtocolError` before :class:`Bound`, after :class:`Closed`, for a second call at a time where the
+        server did not agree to that, and when there are no :attr:`calls_left`.
         """
+        if self.calls_left <= 0:
+            raise LocalProtocolError(f"this connection made CALL_ID_MAX calls ({CALL_ID_MAX}); make another one of its group")
         self._move(ClientEvent.CALL)
         if len(self._calls) >= (CALLS_MAX if self._multiplexing else 1):
             raise LocalProtocolError("a call waits on this connection already; make another connection of its group")

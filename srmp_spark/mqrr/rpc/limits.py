@@ -27,6 +27,8 @@ SECURITY_LEGS_MAX = 8
 TOKEN_MAX = 65_000
 """Bytes of an authentication token, which one PDU must hold. A Kerberos ticket of a user in a thousand groups has 12,000."""
 
+CALL_ID_MAX = 0x7FFFFFFF
+"""Windows refuses larger ones and begins none anew ([MS-RPCE] appendix B <123>). At 8,000 calls a second: three days."""
 VERIFICATION_TRAILER_MAX = 1_024
 """Bytes at the end of a stub in which its verification trailer is looked for: its three commands have 80. A trailer is known by
 where it ends, so each signature in there is followed to the end, and a stub may be nothing but signatures."""

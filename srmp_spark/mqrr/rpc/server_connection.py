@@ -258,7 +258,7 @@ class ServerConnection:
         results, accepted, _ = answer(bind.contexts, self._settings.interfaces, features=KEEP_CONNECTION_ON_ORPHAN)
         self._contexts.update(accepted)
         group = self._association.id if self._association is not None else 0
-        ack = BindAck(self._settings.fragment, self._settings.fragment, group, str(self._settings.port), results)
+        ack = BindAck(self._fragment, self._settings.fragment, group, str(self._settings.port), results)
         flags = WHOLE | (pdu.flags & CONCURRENT_MULTIPLEXING)
         trailer: AuthTrailer | None = None
         if self._security is not None:
