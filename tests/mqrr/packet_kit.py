@@ -69,7 +69,8 @@ def full_binary() -> MessagePacket:
             sequence_id=0x1122334455667788, sequence_number=9, previous_sequence_number=8, connector_queue_manager=GUID_2,
         ),
         security=SecurityHeader(
-            sender_id_type=SenderIdType.SID, body_encrypted=True, default_provider=True, security_id=b"sid of 13 byt",
+            sender_id_type=SenderIdType.SID, authenticated=True, authentication_level=5,
+            body_encrypted=True, default_provider=True, security_id=b"sid of 13 byt",
             encryption_key=b"k", signature=b"signature!", sender_cert=b"certificate", provider_info=b"\x01\0\0\0p\0\0\0",
         ),
         properties=MessagePropertiesHeader(

@@ -151,7 +151,7 @@ def test_transaction_header():
 def test_security_header_pads_each_part():
     assert FULL.security is not None
     data = FULL.security.encode()
-    assert data[:16] == bytes.fromhex("e100 0d00 0100 0a00 0b000000 08000000")
+    assert data[:16] == bytes.fromhex("f105 0d00 0100 0a00 0b000000 08000000")
     assert len(data) == 16 + 16 + 4 + 12 + 12 + 8
     assert FULL.security.provider() == ProviderInfo(1, "p")
     assert SecurityHeader().provider() is None

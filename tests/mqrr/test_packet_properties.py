@@ -69,7 +69,8 @@ elements = st.lists(
 maybe_guid = st.none() | guids
 small_names = st.text("abcß", max_size=limits.SUBQUEUE_NAME_SIZE // 2 - 1)
 securities = st.builds(
-    SecurityHeader, sender_id_type=st.integers(0, 15), body_encrypted=flag, default_provider=flag, security_data_announced=flag,
+    SecurityHeader, sender_id_type=st.integers(0, 15), authenticated=flag, authentication_level=st.integers(0, 15),
+    body_encrypted=flag, default_provider=flag, security_data_announced=flag,
     security_id=data, encryption_key=data, signature=data, sender_cert=data, provider_info=data,
 )  # fmt: skip
 trailers = st.builds(

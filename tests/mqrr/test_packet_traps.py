@@ -115,6 +115,15 @@ def test_t6_the_body_of_an_srmp_message_lies_in_the_post():
     assert packet.body == b"Message"
 
 
+def test_t6_a_body_that_is_in_the_properties_alone():
+    """[MS-MQDMPR] 3.1.7.1.32 puts every body there, and no packet that was seen has it in both places."""
+    post = CompoundMessageHeader(data=b"POST", msg_body_offset=0, msg_body_size=0)
+    packet = srmp(properties=MessagePropertiesHeader(message_body=b"here"), compound=post)
+    assert parse_message_packet(packet.encode()).body == b"here"
+    both = srmp(properties=MessagePropertiesHeader(message_body=b"here"))
+    assert parse_message_packet(both.encode()).body == b"hello"
+
+
 def test_t6_an_empty_body_may_lie_anywhere():
     data = srmp(compound=CompoundMessageHeader(data=b"POST", msg_body_offset=99, msg_body_size=0)).encode()
     assert parse_message_packet(data).body == b""

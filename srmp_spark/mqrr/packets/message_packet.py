@@ -84,9 +84,14 @@ class MessagePacket:
 
     @property
     def body(self) -> bytes:
-        """The body of the message. Of one that came over HTTP it lies in the compound message, and MessageSize may well be
-        0."""
-        return self.properties.message_body if self.compound is None else self.compound.message_body
+        """The body of the message.
+
+        Of one that came over HTTP it lies in the compound message. [MS-MQDMPR] 3.1.7.1.32 would put it into the
+        MessagePropertiesHeader as well; the packets that were seen do not. What is in one place only is taken from there.
+        """
+        if self.compound is not None and self.compound.message_body:
+            return self.compound.message_body
+        return self.properties.message_body
 
     @property
     def missing(self) -> int:

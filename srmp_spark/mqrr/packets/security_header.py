@@ -17,7 +17,8 @@ from srmp_spark.mqrr.packets.wire import fits, pad, padded, read_wchars, require
 
 _SECTION = "[MS-MQMQ] 2.2.20.6"
 _LAYOUT = Struct("<HHHHII")
-_EB, _DE, _AI = 1 << 5, 1 << 6, 1 << 7
+_AU, _EB, _DE, _AI = 1 << 4, 1 << 5, 1 << 6, 1 << 7
+_AS_MAX = 0xF
 _ST_MAX = 0xF
 
 
@@ -41,6 +42,11 @@ class SecurityHeader:
     """What is said about the sender; nothing of it is checked here."""
 
     sender_id_type: int = SenderIdType.NONE
+    authenticated: bool = False
+    """AU: 0 between queue managers. In a remote read it may say what the queue manager found of the signature."""
+    authentication_level: int = 0
+    """AS: 0 between queue managers, too. [MS-MQDMPR] 3.1.7.1.31 reads 0, 1, 3 or 5 (none, signatures of MSMQ 1.0, 2.0, 3.0)
+    from AU, which has one bit: this must be meant."""
     body_encrypted: bool = False
     """EB: the receiving queue manager decrypts, so a remote read should not see it."""
     default_provider: bool = False
@@ -69,9 +75,11 @@ class SecurityHeader:
         """16 bytes and the parts, each padded. Raises :class:`LocalProtocolError` for a part that is too long."""
         flags = (
             fits(self.sender_id_type, _ST_MAX, "ST")
+            | self.authenticated * _AU
             | self.body_encrypted * _EB
             | self.default_provider * _DE
             | self.security_data_announced * _AI
+            | fits(self.authentication_level, _AS_MAX, "AS") << 8
         )
         head = _LAYOUT.pack(
             flags, fits(len(self.security_id), U16_MAX, "SenderIdSize"),
@@ -102,6 +110,8 @@ def parse_security_header(data: bytes, at: int, end: int) -> tuple[SecurityHeade
         at += padded(size)
     header = SecurityHeader(
         sender_id_type=flags & _ST_MAX,
+        authenticated=bool(flags & _AU),
+        authentication_level=flags >> 8 & _AS_MAX,
         body_encrypted=bool(flags & _EB),
         default_provider=bool(flags & _DE),
         security_data_announced=bool(flags & _AI),
