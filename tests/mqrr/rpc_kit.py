@@ -8,6 +8,7 @@ from typing import Any
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.rpc.associations import Associations
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ, Bind, Context
+from srmp_spark.mqrr.rpc.calls import request_pieces
 from srmp_spark.mqrr.rpc.client_connection import Bound, ClientConnection, ClientSettings
 from srmp_spark.mqrr.rpc.limits import FRAGMENT_MAX
 from srmp_spark.mqrr.rpc.negotiation import offers
@@ -25,13 +26,23 @@ def associations() -> Associations[Any]:
     return Associations(new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big"))
 
 
+class Server(ServerConnection):
+    """The engine at a time that stands still unless a test moves it."""
+
+    def __init__(self, settings, groups, peer, now: float = 0.0) -> None:
+        super().__init__(settings, groups, peer, now)
+
+    def receive(self, data: bytes, now: float = 0.0) -> list[Any]:
+        return super().receive(data, now)
+
+
 class Link:
     """Both ends of one connection. ``pump`` carries what waits to the other side, in pieces of ``step`` bytes."""
 
     def __init__(self, client=None, server=SERVER, groups=None, peer=PEER, step=None):
         self.client = ClientConnection(client or ClientSettings())
         self.groups = associations() if groups is None else groups
-        self.server = ServerConnection(server, self.groups, peer)
+        self.server = Server(server, self.groups, peer)
         self.step = step
         self.calls: list[Any] = []
         self.results: list[Any] = []
@@ -76,6 +87,11 @@ def bind(
     """A raw bind, of what Windows offers unless told otherwise."""
     offered = contexts or offers(REMOTE_READ, (NDR, NDR64), 3)
     return encode_pdu(kind, flags, 1, Bind(FRAGMENT_MAX, FRAGMENT_MAX, group_id, tuple(offered)).encode())
+
+
+def request(call_id: int, stub: bytes = b"stub", *, opnum: int = 7, context_id: int = 1, flags: int = WHOLE) -> bytes:
+    (piece,) = request_pieces(context_id, opnum, stub, fragment=65_535)
+    return encode_pdu(PduType.REQUEST, flags, call_id, piece.body)
 
 
 class GlassProvider:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from ndr_kit import GOLDEN, vectors
 from packet_kit import binary, full_binary, sample, srmp
-from rpc_kit import Link, bind
+from rpc_kit import Link, bind, request
 from test_endpoint_mapper import NAMED_PIPE, TOWER, response
-from test_rpc_dialogue import request
 
 from srmp_spark.mqrr.ndr.methods import METHODS
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse

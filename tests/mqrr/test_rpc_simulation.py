@@ -40,7 +40,7 @@ class Wire:
                 security=provider, fragment=rng.choice((1432, 1500, 5840)), call_timeout_s=rng.choice((5.0, 1000.0)),
             )
         )  # fmt: skip
-        self.server = ServerConnection(world.settings, world.groups, host)
+        self.server = ServerConnection(world.settings, world.groups, host, world.now)
         self.host = host
         self.to_server = self.to_client = b""
         self.group_id = 0
@@ -95,6 +95,7 @@ class World:
             wire.client.orphan(rng.choice(list(wire.waiting)))
         elif roll < 0.95:
             self._client_heard(wire, wire.client.handle_timer(self.now))
+            self._server_heard(wire, wire.server.handle_timer(self.now))
         elif roll < 0.97:
             self._lose(wire)
 
@@ -111,7 +112,7 @@ class World:
         wire.to_client += wire.server.data_to_send()
         size = self.rng.choice((1, 10, 100, 3_000, 100_000))
         piece, wire.to_server = wire.to_server[:size], wire.to_server[size:]
-        self._server_heard(wire, wire.server.receive(piece))
+        self._server_heard(wire, wire.server.receive(piece, self.now))
         wire.to_client += wire.server.data_to_send()
         piece, wire.to_client = wire.to_client[:size], wire.to_client[size:]
         self._client_heard(wire, wire.client.receive(piece))

@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from rpc_kit import PEER, SERVER, associations
+from rpc_kit import PEER, SERVER, Server, associations
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.rpc import client_states, server_states
 from srmp_spark.mqrr.rpc.client_connection import ClientConnection, ClientSettings
 from srmp_spark.mqrr.rpc.client_states import ClientEvent, ClientState
 from srmp_spark.mqrr.rpc.pdu import PduType
-from srmp_spark.mqrr.rpc.server_connection import ServerConnection
 from srmp_spark.mqrr.rpc.server_states import ServerEvent, ServerState
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(ServerState, ServerEvent)))
 def test_server(state, event):
-    connection = ServerConnection(SERVER, associations(), PEER)
+    connection = Server(SERVER, associations(), PEER)
     connection._state = state
     target = server_states.TRANSITIONS.get((state, event))
     if target is None:

@@ -8,7 +8,7 @@ Theory of operation. A packet is a row of headers, each a multiple of four bytes
 
 Every header is a frozen value with ``encode()`` and ``parse(data, at, end)``, which returns the value and where the next header
 begins. Which headers follow is told by bits of earlier ones; these bits belong to the packet and not to the header that
-carries them, so :class:`~srmp_spark.mqrr.packets.user_message.UserMessage` reads and writes them.
+carries them, so :class:`~srmp_spark.mqrr.packets.message_packet.MessagePacket` reads and writes them.
 
 Rules that hold for all of them:
 

@@ -81,7 +81,8 @@ def absolute_time_to_reach_queue(sent_time: int, seconds: int) -> int:
     """What a server writes ([MS-MQRR] 3.1.4.7): SentTime + TimeToReachQueue.
 
     Infinite stays infinite, and a sum that does not fit into 32 bits is infinite: wrapped around it would have expired long
-    ago."""
+    ago.
+    """
     return INFINITE if seconds == INFINITE else min(sent_time + seconds, INFINITE)
 
 

@@ -204,7 +204,8 @@ def parse_message_packet(data: bytes) -> MessagePacket:
     """A whole packet.
 
     Raises :class:`RemoteProtocolError` for one that is cut or does not hold together; never anything else, whatever ``data``
-    is."""
+    is.
+    """
     head = parse_head(data)
     if head.packet_size > len(data):
         raise RemoteProtocolError(

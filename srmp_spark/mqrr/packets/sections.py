@@ -71,7 +71,8 @@ def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
     """The packet of the sections that a read returned; what the reader did not ask for is its ``missing``.
 
     Raises :class:`RemoteProtocolError` for sections that do not belong together, and for a packet that is broken or cut
-    otherwise."""
+    otherwise.
+    """
     kinds = tuple(section.type for section in sections)
     if kinds == (_T.FULL_PACKET,):
         if sections[0].size_alloc != len(sections[0].data):

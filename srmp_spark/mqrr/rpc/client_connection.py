@@ -162,11 +162,16 @@ class ClientConnection:
         return self._state
 
     def bind(self, now: float, *, group_id: int = 0) -> None:
-        """Begin. ``group_id`` of :class:`Bound` joins the association of another connection."""
+        """Begin. ``group_id`` of :class:`Bound` joins the association of another connection.
+
+        Raises :class:`SecurityError` when the security provider cannot begin, without credentials for instance.
+        """
         self._move(ClientEvent.SEND_BIND)
         self._group_id = group_id
         self._deadline = now + self._settings.call_timeout_s
         token = b"" if self._security is None else self._security.context.step(b"")
+        if self._security is not None and not token:
+            raise SecurityError("the security provider has no first token")
         self._send_contexts(PduType.BIND, token)
 
     @property

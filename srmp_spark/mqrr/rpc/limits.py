@@ -38,6 +38,11 @@ VERIFICATION_COMMANDS_MAX = 16
 OLD_CALL_WINDOW = 150
 """A late fragment of a call at most so many identifiers back is dropped and no protocol error: [MS-RPCE] 3.3.3.5.6."""
 
+NEGOTIATION_TIMEOUT_S = 30.0
+"""From the connection to the last leg of its negotiation, at a server: a client does nothing else in the meantime. Kerberos
+asks a third party, which takes seconds where it is slow."""
+REQUEST_TIMEOUT_S = 60.0
+"""From the first byte of a request to its last, at a server: 4 MB over a line of one megabit take 34 s."""
 CALL_TIMEOUT_S = 300.0
 """RPC Call Timeout Timer of a client: 300,000 ms ([MS-MQRR] 3.1.2.1, appendix B <10>)."""
 TOWER_MAX = 2_000

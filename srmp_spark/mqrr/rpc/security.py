@@ -4,7 +4,8 @@ A provider hands tokens to and fro until it is ``complete``, and then signs and 
 pieces in their order: the header (for a request or a response 24 bytes, 40 with an object), the body (stub, verification
 trailer, padding), the sec_trailer. At the level of privacy the body is encrypted; header and trailer are signed with it where
 both sides said in their bind that they can. CALL and PKT, which promise less than integrity and are asked for by nobody here,
-are refused."""
+are refused.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """One connection as its server sees it: bytes in, calls out; answers in, bytes out ([MS-RPCE] 3.3.3).
 
 Theory of operation: :mod:`.server_states`. The owner feeds what came (:meth:`ServerConnection.receive`), does what the events
-say, answers calls whenever it likes, and sends :meth:`ServerConnection.data_to_send`. A call that blocks, such as a read that
-waits for a message, blocks nothing here. When the transport is gone it says :meth:`ServerConnection.lost`.
+say, answers calls whenever it likes, and sends :meth:`ServerConnection.data_to_send`. What begins and does not end, a
+negotiation or a request, has a deadline (:meth:`ServerConnection.timer`). A call that blocks, such as a read that waits for a
+message, blocks nothing here. When the transport is gone the owner says :meth:`ServerConnection.lost`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from srmp_spark.mqrr.rpc.limits import (
     CONTEXTS_MAX,
     FRAGMENT_MAX,
     FRAGMENT_MIN,
+    NEGOTIATION_TIMEOUT_S,
     OLD_CALL_WINDOW,
+    REQUEST_TIMEOUT_S,
     SECURITY_LEGS_MAX,
     STUB_MAX,
 )
@@ -79,9 +82,9 @@ class _RefusedError(Exception):
 
 
 class ServerConnection:
-    """The server's side of one transport connection from ``peer``, an IP address."""
+    """The server's side of one transport connection from ``peer``, an IP address, that was accepted at ``now``."""
 
-    def __init__(self, settings: ServerSettings, associations: Associations[Any], peer: str) -> None:
+    def __init__(self, settings: ServerSettings, associations: Associations[Any], peer: str, now: float) -> None:
         self._settings = settings
         self._associations = associations
         self._peer = peer
@@ -98,8 +101,8 @@ class ServerConnection:
         self._multiplexing = False
         self._fragment = FRAGMENT_MIN
         self._security: ConnectionSecurity | None = None
-        self._header_sign_offered = False
         self._legs = 0
+        self._deadline: float | None = now + NEGOTIATION_TIMEOUT_S
 
     # --- what the owner calls -----------------------------------------------------------------------------------------------
 
@@ -108,7 +111,7 @@ class ServerConnection:
         """For logs and tests."""
         return self._state
 
-    def receive(self, data: bytes) -> list[ConnectionEvent]:
+    def receive(self, data: bytes, now: float) -> list[ConnectionEvent]:
         """What became of ``data``. Never raises for what a peer sends: a protocol error closes the connection."""
         if not self._is_closed():
             try:
@@ -118,6 +121,19 @@ class ServerConnection:
                         break
             except RemoteProtocolError as error:
                 self._close(ServerEvent.PROTOCOL_ERROR, str(error))
+            self._watch(now)
+        return self._take_events()
+
+    def timer(self) -> float | None:
+        """When :meth:`handle_timer` is to be called; ``None``: this connection owes us nothing."""
+        return self._deadline
+
+    def handle_timer(self, now: float) -> list[ConnectionEvent]:
+        """Close the connection if a deadline has passed."""
+        if self._deadline is not None and self._deadline <= now:
+            negotiating = self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY)
+            what = "the negotiation did not end" if negotiating else "the rest of a request did not come"
+            self._close(ServerEvent.TIMED_OUT, f"{what} in time")
         return self._take_events()
 
     def data_to_send(self) -> bytes:
@@ -155,6 +171,15 @@ class ServerConnection:
         return f"<ServerConnection from {self._peer} {self._state.name} calls={sorted(self._calls)} {self._association!r}>"
 
     # --- PDUs ---------------------------------------------------------------------------------------------------------------
+
+    def _watch(self, now: float) -> None:
+        """The deadline of what is not finished: a negotiation keeps its own, a request has one from its beginning."""
+        if self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY):
+            return
+        if self._state is ServerState.CLOSED or not (self._assembly is not None or len(self._stream)):
+            self._deadline = None
+        elif self._deadline is None:
+            self._deadline = now + REQUEST_TIMEOUT_S
 
     def _is_closed(self) -> bool:
         return self._state is ServerState.CLOSED
@@ -210,6 +235,7 @@ class ServerConnection:
         self._events.append(ConnectionClosed(reason, tuple(self._calls)))
         self._calls.clear()
         self._assembly = None
+        self._deadline = None
         association, self._association = self._association, None
         if association is not None and (values := self._associations.leave(association)):
             self._events.append(Rundown(association, values))
@@ -238,6 +264,7 @@ class ServerConnection:
         self._send_results(PduType.BIND_ACK, pdu, bind, token)
         done = self._security is None or self._security.context.complete
         self._move(ServerEvent.BIND if done else ServerEvent.BIND_CONTINUES)
+        self._deadline = None if done else self._deadline
 
     def _alter_context(self, pdu: Pdu) -> None:
         bind = parse_bind(pdu.body)
@@ -253,6 +280,7 @@ class ServerConnection:
         self._send_results(PduType.ALTER_CONTEXT_RESP, pdu, bind, token)
         done = self._security is None or self._security.context.complete
         self._move(ServerEvent.ALTER_CONTEXT if done else ServerEvent.ALTER_CONTEXT_CONTINUES)
+        self._deadline = None if done else self._deadline
 
     def _send_results(self, kind: PduType, pdu: Pdu, bind: Bind, token: bytes) -> None:
         results, accepted, _ = answer(bind.contexts, self._settings.interfaces, features=KEEP_CONNECTION_ON_ORPHAN)
@@ -318,6 +346,7 @@ class ServerConnection:
         except SecurityError:
             security.failed = True
         self._move(ServerEvent.AUTH3)
+        self._deadline = None
 
     # --- calls --------------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ class ServerEvent(Enum):
     ORPHANED_HALFWAY = auto()
     """Of the request that was coming in."""
     PROTOCOL_ERROR = auto()
+    TIMED_OUT = auto()
+    """Of a negotiation that did not end, or a request of which the rest did not come. Idle connections are left in peace."""
     GONE = auto()
     """The transport lost the connection, or its owner closed it."""
 
@@ -74,6 +76,7 @@ TRANSITIONS: Mapping[tuple[ServerState, ServerEvent], ServerState] = {
     (_S.RECV_PDU, _E.ORPHANED): _S.RECV_PDU,
     (_S.RECV_PDU, _E.ORPHANED_HALFWAY): _S.CONTEXT_NEGOTIATED,
     **{(state, _E.PROTOCOL_ERROR): _S.CLOSED for state in _S},
+    **{(state, _E.TIMED_OUT): _S.CLOSED for state in _S if state is not _S.CLOSED},
     **{(state, _E.GONE): _S.CLOSED for state in _S},
 }
 

@@ -111,13 +111,13 @@ def check_stub(data: bytes, outcome: Outcome, _rng: Random) -> None:
 def _server() -> ServerConnection:
     ids, uuids = itertools.count(1), itertools.count(1)
     groups: Associations[Any] = Associations(new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big"))
-    return ServerConnection(SETTINGS, groups, "192.0.2.1")
+    return ServerConnection(SETTINGS, groups, "192.0.2.1", 0.0)
 
 
 def _heard(pieces: Iterable[bytes]) -> Outcome:
     """What a server makes of a stream: its state, what it answers, the calls it would carry out."""
     connection = _server()
-    events = [event for piece in pieces for event in connection.receive(piece)]
+    events = [event for piece in pieces for event in connection.receive(piece, 0.0)]
     calls = [event[:5] for event in events if hasattr(event, "opnum")]
     return Outcome(bool(calls), (connection.state, connection.data_to_send(), calls, [type(event) for event in events]))
 
@@ -131,7 +131,7 @@ def parse_server(data: bytes) -> Outcome:
 def _bind_ack() -> bytes:
     client, server = ClientConnection(ClientSettings()), _server()
     client.bind(0.0)
-    server.receive(client.data_to_send())
+    server.receive(client.data_to_send(), 0.0)
     return server.data_to_send()
 
 
