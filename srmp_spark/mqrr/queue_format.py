@@ -166,6 +166,25 @@ def _hexadecimal(text: str) -> int:
     return int(text, 16)
 
 
+DEADLETTER_QUEUE, DEADXACT_QUEUE = "deadletter$", "deadxact$"
+"""What users write for the two dead-letter queues of a machine: names of the state tables, too."""
+
+
+def queue_format_for(host: str, queue: str) -> QueueFormat:
+    """The QUEUE_FORMAT of options ``host`` and ``queue``: ``private$\\orders``, ``orders;JOURNAL``, ``private$\\orders;sub``,
+    ``deadletter$``.
+
+    ``host`` is a name, or an address with dots, which is sent as ``TCP:``. A whole format name is taken as it is. Raises
+    :class:`ConfigurationError` for what nobody can read from.
+    """
+    if _KIND.fullmatch(queue.strip()):
+        return queue_format_of(queue)
+    name = queue.strip().replace("/", "\\")
+    machine = {DEADLETTER_QUEUE: "SYSTEM$;DEADLETTER", DEADXACT_QUEUE: "SYSTEM$;DEADXACT"}.get(name.lower(), name)
+    protocol = "TCP" if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}", host) else "OS"
+    return queue_format_of(f"DIRECT={protocol}:{host}\\{machine}")
+
+
 def format_name_of(queue: QueueFormat) -> str:
     """The format name of a queue that a client wants to open, for logs and messages; whatever it holds."""
     word = f";{_S(queue.suffix).name}" if queue.suffix in (_S.JOURNAL, _S.DEADLETTER, _S.DEADXACT) else ""

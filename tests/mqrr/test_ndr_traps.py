@@ -24,7 +24,15 @@ from srmp_spark.mqrr.ndr.receive import (
 from srmp_spark.mqrr.ndr.stub import ContextHandle
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.packets.sections import SectionBuffer
-from srmp_spark.mqrr.queue_format import SYSTEM, QueueFormat, QueueFormatType, QueueSuffix, format_name_of, queue_format_of
+from srmp_spark.mqrr.queue_format import (
+    SYSTEM,
+    QueueFormat,
+    QueueFormatType,
+    QueueSuffix,
+    format_name_of,
+    queue_format_for,
+    queue_format_of,
+)
 
 SYNTAXES = pytest.mark.parametrize("syntax", [NDR, NDR64], ids=["NDR", "NDR64"])
 OPEN = OpenRequest(DIRECT, access=methods.ACCESS_PEEK)
@@ -277,6 +285,29 @@ def test_a_format_name_becomes_a_queue_format(name, queue):
     assert queue_format_of(name) == queue
     assert queue.violation() is None
     assert queue_format_of(format_name_of(queue)) == queue
+
+
+@pytest.mark.parametrize(
+    ("host", "queue", "expected"),
+    [
+        ("host", r"private$\orders", QueueFormat(3, text=r"OS:host\private$\orders")),
+        ("host", "private$/orders;JOURNAL", QueueFormat(3, 0x81, text=r"OS:host\private$\orders;JOURNAL")),
+        ("192.0.2.1", "orders", QueueFormat(3, text=r"TCP:192.0.2.1\orders")),
+        ("host", "orders;sub", QueueFormat(8, 5, text=r"OS:host\orders;sub")),
+        ("host", "deadletter$", QueueFormat(3, 0x82, text=r"OS:host\SYSTEM$;DEADLETTER")),
+        ("host", "DeadXact$", QueueFormat(3, 0x83, text=r"OS:host\SYSTEM$;DEADXACT")),
+        ("host", f"PUBLIC={GUID}", QueueFormat(1, guid=GUID)),
+    ],
+)
+def test_host_and_queue_as_users_write_them(host, queue, expected):
+    assert queue_format_for(host, queue) == expected
+    assert expected.violation() is None
+
+
+@pytest.mark.parametrize(("host", "queue"), [("", "orders"), ("host", ""), ("a b", "orders"), ("host", "a,b")])
+def test_host_and_queue_that_name_none(host, queue):
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        queue_format_for(host, queue)
 
 
 def test_t37_a_journal_is_a_suffix_with_a_flag_and_stays_in_a_direct_name():

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
+from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.ndr.methods import METHODS
 from srmp_spark.mqrr.ndr.receive import decode_start_receive_response
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
@@ -41,7 +42,9 @@ def _demand(holds: bool, what: str) -> None:
 
 
 def _same_again(packet: MessagePacket) -> None:
-    """What was read can be written, and is read as the same; what nobody may send is refused by name."""
+    """What was read can be written, and is read as the same; what nobody may send is refused by name. A whole one is a row."""
+    if not packet.missing:
+        repr(message_of(packet)).encode()  # UnicodeEncodeError: a text that no column can hold
     try:
         data = packet.encode()
     except LocalProtocolError:
