@@ -7,9 +7,10 @@ from rpc_kit import PEER, SERVER, Link, Server, associations, bind, pdus
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.rpc import client_connection
 from srmp_spark.mqrr.rpc.binding import NDR64_ID, REMOTE_READ, Context, parse_bind_ack
 from srmp_spark.mqrr.rpc.calls import encode_shutdown
-from srmp_spark.mqrr.rpc.client_connection import ClientSettings, Closed, ShutdownAsked
+from srmp_spark.mqrr.rpc.client_connection import Answered, ClientSettings, Closed, ShutdownAsked
 from srmp_spark.mqrr.rpc.client_states import ClientState
 from srmp_spark.mqrr.rpc.limits import CALL_ID_MAX, CALL_TIMEOUT_S
 from srmp_spark.mqrr.rpc.pdu import LAST_FRAGMENT, WHOLE, PduType, encode_pdu
@@ -77,6 +78,16 @@ def test_cancel_and_orphan_as_the_client_sends_them():
     link.pump()
     assert link.calls[1:] == [CallOrphaned(call.call_id)]
     assert link.client.state is ClientState.CLOSED
+
+
+def test_a_response_has_a_limit(monkeypatch):
+    monkeypatch.setattr(client_connection, "RESPONSE_MAX", 10_000)
+    link = Link().bound()
+    for size in (10_000, 10_001):
+        link.server.respond(link.call(7, b"").call_id, bytes(size))
+        link.pump()
+    assert isinstance(link.results[0], Answered)
+    assert "RESPONSE_MAX is 10000, got 10001" in link.results[1].reason
 
 
 def test_a_server_that_asks_to_close():

@@ -11,7 +11,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.rpc.binding import NakReason, parse_bind_nak
 from srmp_spark.mqrr.rpc.calls import parse_fault
 from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
-from srmp_spark.mqrr.rpc.limits import FRAGMENT_MIN
+from srmp_spark.mqrr.rpc.limits import FRAGMENT_MIN, SECURITY_LEGS_MAX
 from srmp_spark.mqrr.rpc.pdu import SUPPORT_HEADER_SIGN, AuthLevel, PduType
 from srmp_spark.mqrr.rpc.server_states import ServerState
 from srmp_spark.mqrr.rpc.verification_trailer import SIGNATURE
@@ -214,6 +214,15 @@ def test_a_second_security_context_was_never_agreed_on():
     alter[2] = PduType.ALTER_CONTEXT
     (closed,) = link.server.receive(bytes(alter))
     assert "second security context" in closed.reason
+
+
+def test_a_negotiation_has_an_end():
+    link = secured(PRIVACY, client={"legs": 100}, server={"legs": 100})
+    link.client.bind(0.0)
+    link.pump()
+    assert "SECURITY_LEGS_MAX" in link.calls[-1].reason
+    assert isinstance(link.results[-1], Closed)
+    assert [pdu.type for pdu in pdus(link.to_server)].count(PduType.ALTER_CONTEXT) == SECURITY_LEGS_MAX
 
 
 def test_bound_only_after_the_last_leg():
