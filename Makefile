@@ -20,6 +20,9 @@ MINUTES ?= 10
 CONNECTIONS ?= 5000
 DRILL_SECONDS ?= 40
 ROUNDS ?= 3
+KILLS ?= 200
+CASES ?= 200
+PYTHONS ?=
 PYTEST ?=
 
 # Spark's workers must be this Python and no other (docs/troubleshooting.md).
@@ -34,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-ingest kill-forward kill-out clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +89,23 @@ kill-forward: setup ## the same for store-and-forward: make kill-forward SECONDS
 
 kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_out.py
+
+restarts: setup java ## the ingest job is killed at five named points, so often at each: make restarts KILLS=200 (hours)
+	@$(SHORT_JVM) SRMP_SPARK_RESTARTS=$(KILLS) $(PYTHON) -m pytest -s -v tests/spark/test_restarts.py $(PYTEST)
+
+rollback: setup java ## files of the ingest job's checkpoint are taken away, so often: make rollback CASES=200
+	@$(SHORT_JVM) SRMP_SPARK_ROLLBACKS=$(CASES) $(PYTHON) -m pytest -s -v tests/spark/test_checkpoint_rolled_back.py $(PYTEST)
+
+clocks: setup ## simulated runs with and without a wall clock that is set: make clocks SEEDS=100000
+	@SRMP_SPARK_CLOCK_SEEDS=$(SEEDS) $(PYTHON) -m pytest -s -v tests/simulation/test_clock_jumps.py $(PYTEST)
+
+proof: setup strace ## the long versions of the rest: damaged Delta state, two of everything, set clocks, forgeries: make proof PYTHONS="python3.10 python3.13"
+	@SRMP_SPARK_DAMAGES=300 SRMP_SPARK_RACES=1000 SRMP_SPARK_PAUSE_SECONDS=60 SRMP_SPARK_CLOCK_JUMPS=200 \
+		SRMP_SPARK_FORGERIES=10000 SRMP_SPARK_SIM_DIGESTS=1000 SRMP_SPARK_SIM_SEEDS=10000 SRMP_SPARK_PYTHONS="$(PYTHONS)" \
+		$(PYTHON) -m pytest -s -v tests/delta/test_damage.py tests/delta/test_publisher_race.py tests/disk/test_publish_trace.py \
+		tests/queue_manager/test_two_of_everything.py tests/queue_manager/test_clock_jumps_live.py \
+		tests/queue_manager/test_https.py tests/sender/test_https_out.py tests/sender/test_receipts_address.py \
+		tests/simulation/test_simulation.py $(PYTEST)
 
 strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }

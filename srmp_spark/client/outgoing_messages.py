@@ -39,8 +39,12 @@ class OutgoingClient(QueueManagerClient):
         return cast("dict[str, Any]", self._json("POST", path + _stream(stream)))
 
     def decide_incoming(self, action: str, queue: str, stream: str) -> dict[str, Any]:
-        """``POST streams/{queue}/accept-gap|reset|drop``."""
-        return cast("dict[str, Any]", self._json("POST", f"/v1/streams/{quote_queue_name(queue)}/{action}{_stream(stream)}"))
+        """``POST streams/{queue}/accept-gap|reset|drop``.
+
+        Not repeated by itself: a second ``accept-gap`` means more than one.
+        """
+        path = f"/v1/streams/{quote_queue_name(queue)}/{action}{_stream(stream)}"
+        return cast("dict[str, Any]", self._json("POST", path, retry=False))
 
 
 def _stream(stream: str | None) -> str:

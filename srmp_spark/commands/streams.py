@@ -27,7 +27,7 @@ _OUT = (
 )
 
 _HELP = """actions on a stream that comes in (--queue and --stream):
-  accept-gap  give up what is missing (gap_at to gap_to): the message behind it is taken when it comes again;
+  accept-gap  give up what is missing (gap_at to gap_to; 409 if nothing is): the message behind it is taken when it comes again;
               once more: whatever comes next is taken
   reset       forget it: its sender's next <start> begins it (drop: the same)
 actions on what goes out (--destination; --stream: only if this is the live one):

@@ -186,10 +186,13 @@ class Ingest:
 
 
 def advice(error: BaseException, checkpoint: str) -> str:
-    """What to do next, where Spark's own text does not say it."""
-    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error):
-        return ""
+    """What to do next, where Spark's own text does not say it.
+
+    A commit without its offsets ends the query as a concurrent update; without any offsets at all, as a failed assertion.
+    """
     orphans = _numbers(f"{checkpoint}/commits") - _numbers(f"{checkpoint}/offsets")
+    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) and not (orphans and "assertion failed" in str(error)):
+        return ""
     files = (
         ", ".join(f"{checkpoint}/commits/{number} and commits/.{number}.crc" for number in sorted(orphans))
         or f"{checkpoint}/commits/N"

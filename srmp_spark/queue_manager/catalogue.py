@@ -7,7 +7,7 @@ that a reader may see. Kept up to date by the commits themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from srmp_spark.names import (
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
+from srmp_spark.store.ranges import Range, overlaps
 from srmp_spark.store.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.state import StoredQueue
 from srmp_spark.store.waiting import Waiting
@@ -167,19 +168,27 @@ class Queue:
         if self.journal is not None:
             self.journal.marks_moved()
 
-    def cut(self, first: int, last: int) -> None:
-        """These rows are a hole now; :meth:`marks_moved` is next."""
+    def cut(self, holes: Sequence[Range]) -> None:
+        """These rows, ascending and disjoint, are holes now; :meth:`marks_moved` is next."""
         for each in (self, self.journal):
             if each is not None:
-                each.waiting.cut(first, last)
+                each.waiting.cut(holes)
+
+    def close_up(self, consumer: Consumer) -> None:
+        """Rows that are no more cannot be received: a mark that stands before them goes on behind them.
+
+        Without it who receives row by row stands before a hole for ever, and with the mark retention.
+        """
+        consumer.pass_over(self.trimmed_to, self.waiting.holes_beyond(consumer.received))
 
     def waiting_for(self, consumer: Consumer) -> int:
         """How many rows a consumer has not received; holes are none."""
         first = self.trimmed_to + 1
-        holes = self.waiting.holes_beyond(consumer.received)
-        return consumer.waiting(first, self.end) - sum(
-            consumer.waiting(max(low, first), min(high, self.end)) for low, high in holes
-        )
+        low = max(first, consumer.received + 1)
+        beyond = self.waiting.holes_beyond(low - 1)
+        holes = [(max(a, low), min(b, self.end)) for a, b in beyond if a <= self.end]
+        unreceived = sum(b - a + 1 for a, b in holes) - sum(overlaps(holes, consumer.ahead))
+        return consumer.waiting(first, self.end) - unreceived
 
     def behind_hole(self, after: int) -> int:
         """Where the rows after ``after`` begin, less one: a hole there may be as long as all that a lost disk took along."""

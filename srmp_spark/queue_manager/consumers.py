@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.srmp.decisions import Marks
+from srmp_spark.store.ranges import Range
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
@@ -90,6 +91,12 @@ class Consumer:
     """The same for people: microseconds since 1970, UTC."""
     renewals: int = 0
     """How often a holder has called: a waiting second receiver watches it."""
+    changes: int = 0
+    """How often it was changed since the start, but for renewals alone."""
+    stored_changes: int = 0
+    """How many of these changes are on stable storage."""
+    stored_received: int = 0
+    """:attr:`received` as it is on stable storage: what others may be told to be received (the journal of the queue)."""
 
     @classmethod
     def load(cls, name: str, row: ConsumerRow, *, now: float) -> Consumer:
@@ -102,6 +109,7 @@ class Consumer:
             holder=None if row.holder is None else json.loads(row.holder),
             lease_ends=now + LEASE_SECONDS_AFTER_START,
             lease_until=row.lease_until,
+            stored_received=row.received,
         )
 
     def row(self) -> ConsumerRow:
@@ -113,6 +121,15 @@ class Consumer:
             None if self.holder is None else json.dumps(self.holder, separators=(",", ":")),
             self.lease_until,
         )
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a start after a kill would find it as it is."""
+        return self.stored_changes == self.changes
+
+    def stored(self, changes: int, received: int) -> None:
+        """A commit that holds it as it was after so many changes, with that mark, is on stable storage."""
+        self.stored_changes, self.stored_received = changes, received
 
     # --- the lease ------------------------------------------------------------------------------------------------------
 
@@ -181,6 +198,21 @@ class Consumer:
     def skip_to(self, to: int) -> int:
         """Rows up to ``to`` are no more (purged, trimmed): they count as received. How many rows that added."""
         return self._add(self.received + 1, to) if to > self.received else 0
+
+    def pass_over(self, trimmed_to: int, holes: Sequence[Range]) -> None:
+        """Rows up to ``trimmed_to`` and in ``holes`` (ascending, disjoint) are no more: the mark does not stop before them."""
+        self.skip_to(trimmed_to)
+        at = hole = 0
+        while True:
+            if hole < len(holes) and holes[hole][0] <= self.received + 1:
+                self.received = max(self.received, holes[hole][1])
+                hole += 1
+            elif at < len(self.ahead) and self.ahead[at][0] <= self.received + 1:
+                self.received = max(self.received, self.ahead[at][1])
+                at += 1
+            else:
+                break
+        del self.ahead[:at]
 
     def waiting(self, first: int, end: int) -> int:
         """How many of the rows ``first`` to ``end`` are not received."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, RemoteProtocolError
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, store
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of
@@ -54,9 +55,7 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Stop; what was not taken over is at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end([self._task])
 
     async def _run(self) -> None:
         while True:

@@ -258,7 +258,7 @@ class DecisionReceipts:
         stream_id = receipt.stream_id
         if stream_id is None:
             return False
-        return self._receiver.awaits_stream_receipt(receipt.queue, stream_id, receipt.position)
+        return self._receiver.awaits_stream_receipt(receipt.counted_by, stream_id, receipt.position)
 
     def _is_over(self, receipt: DecisionReceipt) -> bool:
         """Its time to reach the queue has passed, by a clock that can be trusted (:mod:`.receipts_sender` says why)."""

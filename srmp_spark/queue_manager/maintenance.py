@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
 from srmp_spark.store import retention, sealing, sweeper
@@ -146,9 +147,7 @@ class Maintenance:
 
     async def stop(self) -> None:
         """End what goes on; a step under way is given up."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:
@@ -305,7 +304,8 @@ class Maintenance:
         off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
         if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
             log.warning(
-                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not",
+                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not; set ahead, it lets no "
+                "message expire for an hour. Set it right if it is wrong",
                 (off - self._jump) / 1e6,
             )
             self._jump = off

@@ -17,6 +17,7 @@ from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Trans
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
+from srmp_spark.srmp.stream_name import name_of_queue
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -62,7 +63,7 @@ def refusal(status: int, reason: str, section: str) -> ApiError:
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
     """The next positions in our stream to a transactional queue, from the engine's count on: no await until they are used."""
     guid = manager.directory.queue_manager
-    stream = manager.receiver.streams.get(queue, guid)
+    stream = manager.receiver.streams.get(name_of_queue(queue), guid)
     ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
     while True:
         if number < SEQUENCE_NUMBER_MAX:

@@ -10,9 +10,11 @@ copy or make two, and a mark over a million rows costs what it always costs.
 
 - It begins with what is received after it was switched on. A row that was received out of turn is in it as soon as all before
   it are received. Purged rows were never received: they are holes here as there.
+- It shows what is received for good: it follows the mark as it is on stable storage. A reader that is shown a row before that
+  knows more than we do after a kill.
 - It is read only: nothing is sent to it, and :meth:`QueueJournal.purge` moves a mark.
 - Retention goes by time, as for the queue; once somebody receives from the journal (its own ``default`` consumer exists), a
-  row waits for that mark too.
+  row waits for that mark too. It begins where the journal does: what lies before was never in it, and nobody will mark it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 from srmp_spark.names import JOURNAL_SUFFIX, base_of_journal
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
+from srmp_spark.queue_manager.consumers import Consumer
 from srmp_spark.srmp.destinations import QueueState
 from srmp_spark.store import state
 from srmp_spark.store.waiting import Waiting
@@ -53,6 +56,12 @@ class QueueJournal(Queue):
         """Bytes that are in the journal and not received from it; off by less than what shares an entry with the marks."""
         return max(0, self.waiting.bytes - self._of.waiting.bytes)
 
+    def consumer(self, name: str) -> Consumer:
+        """A consumer; its mark is not before the first row that there is. Raises a 400."""
+        found = super().consumer(name)
+        found.skip_to(self.trimmed_to)
+        return found
+
     def stored_name(self, consumer: str) -> str:
         """Its consumers are saved among the queue's, under names that no consumer of the queue can have."""
         return state.JOURNAL_CONSUMERS + consumer
@@ -73,10 +82,11 @@ class QueueJournal(Queue):
         self.follow()
 
     def follow(self) -> None:
-        """Everything that the queue's default consumer has received is here now."""
-        of, default = self._of, self.default
+        """Everything that the queue's default consumer has received, and the store knows of, is here now."""
+        of = self._of
         self.trimmed_to = max(of.trimmed_to, self._after)
-        end = max(of.default.received, self.trimmed_to)
+        default = self.default
+        end = max(of.default.stored_received, self.trimmed_to)
         self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
         if end > self.end:
             self.end = end

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered
 from srmp_spark.queue_manager.url_policy import address_of
 
@@ -93,9 +94,7 @@ class ReceiptLookups:
     async def close(self) -> None:
         """End what is under way."""
         tasks = [task for state in self._peers.values() for task in state.running.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
 
     async def _find(
         self, resolve: Resolve, host: str, port: int, peer: str, state: _Peer, slots: asyncio.Semaphore

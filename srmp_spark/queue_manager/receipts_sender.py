@@ -29,6 +29,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_client import PostFailedError, post
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.lookups import resolve
@@ -156,9 +157,7 @@ class ReceiptsSender:
         for timer in (self._stream_timer, self._owed_timer):
             if timer is not None:
                 timer.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(tuple(self._tasks))
         await self._lookups.close()
 
     # --- stream receipts ---------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from srmp_spark.names import (
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
+from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, holder_text, try_register
 from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.identifiers import Identifiers
@@ -116,7 +117,7 @@ class QueueManager:
             directory.queue_manager,
             hosts,
             history,
-            IncomingStreams.load(stored.streams),
+            IncomingStreams.load(stored.streams, stored.accepted_gaps),
             ReceiverSettings(
                 unknown_queue=config.unknown_queue,
                 invalid_signature=config.invalid_signature,
@@ -134,6 +135,11 @@ class QueueManager:
             on_owed=lambda receipts: self.receipts.owe(receipts),
             on_fatal=on_fatal,
             on_commit=self._on_commit,
+        )
+        self.saves = ConsumerSaves(
+            self.journal,
+            is_there=lambda queue: self.catalogue.get(queue.name) is queue,
+            decide=lambda transaction, queue: self.decide(transaction, queue, (), Reason.RECEIVED),
         )
         self.identifiers = Identifiers(
             self.journal, state.MESSAGE_IDENTIFIERS, stored.ceilings.get(state.MESSAGE_IDENTIFIERS, 0)
@@ -263,10 +269,11 @@ class QueueManager:
         await self.journal.transact(lambda t: queues.set_journal(t, queue.name, after))
         log.info("queue.journal name=%s on=%s", queue.name, journal)
 
-    async def delete_queue(self, name: str) -> None:
-        """Remove a queue and its rows."""
+    async def delete_queue(self, name: str) -> str:
+        """Remove a queue and its rows; its canonical name. Raises a 404 if there is none, not before its deletion is stored."""
         async with self._admin:
-            queue = self.catalogue.find(name)
+            queue = self.catalogue.find_base(name)
+            name = queue.name
             try:
                 self.receiver.remove_queue(name)  # first: nothing new may be accepted for it
             except ConfigurationError as error:
@@ -282,6 +289,7 @@ class QueueManager:
             await self.journal.transact(delete)
             self.garbage.set()
             log.info("queue.deleted name=%s", name)
+            return name
 
     async def purge_queue(self, name: str) -> int:
         """Take away what waits; how many rows that was."""
@@ -289,7 +297,7 @@ class QueueManager:
             queue = self.catalogue.find(name)
             if isinstance(queue, QueueJournal):
                 purged = queue.purge()
-                await self._save(queue, queue.default)
+                await self.saves.save(queue, queue.default)
                 return purged
 
             def purge(transaction: Transaction) -> int:
@@ -298,11 +306,11 @@ class QueueManager:
                 end = end_of(transaction.connection, queue.id)
                 taken = list(gaps(max(received, queue.trimmed_to) + 1, end, ahead))
                 self.decide(transaction, queue, taken, Reason.QUEUE_PURGED)
-                for low, high in taken:
-                    queue.cut(low, high)
+                queue.cut(taken)
                 queue.damage.clear()
                 # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
                 queue.default.skip_to(end)
+                self.saves.join(transaction, queue, queue.default)
                 queue.marks_moved()
                 transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
                 return purged
@@ -378,7 +386,9 @@ class QueueManager:
             raise ConnectionResetError
         after = consumer.row()
         if after._replace(lease_until=None) != before._replace(lease_until=None):  # a renewal alone is not worth a sync
-            await self._save(queue, consumer)
+            await self.saves.save(queue, consumer)
+        else:
+            await self.saves.settle(queue, consumer)
         return consumer
 
     async def received(
@@ -406,8 +416,12 @@ class QueueManager:
         if added:
             if before is not None:
                 queue.deciding.marked(before, consumer.marks(), reason, self.clock.utc())
+            queue.close_up(consumer)
+            if before is not None:
                 queue.marks_moved()
-            await self._save(queue, consumer)
+            await self.saves.save(queue, consumer)
+        else:
+            await self.saves.settle(queue, consumer)
         return consumer
 
     async def forwarded(self, epoch: str, to: int) -> None:
@@ -417,18 +431,20 @@ class QueueManager:
             return
         if queue.default.skip_to(min(to, queue.end)):
             queue.marks_moved()
-            await self._save(queue, queue.default)
+            await self.saves.save(queue, queue.default)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
         """Give the lease up; nothing happens if ``holder`` does not have it: a query that ends twice has done no harm."""
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
-            await self._save(queue, consumer)
+            await self.saves.save(queue, consumer)
             return
         held_by = "nobody" if consumer is None or consumer.holder is None else holder_text(consumer.holder)
         told = 'consumer.release_ignored queue=%s consumer=%s by="%s" held_by="%s"'
         log.info(told, queue.name, ascii(name)[1:-1], ascii(holder_text(holder))[1:-1], ascii(held_by)[1:-1])
+        if consumer is not None:
+            await self.saves.settle(queue, consumer)  # it may be a repeat of the call that gave the lease up
 
     def _check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
         if consumer.holder == holder:
@@ -438,28 +454,6 @@ class QueueManager:
         raise ApiError(
             409, "not-registered", f"consumer {consumer.name} is not registered by this receiver", "register it first"
         )
-
-    async def _save(self, queue: Queue, consumer: Consumer) -> None:
-        def save(transaction: Transaction) -> None:
-            self.decide(transaction, queue, (), Reason.RECEIVED)
-            if self.catalogue.get(queue.name) is not queue:
-                return  # deleted meanwhile, and its consumers with it
-            row = consumer.row()
-            state.save_consumer(
-                transaction.connection,
-                queue.id,
-                state.StoredConsumer(
-                    queue.log_name,
-                    queue.stored_name(consumer.name),
-                    row.received,
-                    row.ahead,
-                    row.planned,
-                    row.holder,
-                    row.lease_until,
-                ),
-            )
-
-        await self.journal.transact(save)
 
     def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
         """Every lease with a living holder."""

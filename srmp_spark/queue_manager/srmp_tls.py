@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.sockets import BACKLOG
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint, State
 from srmp_spark.queue_manager.tls import ServerTls, sender_name_of
@@ -110,9 +111,7 @@ class TlsPort:
         if self._again is not None:
             self._again.cancel()
         self._loop.remove_reader(self._socket)
-        for task in tuple(self._handshakes):
-            task.cancel()
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await end(tuple(self._handshakes))
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_AT_ONCE):

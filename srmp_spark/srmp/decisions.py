@@ -10,7 +10,7 @@ Rows are decided in runs: a mark over a million rows is one decision. :class:`Ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from srmp_spark.message import (
     StreamId,
 )
 from srmp_spark.names import OWN_QUEUES
+from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 
 Decision = Literal["positive", "negative"]
 DecisionKind = Literal["commitment", "final_stream"]
@@ -77,6 +78,8 @@ class Undecided(NamedTuple):
     stream_id: StreamId | None
     position: int
     """``<current>``; 0 outside a stream."""
+    stream_name: StreamName | None = None
+    """What the stream is counted by: the queue that ``<to>`` named, which a redirection makes another one than ``queue``."""
 
 
 class DecisionReceipt(NamedTuple):
@@ -96,6 +99,13 @@ class DecisionReceipt(NamedTuple):
     """Microseconds since 1970, UTC."""
     stream_id: StreamId | None
     position: int
+    stream_name: StreamName | None = None
+    """As of :class:`Undecided`."""
+
+    @property
+    def counted_by(self) -> StreamName:
+        """What its stream is counted by. Before it was noted that was taken for the queue, as it is without redirections."""
+        return self.stream_name or name_of_queue(self.queue)
 
     @property
     def lane(self) -> tuple[str, str, str, str]:
@@ -108,11 +118,13 @@ class DecisionReceipt(NamedTuple):
 
 
 def undecided_of(
-    message: Message, queue: str, sequence: int, arrival: Arrival, send_receipts_to: str | None = None
-) -> Undecided | None:
+    message: Message, queue: str, sequence: int, arrival: Arrival, send_receipts_to: str | None = None,
+    stream_name: StreamName | None = None,
+) -> Undecided | None:  # fmt: skip
     """What a message asks to be told of its end; ``None`` for most, which then cost nothing.
 
     ``send_receipts_to`` is Stream.SendReceiptsTo at this moment: the stream may be another one when the message is decided.
+    ``stream_name`` says which streams of the sender to look among then.
     ``sequence`` is 0 for a message that makes no row. A receipt never asks for a receipt, and nobody receives from our own
     queues: a row that is forwarded is told of where it arrives. What makes no row arrives nowhere, so it is told of here.
     """
@@ -132,6 +144,7 @@ def undecided_of(
         send_receipts_to if wants_final else None,
         message.stream.id if wants_final and message.stream is not None else None,
         message.stream.current if wants_final and message.stream is not None else 0,
+        stream_name if wants_final else None,
     )  # fmt: skip
 
 
@@ -143,7 +156,9 @@ def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[Decis
     if row.commitment_to is not None and wanted:
         receipts.append(DecisionReceipt("commitment", row.commitment_to, row.queue, *common, None, 0))
     if row.final_to is not None:
-        receipts.append(DecisionReceipt("final_stream", row.final_to, row.queue, *common, row.stream_id, row.position))
+        receipts.append(
+            DecisionReceipt("final_stream", row.final_to, row.queue, *common, row.stream_id, row.position, row.stream_name)
+        )
     return tuple(receipts)
 
 
@@ -159,21 +174,23 @@ class Marks(NamedTuple):
 
     def since(self, before: Marks) -> list[Run]:
         """The runs that became received: these rows are decided now."""
-        found = list(_without((before.received + 1, self.received), before.ahead))
-        for run in self.ahead:
-            found += _without((max(run[0], before.received + 1), run[1]), before.ahead)
-        return found
+        runs = [(before.received + 1, self.received)]
+        runs += [(max(first, before.received + 1), last) for first, last in self.ahead]
+        return list(_without(runs, before.ahead))
 
 
-def _without(run: Run, known: Iterable[Run]) -> Iterable[Run]:
-    first, last = run
-    for low, high in known:
-        if high < first:
-            continue
-        if low > last:
-            break
-        if low > first:
-            yield first, low - 1
-        first = high + 1
-    if first <= last:
-        yield first, last
+def _without(runs: Iterable[Run], known: Sequence[Run]) -> Iterator[Run]:
+    """What of ``runs`` is not ``known``. One pass over the two: both may be thousands, at every mark of a receiver that takes
+    rows out of turn."""
+    at = 0
+    for first, last in runs:
+        while at < len(known) and known[at][1] < first:
+            at += 1
+        n = at
+        while n < len(known) and known[n][0] <= last:
+            if known[n][0] > first:
+                yield first, known[n][0] - 1
+            first = known[n][1] + 1
+            n += 1
+        if first <= last:
+            yield first, last

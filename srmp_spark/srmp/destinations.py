@@ -15,6 +15,7 @@ from srmp_spark.names import (
     FORWARD_QUEUE,
     ORDER_QUEUE,
     OWN_QUEUES,
+    VIRTUAL_DIRECTORY,
     LocalHosts,
     QueueAddress,
     base_of_journal,
@@ -24,6 +25,7 @@ from srmp_spark.names import (
 from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
+from srmp_spark.srmp.stream_name import StreamName, is_foreign, name_of_foreign_queue, name_of_queue
 
 RETRY_AFTER_S = 20
 """What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
@@ -79,7 +81,7 @@ class Route(NamedTuple):
 
     queue: QueueState
     """A queue of ours; what leaves again goes by ``FORWARD_QUEUE``, which takes stream messages and others."""
-    stream_key: str
+    stream_name: StreamName
     """What its stream counts by: two destinations of one sender are two streams, wherever both are led. The queue that
     ``<to>`` names here, so that a redirection may come and go in the middle of a stream; of another host the whole URL."""
     forwards: bool
@@ -172,14 +174,18 @@ class Destinations:
         if url.query:
             why = "a query in <to> of another host names no queue there, and each would be an outgoing queue of its own here"
             return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
-        return Route(self.queues[FORWARD_QUEUE], canonical, forwards=True)
+        return Route(self.queues[FORWARD_QUEUE], name_of_foreign_queue(canonical), forwards=True)
+
+    def may_redirect(self, queue: str) -> bool:
+        """Whether messages whose ``<to>`` names ``queue`` under one of our host names may be led elsewhere."""
+        return self._forwarding.inbound.may_redirect(f"/{VIRTUAL_DIRECTORY}/{queue}", self._hosts)
 
     def refuses_new(self, route: Route) -> Refused | None:
         """A destination more than may be forwarded to.
 
         Where a redirection leads is the operator's own choice and does not count.
         """
-        if "://" not in route.stream_key or route.stream_key in self._forwarded_to:
+        if not is_foreign(route.stream_name) or route.stream_name in self._forwarded_to:
             return None
         if len(self._forwarded_to) >= FORWARD_DESTINATIONS_MAX:
             why = f"messages are forwarded to FORWARD_DESTINATIONS_MAX = {FORWARD_DESTINATIONS_MAX} queues already"
@@ -189,14 +195,14 @@ class Destinations:
 
     def take(self, route: Route) -> None:
         """It is one of those that are forwarded to from now on. Not for who only asks, or may not write there."""
-        if route.forwards and "://" in route.stream_key:
-            self._forwarded_to.add(route.stream_key)
+        if route.forwards and is_foreign(route.stream_name):
+            self._forwarded_to.add(route.stream_name)
 
     def _look_up_redirected(self, name: str, target: str) -> Found:
         if split_url(target).host not in self._hosts:
-            return Route(self.queues[FORWARD_QUEUE], name, forwards=True)
+            return Route(self.queues[FORWARD_QUEUE], name_of_queue(name), forwards=True)
         found = self._look_up_queue(parse_queue_url(target).queue)
-        return found if isinstance(found, Refused) else Route(found, name, forwards=False)
+        return found if isinstance(found, Refused) else Route(found, name_of_queue(name), forwards=False)
 
     def _look_up_queue(self, name: str) -> QueueState | Refused:
         if name == FORWARD_QUEUE:

@@ -11,13 +11,15 @@ sync returned (``tests/engine/test_proof.py`` reads the source to see that nobod
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.decisions import Undecided
 from srmp_spark.srmp.history import HistoryChanges
 from srmp_spark.srmp.incoming_streams import IncomingStream
-from srmp_spark.srmp.stream_effects import IncomingStreamRow, RepeatKind
+from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow, RepeatKind
+from srmp_spark.srmp.stream_name import StreamName
 
 
 class Committed:
@@ -145,11 +147,16 @@ class Changes(NamedTuple):
 
     streams: list[IncomingStreamRow]
     history: HistoryChanges
-    dropped_streams: list[tuple[str, str]]
+    dropped_streams: list[tuple[StreamName, str]]
     """Keys (queue, guid) to delete before ``streams`` is written."""
     generation: int
+    accepted_gaps: Sequence[AcceptedGap] = ()
+    """To insert or replace, by (queue, guid)."""
 
     def __bool__(self) -> bool:
         """False if there is nothing to write."""
         history = self.history
-        return len(self.streams) + len(self.dropped_streams) + len(history.upserts) + len(history.deletes) > 0
+        return (
+            len(self.streams) + len(self.dropped_streams) + len(history.upserts) + len(history.deletes)
+            + len(self.accepted_gaps) > 0
+        )  # fmt: skip

@@ -30,7 +30,8 @@ from enum import Enum, auto
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.srmp.stream_effects import IncomingStreamRow, RepeatKind, SendStreamReceipt
+from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow, RepeatKind, SendStreamReceipt
+from srmp_spark.srmp.stream_name import StreamName
 
 STREAM_RECEIPT_COALESCING_S = 0.5
 """[MC-MQSRM] 3.1.2.3: "The timer MUST expire after 500 milliseconds"."""
@@ -93,7 +94,7 @@ _ON_ITS_WAY = (ReceiptState.SENDING, ReceiptState.SENDING_AND_OWED)
 
 
 class IncomingStream:
-    """The live stream from one sender to one queue of ours."""
+    """The live stream from one sender to one queue."""
 
     __slots__ = (
         "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "last_access_at",
@@ -103,7 +104,8 @@ class IncomingStream:
     )  # fmt: skip
 
     def __init__(self, row: IncomingStreamRow) -> None:
-        self.queue = row.queue
+        self.queue: StreamName = row.queue
+        """What it is counted by: its rows may be in another queue."""
         self.guid = row.guid
         self.ordinal = row.stream_ordinal
         self.sequence_number = row.sequence_number
@@ -120,13 +122,13 @@ class IncomingStream:
         """The peer before the host that it is now, until :meth:`take_move` has told it; not saved."""
         self.move_told_at = -MOVES_TOLD_S
         self.gap_at: int | None = None
-        """The position that is missing while later ones arrive; for people, not saved."""
+        """The position that is missing while later ones arrive; not saved but with a gap that was accepted."""
         self.gap_next: int | None = None
-        """The lowest position behind the gap that came so far; not saved."""
+        """The lowest position behind the gap that came so far; saved as ``gap_at`` is."""
         self.gap_accepted = False
         """An operator gave up the missing positions: of what is sent again the message at ``gap_next`` is taken whatever its
         ``<previous>``. Those behind it must wait for it: its sender may be in the middle of a round when the operator
-        decides."""
+        decides. Saved as an :class:`AcceptedGap`."""
         self.receipt = ReceiptState.NOTHING_OWED
         self.unacked_since: float | None = None
         """UnackedStreamMessageArrivalTime, on the monotonic clock."""
@@ -141,7 +143,7 @@ class IncomingStream:
         """The time of the one valid entry in the heap of timers."""
 
     @classmethod
-    def started(cls, queue: str, position: StreamPosition) -> IncomingStream:
+    def started(cls, queue: StreamName, position: StreamPosition) -> IncomingStream:
         """A stream of which nothing is accepted yet; :meth:`accept` is next."""
         return cls(IncomingStreamRow(queue, position.id.guid, position.id.ordinal, 0, 0, "", "", None, 0, 0, 0, None))
 
@@ -186,7 +188,8 @@ class IncomingStream:
         self.committed = 0
         self.recent = self.settled = (-STREAM_RECEIPT_DELAY_S_MAX, 0)
         self.last_acknowledged = 0
-        self.send_receipts_to = position.send_receipts_to or ""
+        # A stream of which nothing is known but its name (a restored one) may go on without its <start>.
+        self.send_receipts_to = position.send_receipts_to or self.send_receipts_to
         self.sender_name = arrival.sender_name
         self.started_at = arrival.at
         self.unacked_since = None
@@ -213,11 +216,24 @@ class IncomingStream:
             self.gap_at = self.sequence_number + 1
             self.gap_next = min(position.current, self.gap_next or position.current)
 
-    def accept_gap(self) -> None:
-        """An operator gives up what is missing; a second time, whatever comes next is taken, even beyond ``gap_next``."""
+    def accept_gap(self) -> AcceptedGap | None:
+        """An operator gives up what is missing; a second time, whatever comes next is taken, even beyond ``gap_next``.
+
+        ``None``, and nothing changes, if nothing is missing now: later positions would be given up that nobody saw missing.
+        """
+        if self.gap_at is None:
+            return None
         if self.gap_accepted:
             self.gap_next = None
         self.gap_accepted = True
+        return AcceptedGap(self.queue, self.guid, self.ordinal, self.started_at, self.sequence_number, self.gap_next)
+
+    def restore_gap(self, gap: AcceptedGap) -> None:
+        """After a restart: what an operator gave up; nothing if that was another life of the stream, or the gap is over."""
+        if (gap.stream_ordinal, gap.started_at, gap.after) == (self.ordinal, self.started_at, self.sequence_number):
+            self.gap_at = gap.after + 1
+            self.gap_next = gap.to
+            self.gap_accepted = True
 
     def stored(self, ordinal: int, position: int, now: float) -> None:
         """``position`` of stream ``ordinal`` is on stable storage: (re)start the coalescing timer ([MC-MQSRM] 3.1.2.3).
@@ -323,14 +339,15 @@ class IncomingStreams:
     """What a stream is made of; the simulator puts a faulty one here to see that it is caught."""
 
     def __init__(self) -> None:
-        self._streams: dict[tuple[str, str], IncomingStream] = {}
-        self._dirty: dict[tuple[str, str], IncomingStream] = {}
-        self._dropped: dict[tuple[str, str], None] = {}
+        self._streams: dict[tuple[StreamName, str], IncomingStream] = {}
+        self._dirty: dict[tuple[StreamName, str], IncomingStream] = {}
+        self._dropped: dict[tuple[StreamName, str], None] = {}
+        self._accepted_gaps: dict[tuple[StreamName, str], AcceptedGap] = {}
         self._timers: list[tuple[float, int, IncomingStream]] = []
         self._timer_serial = 0
 
     @classmethod
-    def load(cls, rows: Iterable[IncomingStreamRow]) -> IncomingStreams:
+    def load(cls, rows: Iterable[IncomingStreamRow], accepted_gaps: Iterable[AcceptedGap] = ()) -> IncomingStreams:
         """The streams as they were saved ([MC-MQSRM] 3.1.3.2); what is not acknowledged is owed at once.
 
         The text sets LastAcknowledgedStreamMessage to zero at start; the saved one spares peers a receipt per stream.
@@ -342,10 +359,14 @@ class IncomingStreams:
             if stream.sequence_number > stream.last_acknowledged:
                 stream.owe_receipt(0.0)
                 streams.arm(stream)
+        for gap in accepted_gaps:
+            found = streams.get(gap.queue, gap.guid)
+            if found is not None:
+                found.restore_gap(gap)
         return streams
 
-    def get(self, queue: str, guid: str) -> IncomingStream | None:
-        """The stream of that sender to that queue."""
+    def get(self, queue: StreamName, guid: str) -> IncomingStream | None:
+        """The stream of that sender which is counted by that name."""
         return self._streams.get((queue, guid))
 
     def put(self, stream: IncomingStream) -> None:
@@ -353,12 +374,21 @@ class IncomingStreams:
         key = (stream.queue, stream.guid)
         self._streams[key] = self._dirty[key] = stream
 
-    def drop(self, queue: str, guid: str) -> bool:
+    def accept_gap(self, stream: IncomingStream) -> bool:
+        """:meth:`IncomingStream.accept_gap`, saved with the next changes; whether there was a gap."""
+        gap = stream.accept_gap()
+        if gap is None:
+            return False
+        self._accepted_gaps[stream.queue, stream.guid] = gap
+        return True
+
+    def drop(self, queue: StreamName, guid: str) -> bool:
         """Forget a stream; the next message that can begin one from that sender begins it. Whether there was one."""
         stream = self._streams.pop((queue, guid), None)
         if stream is None:
             return False
         self._dirty.pop((queue, guid), None)
+        self._accepted_gaps.pop((queue, guid), None)
         self._dropped[queue, guid] = None
         return True
 
@@ -398,15 +428,17 @@ class IncomingStreams:
             receipts.append(stream.receipt_due())
         return receipts
 
-    def take_changes(self) -> tuple[list[IncomingStreamRow], list[tuple[str, str]]]:
-        """What changed since the last call: rows to insert or replace, and keys to delete before."""
-        if not self._dirty and not self._dropped:
-            return [], []
+    def take_changes(self) -> tuple[list[IncomingStreamRow], list[tuple[StreamName, str]], list[AcceptedGap]]:
+        """What changed since the last call: rows to insert or replace, keys to delete before, and gaps that were accepted."""
+        if not self._dirty and not self._dropped and not self._accepted_gaps:
+            return [], [], []
         rows = [stream.row() for stream in self._dirty.values()]
         dropped = list(self._dropped)
+        gaps = list(self._accepted_gaps.values())
         self._dirty.clear()
         self._dropped.clear()
-        return rows, dropped
+        self._accepted_gaps.clear()
+        return rows, dropped, gaps
 
     def __iter__(self) -> Iterator[IncomingStream]:
         return iter(self._streams.values())

@@ -24,12 +24,14 @@ from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
+from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.forwarding import HOPS_MAX, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
+from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 
 RETRANSMISSION_TIMEOUT_S = 20.0
 """SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
@@ -79,6 +81,9 @@ class Receiver:
         self._position = -1
         self._history_clock = HistoryClock(history.newest)
         self._expiry_due = 0.0
+        self._expiry_clock = ExpiryClock()
+        self._late_at = 0
+        """With ``--expired refuse``: the time by which the message at hand may be too late."""
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
@@ -101,12 +106,17 @@ class Receiver:
         return queue
 
     def remove_queue(self, name: str) -> None:
-        """Forget a queue and its streams. The identifiers stay known: a repeat must not begin a new queue of that name."""
+        """Forget a queue and its streams. The identifiers stay known: a repeat must not begin a new queue of that name.
+
+        Streams stay that a redirection may lead to another queue: their rows are there, and their senders go on.
+        """
         queue = self._destinations.remove(name)
         self.machine.bytes -= queue.bytes_waiting
         queue.machine = MachineUse()  # what is still counted of it is its own matter
-        for stream in [stream for stream in self.streams if stream.queue == name]:
-            self.streams.drop(name, stream.guid)
+        if self._destinations.may_redirect(name):
+            return
+        for stream in [stream for stream in self.streams if stream.queue == name_of_queue(name)]:
+            self.streams.drop(stream.queue, stream.guid)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -140,9 +150,11 @@ class Receiver:
 
         A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls.
         """
+        if self.settings.expired == "refuse":
+            self._late_at = self._expiry_clock.read(arrival.at, now)
         queue = self._destinations.find(message.destination)
         position = message.stream
-        stream_key = None
+        name = None
         if type(queue) is not QueueState:
             if isinstance(queue, Refused):
                 return queue
@@ -151,13 +163,13 @@ class Receiver:
             if refused is not None:
                 return refused
             self._destinations.take(queue)
-            queue, stream_key, _ = queue
+            queue, name, _ = queue
         elif queue.paused or queue.transactional is (position is None):
             refused = self._refuses_kind(queue, message)
             if refused is not None:
                 return refused
         if position is not None:
-            return self._receive_stream_message(queue, stream_key or queue.name, message, position, arrival, now)
+            return self._receive_stream_message(queue, name or name_of_queue(queue.name), message, position, arrival, now)
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         if has_identity and self.history.seen(lineage, uniquifier):
@@ -170,10 +182,10 @@ class Receiver:
         return self._insert(queue, message, arrival, None)
 
     def _receive_stream_message(
-        self, queue: QueueState, stream_key: str, message: Message, position: StreamPosition, arrival: Arrival, now: float
+        self, queue: QueueState, name: StreamName, message: Message, position: StreamPosition, arrival: Arrival, now: float
     ) -> Refused | Pending:
         """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
-        stream = self.streams.get(stream_key, position.id.guid)
+        stream = self.streams.get(name, position.id.guid)
         begins = position.start and position.current == 1
         if stream is None:
             if not begins:  # nothing to count it in: a table of streams that never began could be filled by anybody
@@ -181,12 +193,12 @@ class Receiver:
             if len(self.streams) >= STREAMS_MAX:
                 text = f"STREAMS_MAX is {STREAMS_MAX}; drop old ones with srmp-spark streams drop"
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
-            stream = self.streams.stream_class.started(stream_key, position)
+            stream = self.streams.stream_class.started(name, position)
         else:
             if stream.is_of_another(arrival.sender_name):
                 # Nothing moves, not even a counter. 403: a 200 would be a lie, and a 400 would delete the message of an
                 # honest sender that got another subject (queue_manager/writers.py).
-                hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {queue.name}"
+                hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {name}"
                 text = f"stream {stream.id} was begun by {stream.sender_name}; {hint} --stream {stream.id}"
                 return Refused(403, "stream-sender", text, "[MC-MQSRM] 5.1")
             kind = stream.refuses(position)
@@ -197,7 +209,7 @@ class Receiver:
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         known = has_identity and self.history.seen(lineage, uniquifier)
-        expired = not known and self.settings.expired == "refuse" and self._expired(message, arrival)
+        expired = not known and self.settings.expired == "refuse" and self._expired(message)
         refused = None if known or expired else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
@@ -209,7 +221,7 @@ class Receiver:
         if not known and not expired:
             return self._insert(queue, message, arrival, mark)
         self._open = True
-        asking = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to)
+        asking = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to, name)
         if expired:
             return Repeated(queue.name, "expired", mark, self._generation + 1, discarded=asking)
         # The same message at another place: a sender gave up a stream and began the next with what was left of it. The
@@ -225,8 +237,7 @@ class Receiver:
             mark = StreamMark(stream, stream.ordinal, 0)
         return Repeated(queue, kind, mark, self._generation + self._open)
 
-    @staticmethod
-    def _expired(message: Message, arrival: Arrival) -> bool:
+    def _expired(self, message: Message) -> bool:
         """Whether the message came too late: "beyond which time the message MUST not be processed by the receiver and MUST be
         discarded" ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
 
@@ -238,12 +249,12 @@ class Receiver:
         its identifier is remembered: should it come again at another place, that is told there, and not decided anew.
         """
         expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
-        return expires_at is not None and expires_at < arrival.at
+        return expires_at is not None and expires_at < self._late_at
 
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
         settings = self.settings
-        if settings.expired == "refuse" and self._expired(message, arrival):
+        if settings.expired == "refuse" and self._expired(message):
             return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
             return Refused(400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1")
@@ -273,8 +284,8 @@ class Receiver:
             )  # fmt: skip
         undecided = None
         if message.commitment_receipt_to is not None or message.dead_letter:
-            send_receipts_to = None if mark is None else mark.stream.send_receipts_to
-            undecided = undecided_of(message, queue.name, sequence, arrival, send_receipts_to)
+            stream = (None, None) if mark is None else (mark.stream.send_receipts_to, mark.stream.queue)
+            undecided = undecided_of(message, queue.name, sequence, arrival, *stream)
         return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1, undecided))
 
     def _refuses_route(self, route: Route, message: Message, *, own: bool = False) -> Refused | None:
@@ -319,8 +330,8 @@ class Receiver:
         """What changed in streams and history since the last call, to be written together with the rows accepted since then."""
         self._generation += 1
         self._open = False
-        streams, dropped = self.streams.take_changes()
-        return Changes(streams, self.history.take_changes(), dropped, self._generation)
+        streams, dropped, gaps = self.streams.take_changes()
+        return Changes(streams, self.history.take_changes(), dropped, self._generation, gaps)
 
     def committed(self, pendings: Sequence[Pending], proof: Committed, now: float) -> list[Ok]:
         """The store has synced: what may be answered 200, in the order given; starts the timers of stream receipts.
@@ -353,7 +364,7 @@ class Receiver:
         """The stream receipts to send now, at most one for each stream until its delivery or failure is reported."""
         return self.streams.due(now)
 
-    def receipt_delivered(self, queue: str, guid: str, stream_id: StreamId, last_ordinal: int, now: float) -> None:
+    def receipt_delivered(self, queue: StreamName, guid: str, stream_id: StreamId, last_ordinal: int, now: float) -> None:
         """The peer answered 200 to a stream receipt."""
         stream = self.streams.get(queue, guid)
         if stream is None or not stream.receipt_on_its_way:
@@ -362,7 +373,7 @@ class Receiver:
             self.streams.put(stream)
         self.streams.arm(stream)
 
-    def receipt_failed(self, queue: str, guid: str, now: float, permanent: bool) -> StreamReceiptGivenUp | None:
+    def receipt_failed(self, queue: StreamName, guid: str, now: float, permanent: bool) -> StreamReceiptGivenUp | None:
         """A stream receipt was not delivered. It is owed again after RetransmissionTimeout.
 
         When the peer's answer was 400 (``permanent``), not before the stream's next message: warn of the value returned.
@@ -376,29 +387,30 @@ class Receiver:
             return StreamReceiptGivenUp(queue, stream.id, stream.send_receipts_to, stream.committed)
         return None
 
-    def awaits_stream_receipt(self, queue: str, stream_id: StreamId, position: int) -> bool:
+    def awaits_stream_receipt(self, name: StreamName, stream_id: StreamId, position: int) -> bool:
         """Whether the sender of a stream message was not told yet that it arrived: its final stream receipt must wait.
+
+        ``name`` is what the stream was counted by when the message came (:attr:`.DecisionReceipt.stream_name`).
 
         3.1.5.1.9.2 takes back there what 3.1.5.1.8.2 must have counted before. Of a stream that is no longer live no stream
         receipt will come.
         """
-        stream = self.streams.get(queue, stream_id.guid)
+        stream = self.streams.get(name, stream_id.guid)
         return stream is not None and stream.ordinal == stream_id.ordinal and stream.last_acknowledged < position
 
     # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
 
-    def accept_gap(self, queue: str, guid: str) -> bool:
-        """Give up the positions missing from a stream: the next one is taken that is there. Whether the stream exists.
+    def accept_gap(self, queue: StreamName, guid: str) -> bool:
+        """Give up the positions missing from a stream: the next one is taken that is there. Whether there was a gap.
 
         That is the lowest one that came since the gap was seen, when it comes again. A second time: whatever comes next.
+        It holds for this gap alone, also after a restart. While nothing is missing nothing is given up: else the next message
+        that others overtook on the way would be lost, with 200.
         """
         stream = self.streams.get(queue, guid)
-        if stream is None:
-            return False
-        stream.accept_gap()
-        return True
+        return stream is not None and self.streams.accept_gap(stream)
 
-    def drop_stream(self, queue: str, guid: str) -> bool:
+    def drop_stream(self, queue: StreamName, guid: str) -> bool:
         """Forget a stream, so that the sender's next ``<start>`` begins it whatever its ordinal. Whether it existed."""
         return self.streams.drop(queue, guid)
 

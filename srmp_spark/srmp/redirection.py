@@ -81,10 +81,14 @@ class UrlRule:
         """Whether it means ``url``, which is in its one spelling."""
         if url.scheme != self.scheme or self.host not in (None, url.host) or self.port not in (None, url.port):
             return False
-        if _DOT_SEGMENT.search(url.path):
+        return self.matches_path(url.path)
+
+    def matches_path(self, of_url: str) -> bool:
+        """Whether it means the path of a URL in its one spelling."""
+        if _DOT_SEGMENT.search(of_url):
             return False  # of another path than a queue's: nobody knows what a server behind makes of it
-        path = self.path.lower() if url.path.startswith(_QUEUES) else self.path
-        return url.path.startswith(path) if self.is_prefix else url.path == path
+        path = self.path.lower() if of_url.startswith(_QUEUES) else self.path
+        return of_url.startswith(path) if self.is_prefix else of_url == path
 
     def __str__(self) -> str:
         if self.host is None:
@@ -139,6 +143,12 @@ class Redirections(NamedTuple):
             if rule.source.matches(parts):
                 return None if any(each.matches(parts) for each in rule.exceptions) else rule.to
         return None
+
+    def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
+        """Whether a URL with ``path`` (in its one spelling) and any of ``hosts`` may be redirected, exceptions aside."""
+        return any(
+            rule.source.matches_path(path) and (rule.source.host is None or rule.source.host in hosts) for rule in self.rules
+        )
 
     def endpoint_of(self, destination: str) -> str:
         """The URL whose scheme, host and port are connected to for ``destination`` ([MC-MQSRM] 3.1.7.9).

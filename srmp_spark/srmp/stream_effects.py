@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from srmp_spark.message import StreamId
+from srmp_spark.srmp.stream_name import StreamName
 
 RepeatKind = Literal["identifier", "position", "gap", "stale", "expired"]
 """Why a message that is answered 200 makes no row. Its identifier is known ([MC-MQSRM] 3.1.5.1.11); its position in the
@@ -15,7 +16,7 @@ came too late and is not to be kept (2.2.6.17)."""
 class SendStreamReceipt(NamedTuple):
     """Acknowledge everything up to ``last_ordinal`` ([MC-MQSRM] 3.1.6.3), then report delivery or failure to the receiver."""
 
-    queue: str
+    queue: StreamName
     stream_id: StreamId
     url: str
     """Stream.SendReceiptsTo, as the peer gave it."""
@@ -28,7 +29,7 @@ class SendStreamReceipt(NamedTuple):
 class StreamReceiptGivenUp(NamedTuple):
     """The peer answered 400 to a stream receipt: it is not sent again before the next message of the stream. Warn."""
 
-    queue: str
+    queue: StreamName
     stream_id: StreamId
     url: str
     last_ordinal: int
@@ -37,7 +38,7 @@ class StreamReceiptGivenUp(NamedTuple):
 class IncomingStreamRow(NamedTuple):
     """A row of the table ``streams``: its key is (``queue``, ``guid``). Times are microseconds since 1970, UTC."""
 
-    queue: str
+    queue: StreamName
     guid: str
     stream_ordinal: int
     sequence_number: int
@@ -50,3 +51,20 @@ class IncomingStreamRow(NamedTuple):
     started_at: int
     last_access_at: int
     sender_name: str | None
+
+
+class AcceptedGap(NamedTuple):
+    """An operator gave up what is missing from a stream: the one gap behind position ``after``, and no other.
+
+    Its first three fields say which life of a stream is meant: one that was dropped and begun anew has another.
+    """
+
+    queue: StreamName
+    guid: str
+    stream_ordinal: int
+    started_at: int
+    """As of the stream."""
+    after: int
+    """IncomingSequenceNumber when it was given up: the gap is over as soon as that has moved."""
+    to: int | None
+    """The message at this position is taken, whatever its ``<previous>``; ``None``: whatever comes next."""

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from srmp_spark.message import StreamId
 from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Run, Undecided, receipts_for
+from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.transaction import Transaction
@@ -40,7 +41,7 @@ CREATE TABLE IF NOT EXISTS undecided(
     queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
     action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, positive INTEGER NOT NULL,
     negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, position INTEGER NOT NULL,
-    PRIMARY KEY (queue_id, sequence)
+    stream_name TEXT, PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS undecided_by_identifier ON undecided(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS decisions(
@@ -52,7 +53,8 @@ CREATE TABLE IF NOT EXISTS decided_receipts(
     kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
     action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT,  -- '' and not NULL without one: it is a part of the lane
     reason INTEGER NOT NULL, decided_at INTEGER NOT NULL,
-    stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL
+    stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL,
+    stream_name TEXT
 );
 CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, peer, sender_name, stream_guid, id);
 CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
@@ -77,11 +79,11 @@ TOLD_DAYS = 30
 _TOLD_TO = "coalesce((SELECT sender_name FROM told_to WHERE told_to.lineage = told.lineage AND told_to.first = told.first), '')"
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
-    "stream_ordinal, position"
+    "stream_ordinal, position, stream_name"
 )
 _RECEIPT = (
     "id, number, kind, url, queue, lineage, uniquifier, action, peer, sender_name, reason, decided_at, stream_guid, "
-    "stream_ordinal, position"
+    "stream_ordinal, position, stream_name"
 )
 
 
@@ -114,6 +116,9 @@ def create_tables(connection: sqlite3.Connection) -> None:
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'").fetchone() is not None:
         connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
         connection.execute("DROP INDEX decided_receipts_by_lane")
+    for table in ("undecided", "decided_receipts"):  # null in rows of before: DecisionReceipt.counted_by
+        if "stream_name" not in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN stream_name TEXT")
 
 
 # With the message
@@ -122,10 +127,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
     """Rows of this transaction that ask to be told of their end, each with the id of its queue."""
     connection.executemany(
-        "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (queue_id, row.sequence, row.lineage, signed(row.uniquifier), row.action, row.peer, row.sender_name,
-             row.commitment_to, row.positive, row.negative, row.final_to, *_stream(row.stream_id), row.position)
+             row.commitment_to, row.positive, row.negative, row.final_to, *_stream(row.stream_id), row.position,
+             row.stream_name)
             for queue_id, row in rows
         ],
     )  # fmt: skip
@@ -141,16 +147,17 @@ def move(transaction: Transaction, row: Undecided) -> None:
     if row.final_to is None:
         return
     db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
-    place, name = (row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position), row.sender_name or ""
+    place = row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position, row.stream_name
+    name = row.sender_name or ""
     undecided = db.execute(
-        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ? "
-        "WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
+        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
         "AND (sender_name IS NULL OR sender_name = ?)",
         (*place, uniquifier, row.lineage, queue_id, row.sender_name),
     )
     untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
+        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
         "AND sender_name IN ('', ?)",
         (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, name),
     )
@@ -308,7 +315,7 @@ def forget_told(transaction: Transaction, now: int) -> None:
 
 def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:
     db.executemany(
-        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_values(receipt) for receipt in receipts],
     )
 
@@ -323,24 +330,24 @@ def _values(receipt: DecisionReceipt) -> tuple[object, ...]:
     return (
         receipt.kind, receipt.url, receipt.queue, receipt.lineage, signed(receipt.uniquifier), receipt.action,
         receipt.peer, receipt.sender_name or "", receipt.reason.value, receipt.decided_at, guid or "", ordinal,
-        receipt.position,
+        receipt.position, receipt.stream_name,
     )  # fmt: skip
 
 
 def _undecided(queue: str, row: tuple[object, ...]) -> Undecided:
-    sequence, lineage, uniquifier, action, peer, name, to, positive, negative, final_to, guid, ordinal, position = row
+    sequence, lineage, uniquifier, action, peer, name, to, positive, negative, final_to, guid, ordinal, position, stream = row
     return Undecided(
         queue, _int(sequence), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name), _text(to),
-        bool(positive), bool(negative), _text(final_to), _stream_id(guid, ordinal), _int(position),
+        bool(positive), bool(negative), _text(final_to), _stream_id(guid, ordinal), _int(position), _name(stream),
     )  # fmt: skip
 
 
 def _owed(row: tuple[object, ...]) -> OwedDecision:
-    row_id, own, kind, url, queue, lineage, uniquifier, action, peer, name, reason, at, guid, ordinal, position = row
+    row_id, own, kind, url, queue, lineage, uniquifier, action, peer, name, reason, at, guid, ordinal, position, stream = row
     which: DecisionKind = "final_stream" if kind == "final_stream" else "commitment"
     receipt = DecisionReceipt(
         which, str(url), str(queue), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name) or None,
-        Reason(reason), _int(at), _stream_id(guid, ordinal), _int(position),
+        Reason(reason), _int(at), _stream_id(guid, ordinal), _int(position), _name(stream),
     )  # fmt: skip
     return OwedDecision(_int(row_id), None if own is None else _int(own), receipt)
 
@@ -352,6 +359,10 @@ def _int(value: object) -> int:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _name(value: object) -> StreamName | None:
+    return None if value is None else StreamName(str(value))
 
 
 def _stream_id(guid: object, ordinal: object) -> StreamId | None:

@@ -24,6 +24,7 @@ The order of writes makes a crash in between harmless: at worst a directory that
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -42,7 +43,7 @@ from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.store import decisions, epochs, state
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
-from srmp_spark.store.schema import RESTORE_HINT, connect_writer, readable
+from srmp_spark.store.schema import ADDED, RESTORE_HINT, connect_writer, readable
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
@@ -180,6 +181,8 @@ class DataDirectory:
             _write_identity(path, queue_manager, starts, starts + 1, position)
         writer.execute("BEGIN IMMEDIATE")
         decisions.create_tables(writer)
+        for statement in ADDED.split(";"):  # a directory that an older version made has none of these
+            writer.execute(statement)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
@@ -210,8 +213,13 @@ class DataDirectory:
     def note_position(self, position: int) -> None:
         """Put on record that commit ``position`` was reached: an older database put in place later is then found out.
 
-        Called at times, and at a clean stop; never in the way of a message.
+        Called at times, and at a clean stop; never in the way of a message. An owner that was paused, and whose directory has
+        another one by now, notes nothing: the next start would take the directory for a foreign one.
         """
+        with contextlib.suppress(StoreDamagedError):  # then it is written anew
+            noted = _read_identity(self.path)
+            if noted is not None and (noted.starts != self._starts or noted.starting is not None):
+                return
         _write_identity(self.path, self.queue_manager, self._starts, None, position)
 
     def close(self) -> None:

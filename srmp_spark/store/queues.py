@@ -69,13 +69,15 @@ def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
 
 
 def delete(transaction: Transaction, name: str, segments: Path, now: int) -> None:
-    """Remove a queue with its rows, streams and consumers. Its messages' identifiers stay known."""
+    """Remove a queue with its rows and consumers. Its messages' identifiers stay known.
+
+    Which streams end with it the engine knows (:meth:`.Receiver.remove_queue`): what it drops is in the same transaction.
+    """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
     sweeper.drop(transaction, queue_id, 1, end, segments)
     for table in ("holes", "consumers"):
         db.execute(f"DELETE FROM {table} WHERE queue_id = ?", (queue_id,))  # noqa: S608  # our own names
-    db.execute("DELETE FROM streams WHERE queue = ?", (name,))
     db.execute("UPDATE queues SET trimmed_to = ?, deleted_at = ? WHERE id = ?", (end, now, queue_id))
     transaction.queues_opened.pop(name, None)
     transaction.queues_closed.add(name)
@@ -133,9 +135,7 @@ def _make_holes(
     """Holes for the closed range, without ``kept`` and the holes that are there; returns the number of rows."""
     db = transaction.connection
     there = db.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last >= ?", (queue_id, first)).fetchall()
-    rows = 0
-    for low, high in gaps(first, last, kept + there):
-        db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", (queue_id, low, high, reason))
-        sweeper.drop(transaction, queue_id, low, high, segments)
-        rows += high - low + 1
-    return rows
+    holes = gaps(first, last, kept + there)
+    db.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(queue_id, low, high, reason) for low, high in holes])
+    sweeper.drop_each(transaction, queue_id, holes, segments)
+    return sum(high - low + 1 for low, high in holes)

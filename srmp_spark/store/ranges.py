@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 Range = tuple[int, int]
 """A closed range of sequences."""
@@ -20,3 +20,32 @@ def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
     if first <= last:
         left.append((first, last))
     return tuple(left)
+
+
+def subtract(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]:
+    """What of ``ranges`` remains outside ``taken``. Both are ascending and disjoint: one pass, however many they are."""
+    at = 0
+    for first, last in ranges:
+        while at < len(taken) and taken[at][1] < first:
+            at += 1
+        n = at
+        while n < len(taken) and taken[n][0] <= last:
+            if taken[n][0] > first:
+                yield first, taken[n][0] - 1
+            first = taken[n][1] + 1
+            n += 1
+        if first <= last:
+            yield first, last
+
+
+def overlaps(ranges: Iterable[Range], others: Sequence[Range]) -> Iterator[int]:
+    """For each of ``ranges`` how many of its sequences are in ``others``. Both are ascending and disjoint: one pass."""
+    at = 0
+    for first, last in ranges:
+        while at < len(others) and others[at][1] < first:
+            at += 1
+        n, inside = at, 0
+        while n < len(others) and others[n][0] <= last:
+            inside += min(last, others[n][1]) - max(first, others[n][0]) + 1
+            n += 1
+        yield inside

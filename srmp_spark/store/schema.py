@@ -100,6 +100,15 @@ CREATE TABLE owed_receipts(
 CREATE TABLE ids(name TEXT PRIMARY KEY, ceiling INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+ADDED = """
+CREATE TABLE IF NOT EXISTS accepted_gaps(
+    queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, started_at INTEGER NOT NULL,
+    after INTEGER NOT NULL, next_position INTEGER, PRIMARY KEY (queue, guid)
+) WITHOUT ROWID
+"""
+"""New in 0.2, made at every open. Beside ``streams``, whose columns 0.1 counts when it writes: it opens such a directory,
+and forgets what was accepted. A row outlives its gap: it names the position that was the last one then."""
+
 
 def row_key(queue_id: int, last: int) -> int:
     """The rowid of the group or segment of ``queue_id`` that ends with sequence ``last``."""

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
+from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.waiting import Waiting
@@ -78,6 +79,7 @@ class StoredState(NamedTuple):
 
     queues: list[StoredQueue]
     streams: list[IncomingStreamRow]
+    accepted_gaps: list[AcceptedGap]
     history: list[HistoryRun]
     consumers: list[StoredConsumer]
     owed: list[StoredReceipt]
@@ -98,6 +100,7 @@ def load(connection: sqlite3.Connection) -> StoredState:
     return StoredState(
         queues=[load_queue(connection, queue_id) for queue_id in names],
         streams=load_streams(connection),
+        accepted_gaps=load_accepted_gaps(connection),
         history=load_history(connection),
         consumers=consumers,
         owed=[
@@ -132,6 +135,12 @@ def load_streams(connection: sqlite3.Connection) -> list[IncomingStreamRow]:
     return [row._replace(stream_ordinal=int(row.stream_ordinal)) for row in (IncomingStreamRow(*each) for each in found)]
 
 
+def load_accepted_gaps(connection: sqlite3.Connection) -> list[AcceptedGap]:
+    """The table ``accepted_gaps``; what is over is among them (:meth:`.IncomingStream.restore_gap` finds it)."""
+    found = connection.execute("SELECT queue, guid, stream_ordinal, started_at, after, next_position FROM accepted_gaps")
+    return [AcceptedGap(StreamName(queue), guid, int(ordinal), *rest) for queue, guid, ordinal, *rest in found]
+
+
 def load_history(connection: sqlite3.Connection) -> list[HistoryRun]:
     """The table ``history``."""
     found = connection.execute("SELECT lineage, first, last, last_received_at FROM history")
@@ -141,11 +150,17 @@ def load_history(connection: sqlite3.Connection) -> list[HistoryRun]:
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
     """Streams and history, in the transaction that holds the rows they speak of."""
     if changes.dropped_streams:
-        connection.executemany("DELETE FROM streams WHERE queue = ? AND guid = ?", changes.dropped_streams)
+        for table in ("streams", "accepted_gaps"):
+            connection.executemany(f"DELETE FROM {table} WHERE queue = ? AND guid = ?", changes.dropped_streams)  # noqa: S608  # our own names
     for row in changes.streams:
         connection.execute(
             "INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (row.queue, row.guid, str(row.stream_ordinal), *row[3:]),
+        )
+    for gap in changes.accepted_gaps:
+        connection.execute(
+            "INSERT OR REPLACE INTO accepted_gaps VALUES (?, ?, ?, ?, ?, ?)",
+            (gap.queue, gap.guid, str(gap.stream_ordinal), *gap[3:]),
         )
     history = changes.history
     for lineage, first in history.deletes:

@@ -8,8 +8,10 @@ not shrink; its free pages take the next messages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from srmp_spark.store.ranges import Range, overlaps
 from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
@@ -33,6 +35,23 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
     db.execute("DELETE FROM segments WHERE id BETWEEN ? AND ? AND first >= ?", span)
     if files:
         transaction.after_commit.append(lambda: unlink(segments, [file for (file,) in files]))
+
+
+def drop_each(transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path) -> None:
+    """Many closed ranges, ascending and disjoint, as a purge makes them: few statements, however many they are."""
+    if not ranges:
+        return
+    db = transaction.connection
+    db.executemany(
+        "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", [(queue_id, first, last) for first, last in ranges]
+    )
+    span = (row_key(queue_id, ranges[0][0]), row_key(queue_id, ranges[-1][1]))
+    held = db.execute("SELECT id, first, last, file FROM segments WHERE id BETWEEN ? AND ? ORDER BY id", span).fetchall()
+    inside = overlaps([(first, last) for _, first, last, _ in held], ranges)
+    whole = [(key, file) for (key, first, last, file), rows in zip(held, inside, strict=True) if rows == last - first + 1]
+    if whole:
+        db.executemany("DELETE FROM segments WHERE id = ?", [(key,) for key, _ in whole])
+        transaction.after_commit.append(lambda: unlink(segments, [file for _, file in whole]))
 
 
 def sweep(transaction: Transaction) -> bool:

@@ -9,10 +9,12 @@ entry of which all are received is forgotten.
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
-from srmp_spark.store.ranges import Range, gaps
+from srmp_spark.store.ranges import Range, overlaps, subtract
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 
 ENTRY_ROWS = 256
@@ -49,9 +51,8 @@ class Waiting:
         for first, last, size, arrived in connection.execute(f"{what} groups {where}", span):
             if first > sealed:  # a sealed group may not be deleted yet
                 waiting._add(first, last, size, arrived)
-        holes = connection.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last > ?", (queue_id, trimmed_to))
-        for first, last in holes:
-            waiting.cut(first, last)
+        holes = "SELECT first, last FROM holes WHERE queue_id = ? AND last > ? ORDER BY first"
+        waiting.cut(connection.execute(holes, (queue_id, trimmed_to)))
         return waiting
 
     @property
@@ -109,32 +110,32 @@ class Waiting:
         else:
             entries.append([first, last, size, arrived_at])
 
-    def cut(self, first: int, last: int) -> None:
-        """A hole: its rows wait for nobody. What of it was one already does not count again."""
-        for low, high in gaps(first, last, self.holes):
-            self.holes.append((low, high))
-            left: deque[list[int]] = deque()
-            for entry in self._entries:
-                inside = min(high, entry[1]) - max(low, entry[0]) + 1
-                rows = entry[1] - entry[0] + 1
-                taken = entry[2] * inside // rows if inside > 0 else 0
-                entry[2] -= taken
-                self._bytes -= taken
-                if inside < rows:
-                    left.append(entry)
-            self._entries = left
-        self.holes.sort()
+    def cut(self, holes: Iterable[Range]) -> None:
+        """Holes, ascending and disjoint: their rows wait for nobody. What of them was one already does not count again.
+
+        All of a purge at once, in one pass: there is one for each run that was received out of turn, and this is the loop that
+        accepts messages.
+        """
+        new = list(subtract(holes, self.holes))
+        spans = [(first, last) for first, last, _, _ in self._entries]
+        left: deque[list[int]] = deque()
+        for entry, before, inside in zip(self._entries, overlaps(spans, self.holes), overlaps(spans, new), strict=True):
+            rows = entry[1] - entry[0] + 1 - before
+            taken = entry[2] * inside // rows if inside < rows else entry[2]
+            entry[2] -= taken
+            self._bytes -= taken
+            if inside < rows:
+                left.append(entry)
+        self._entries = left
+        self.holes = sorted([*self.holes, *new])
 
     def trim(self, to: int) -> None:
         """Retention has deleted the rows up to ``to``, holes too."""
         self.holes = [hole for hole in self.holes if hole[1] > to]
 
-    def holes_beyond(self, sequence: int) -> Iterator[Range]:
-        """The holes that reach beyond ``sequence``, the last one first."""
-        for hole in reversed(self.holes):
-            if hole[1] <= sequence:
-                return
-            yield hole
+    def holes_beyond(self, sequence: int) -> list[Range]:
+        """The holes that reach beyond ``sequence``, ascending."""
+        return self.holes[bisect_right(self.holes, sequence, key=itemgetter(1)) :]
 
     def __repr__(self) -> str:
         return f"<Waiting after={self.received} last={self.last} bytes={self.bytes}>"

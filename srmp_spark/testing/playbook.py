@@ -186,7 +186,7 @@ class Playbook(Dialogue):
     def _new_receiver(self) -> Receiver:
         receiver = Receiver(
             IDENTITY, LocalHosts(frozenset({"machine2"})), MessageIdHistory.load(self.disk.history.values()),
-            IncomingStreams.load(self.disk.streams.values()), self._settings,
+            IncomingStreams.load(self.disk.streams.values(), self.disk.accepted_gaps.values()), self._settings,
         )  # fmt: skip
         receiver.add_queue(ORDER_QUEUE, end=self.disk.end(ORDER_QUEUE))
         for name, transactional in self._queues.items():
@@ -239,7 +239,7 @@ class Playbook(Dialogue):
         for key, owed in list(self.disk.told.items()):
             receipt = owed.receipt
             place = receipt.stream_id
-            if place is not None and self.receiver.awaits_stream_receipt(receipt.queue, place, receipt.position):
+            if place is not None and self.receiver.awaits_stream_receipt(receipt.counted_by, place, receipt.position):
                 continue
             about = str(receipt.uniquifier) if place is None else f"{place.ordinal}@{receipt.position}"
             self.heard.append(told(receipt.kind, receipt.reason.decision, about, to=receipt.url))

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from srmp_spark.srmp.decisions import DecisionReceipt, Reason, Undecided, receipts_for
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
 
 
 class SimRow(NamedTuple):
@@ -120,6 +120,7 @@ class SimDisk(Synced[SimTransaction]):
         super().__init__()
         self.rows: dict[str, list[SimRow]] = {}
         self.streams: dict[tuple[str, str], IncomingStreamRow] = {}
+        self.accepted_gaps: dict[tuple[str, str], AcceptedGap] = {}
         self.history: dict[tuple[str, int], HistoryRun] = {}
         self.owed: dict[int, OwedReceipt] = {}
         self._owed_serial = 0
@@ -162,8 +163,11 @@ class SimDisk(Synced[SimTransaction]):
         changes = transaction.changes
         for dropped in changes.dropped_streams:
             self.streams.pop(dropped, None)
+            self.accepted_gaps.pop(dropped, None)
         for stream in changes.streams:
             self.streams[stream.queue, stream.guid] = stream
+        for gap in changes.accepted_gaps:
+            self.accepted_gaps[gap.queue, gap.guid] = gap
         self.write_history(changes)
         self._write_decisions(transaction)
 
@@ -220,13 +224,14 @@ class SimDisk(Synced[SimTransaction]):
         who, known = (moved.lineage, moved.uniquifier), False
         for where, row in self.undecided.items():
             if (row.lineage, row.uniquifier) == who:
-                place = moved.final_to, moved.stream_id, moved.position
-                self.undecided[where] = row._replace(final_to=place[0], stream_id=place[1], position=place[2])
+                self.undecided[where] = row._replace(
+                    final_to=moved.final_to, stream_id=moved.stream_id, position=moved.position, stream_name=moved.stream_name
+                )
                 known = True
         for key, told in self.told.items():
             receipt = told.receipt
             if receipt.kind == "final_stream" and (receipt.lineage, receipt.uniquifier) == who:
-                here = receipt._replace(stream_id=moved.stream_id, position=moved.position)
+                here = receipt._replace(stream_id=moved.stream_id, position=moved.position, stream_name=moved.stream_name)
                 self.told[key] = SimTold(self._next_number(), here)
                 known = True
         if not known and who in self.told_of:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from srmp_spark.message import Message, StreamId
 from srmp_spark.names import split_url
 from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.outgoing_effects import (
     DeadLetter,
     Delivered,
@@ -157,6 +158,7 @@ class SimSender:
         self.known, self.batches = set(self.disk.known), set(self.disk.batches)
         self.life += 1
         self.up = True
+        self._expiry = ExpiryClock()
         self._timer = None
         self.work()
 
@@ -229,7 +231,7 @@ class SimSender:
 
     def work(self) -> None:
         """Do what the engine says, and commit if there is something to commit."""
-        for effect in self.sender.poll(self.clock.now, self.clock.utc()):
+        for effect in self.sender.poll(self.clock.now, self._expiry.read(self.clock.utc(), self.clock.now)):
             if isinstance(effect, Load):
                 self.clock.after(self.random.random() * LOAD_S_MAX, self._loaded, self.life, effect)
             else:

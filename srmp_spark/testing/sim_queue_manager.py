@@ -87,7 +87,7 @@ class SimQueueManager:
     def start(self) -> None:
         """Begin a life from what the disk holds."""
         history = self.history_class.load(self.disk.history.values())
-        streams = self.streams_class.load(self.disk.streams.values())
+        streams = self.streams_class.load(self.disk.streams.values(), self.disk.accepted_gaps.values())
         receiver = self.receiver_class(IDENTITY, LocalHosts(frozenset({HOST})), history, streams, self._settings)
         receiver.add_queue(ORDER_QUEUE, end=self.disk.end(ORDER_QUEUE))
         for name, transactional in self._queues.items():
@@ -299,8 +299,8 @@ class SimQueueManager:
 
     def is_held(self, told: SimTold) -> bool:
         """A final receipt waits for its stream receipt."""
-        queue, stream_id, position = told.receipt.queue, told.receipt.stream_id, told.receipt.position
-        return stream_id is not None and self.receiver.awaits_stream_receipt(queue, stream_id, position)
+        name, stream_id, position = told.receipt.counted_by, told.receipt.stream_id, told.receipt.position
+        return stream_id is not None and self.receiver.awaits_stream_receipt(name, stream_id, position)
 
     def send_decision(self, key: int, told: SimTold, life: int) -> None:
         """Until it is delivered, unless its message was moved: then there is another receipt in its place."""

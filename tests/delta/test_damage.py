@@ -18,6 +18,8 @@ from srmp_spark.store.delta import state_table
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
 
+DAMAGED = int(os.environ.get("SRMP_SPARK_DAMAGES", "25"))
+"""Damages at random, one upon the other; ``make proof`` does 300."""
 DAMAGES = {
     "emptied": lambda data, _: b"",
     "zeroed": lambda data, _: bytes(len(data)),
@@ -84,9 +86,10 @@ def test_a_damaged_commit_that_nobody_was_told_of_is_voided_and_published_again(
     assert is_whole(last.read_bytes())
 
 
+@pytest.mark.timeout(300 + DAMAGED)
 def test_many_damages_at_random(state: State, log: MemoryLog) -> None:
     publish_some(state, log, 3)
-    for seed in range(25):
+    for seed in range(DAMAGED):
         chooser = random.Random(seed)
         files = chooser.choice([state.commits()[-3:], state.data_files()[-3:]])
         damage(chooser.choice(files), chooser.choice(sorted(DAMAGES)), seed)

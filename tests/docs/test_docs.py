@@ -107,6 +107,13 @@ def test_each_row_of_the_promises_has_a_test_and_says_what_breaks_it() -> None:
         assert len(cells[4]) > 3, f"nothing breaks it? {row}"
 
 
+def test_each_acceptance_test_is_in_the_table_and_its_targets_are_in_the_makefile() -> None:
+    rows = re.findall(r"^\| (T\d+) \|.*$", text_of(ROOT / "docs" / "GUARANTEES.md"), re.MULTILINE)
+    assert rows == [f"T{number}" for number in range(1, 21)]
+    named = set(re.findall(r"`make ([a-z-]+)", text_of(ROOT / "docs" / "GUARANTEES.md")))
+    assert named <= set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE))
+
+
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
 def test_each_flag_exists(path: Path) -> None:
     of_docker = {"build"}

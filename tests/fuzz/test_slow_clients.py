@@ -26,7 +26,7 @@ HARD_SECONDS = 20.0
 """No slow request may live longer, however loaded the machine."""
 IDLE_BYTES_MAX = 64 * 1024
 """Of the process for each connection that does nothing."""
-LATENCY_FLOOR = 0.05
+LATENCY_FLOOR = 0.1
 """Seconds: below this, twice the baseline is what any disk and any scheduler does now and then."""
 DEAF = 3
 """Clients that do not read their answers."""

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.queue_manager.receipts_sender import HOST_RECEIPTS_PER_SECOND
 from srmp_spark.queue_manager.url_policy import Allowed, UrlPattern, UrlPolicy, split_receipt_url
 from srmp_spark.testing.fuzz.any_address import is_possible
-from srmp_spark.testing.fuzz.ssrf import FLOOD, FLOOD_SECONDS, PLACES, Found
+from srmp_spark.testing.fuzz.ssrf import FLOOD, PLACES, Found
 from srmp_spark.testing.fuzz.url_shapes import ALLOWED, ALLOWED_PATTERN, FORBIDDEN, NAMES, PORT, SENDER, VICTIM
 
 needs_a_network_of_its_own = pytest.mark.skipif(
@@ -43,8 +42,7 @@ def test_nobody_is_called_whom_neither_the_sender_s_address_nor_a_pattern_allows
     assert found["rebound"] >= 2, "the name that changed its address was asked for again, and not called"
     # no amplifier
     assert found["per_message"] == 1
-    assert 0.5 * FLOOD <= found["flood"] <= HOST_RECEIPTS_PER_SECOND * (FLOOD_SECONDS + 1)
-    assert found["in_one_second"] <= 2 * HOST_RECEIPTS_PER_SECOND, "two seconds' worth: what was late on a busy machine, too"
+    assert 0.5 * FLOOD <= found["flood"] <= FLOOD  # how many a second: queue_manager/test_receipts_sender.py
 
 
 @needs_a_network_of_its_own

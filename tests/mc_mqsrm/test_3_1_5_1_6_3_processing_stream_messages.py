@@ -416,6 +416,59 @@ def test_a_second_decision_takes_whatever_comes() -> None:
     )
 
 
+def test_nothing_is_given_up_while_nothing_is_missing() -> None:
+    """Else the next message that others overtook on its way would be answered 200 and acknowledged, and be nowhere."""
+    playbook = Playbook()
+    assert playbook >> post(stream_message(1)) << row(LEDGER, 1)
+    assert not playbook.receiver.accept_gap(LEDGER, SENDER)
+    assert not playbook.receiver.accept_gap(LEDGER, SENDER), "nor a second time"
+    assert not playbook.receiver.accept_gap("private$/nowhere", SENDER)
+    assert (
+        playbook
+        >> post(stream_message(3))
+        << repeated("gap")
+        >> post(stream_message(2))
+        << row(LEDGER, 2)
+        >> post(stream_message(3))
+        << row(LEDGER, 3)
+    )
+    assert not playbook.receiver.accept_gap(LEDGER, SENDER), "it has come"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_was_given_up_stays_given_up_after_a_restart(times: int) -> None:
+    """Windows may send the message behind the gap hours later."""
+    playbook = Playbook()
+    assert playbook >> post(stream_message(1)) << row(LEDGER, 1) >> post(stream_message(5)) << repeated("gap")
+    for _ in range(times):
+        assert playbook.receiver.accept_gap(LEDGER, SENDER)
+    assert playbook >> synced() << ok(2) >> restart()
+    (stream,) = playbook.receiver.streams
+    assert (stream.gap_at, stream.gap_next) == (2, 5 if times == 1 else None)
+    if times == 1:
+        assert playbook >> post(stream_message(6)) << repeated("gap")
+        assert playbook >> post(stream_message(5)) << row(LEDGER, 2)
+    else:
+        assert playbook >> post(stream_message(6)) << row(LEDGER, 2)
+    assert playbook >> post(stream_message(9)) << repeated("gap")
+
+
+def test_what_was_given_up_is_one_gap_and_no_other_after_a_restart() -> None:
+    """The decision names the position behind which something is missing, and the life of the stream in which it is."""
+    playbook = Playbook()
+    assert playbook >> post(stream_message(1)) << row(LEDGER, 1) >> post(stream_message(3)) << repeated("gap")
+    assert playbook.receiver.accept_gap(LEDGER, SENDER)
+    assert playbook >> post(stream_message(2)) << row(LEDGER, 2) >> synced() << ok(3) >> restart()
+    assert playbook >> post(stream_message(4)) << repeated("gap") >> post(stream_message(3)) << row(LEDGER, 3)
+
+    playbook = Playbook()
+    assert playbook >> post(stream_message(1)) << row(LEDGER, 1) >> post(stream_message(3)) << repeated("gap")
+    assert playbook.receiver.accept_gap(LEDGER, SENDER)
+    assert playbook >> synced() << ok(2) >> operator("drop", lambda receiver: receiver.drop_stream(LEDGER, SENDER))
+    assert playbook >> post(stream_message(1, uniquifier=200)) << row(LEDGER, 2) >> synced() << ok() >> restart()
+    assert playbook >> post(stream_message(3)) << repeated("gap") >> post(stream_message(2)) << row(LEDGER, 3)
+
+
 def test_an_operator_drops_a_stream_and_the_sender_may_begin_again_with_a_lower_ordinal() -> None:
     """A sender restored from an old backup counts its streams from an old number."""
     playbook = Playbook()

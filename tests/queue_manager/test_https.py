@@ -38,8 +38,8 @@ from srmp_spark.testing.foreign.stream_sender import StreamSender
 from srmp_spark.testing.service import RunningQueueManager
 
 ORDERS, PAYMENTS = "private$/orders", "private$/payments"
-FORGERIES = int(os.environ.get("SRMP_FORGERIES", "1000"))
-"""Of each kind; the full run has 10,000."""
+FORGERIES = int(os.environ.get("SRMP_SPARK_FORGERIES", "1000"))
+"""Of each kind; ``make proof`` sends 10,000."""
 VICTIM = "aaaaaaaa-0000-4000-8000-00000000000a"
 SENDER = "aaaaaaaa-0000-4000-8000-00000000000b"
 _numbers = itertools.count(1)
@@ -248,6 +248,7 @@ class TestBadCertificates:
 
 
 class TestWhoseStream:
+    @pytest.mark.timeout(300 + FORGERIES // 20)
     def test_no_forgery_changes_a_stream(self, world: World) -> None:
         """T20: who began a stream with a certificate is the only one who goes on with it, replaces it or repeats in it."""
         owner = world.connect(client_context(world.authority, world.authority.issue("machine1")))

@@ -215,6 +215,21 @@ class TestMarks:
             'consumer.release_ignored queue=q consumer=default by="B\\n" held_by="A"',
         ]
 
+    def test_a_mark_passes_over_what_was_given_up(self, tmp_path: Path) -> None:
+        """``srmp-spark receive`` names rows; nobody names a hole, and retention waits for the mark."""
+
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 8)
+            await register(manager, "A")
+            await give_up(manager, 3, 4)
+            await manager.received(queue, queue.span(None), "default", "A", None, [1, 2, 5, 7])
+            assert (queue.default.received, queue.default.ahead, on_disk(manager)) == (5, [(7, 7)], 5)
+            await give_up(manager, 6, 6)
+            await manager.received(queue, queue.span(None), "default", "A", None, [8])
+            assert (queue.default.received, queue.default.ahead, on_disk(manager)) == (8, [], 8)
+
+        rig(tmp_path / "d", test)
+
     def test_a_mark_saved_beside_a_deletion_leaves_no_consumer(self, tmp_path: Path) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)

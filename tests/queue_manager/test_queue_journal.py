@@ -22,6 +22,7 @@ from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.config import QueueSpec
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store import retention, state
+from srmp_spark.store.log import Log
 from srmp_spark.testing.service import RunningQueueManager
 
 ON = {"queue": ["q:journal"]}
@@ -161,16 +162,15 @@ class TestWhatIsInIt:
             queue.epochs.append(QueueEpoch("next", 4))
             await register(manager, "A")
             await mark(manager, "A", 4)  # marks of the present epoch begin at its first row
-            queue.default.received, queue.default.ahead = 2, []
-            journal(manager).end = 0
+            queue.default.stored_received, journal(manager).end = 2, 0
             queue.marks_moved()
             assert journal(manager).span(None)[:1] + journal(manager).span(None)[3:] == (old, 2, None)
             assert journal(manager).span("next")[2:] == (4, 3, None), "nothing of it yet"
-            queue.default.received = 3
+            queue.default.stored_received = 3
             queue.marks_moved()
             assert journal(manager).span(old)[3:] == (3, "next")
             assert journal(manager).span(None).epoch == "next"
-            queue.default.received = 5
+            queue.default.stored_received = 5
             queue.marks_moved()
             assert journal(manager).span("next")[3:] == (5, None)
 
@@ -194,7 +194,7 @@ class TestConsumersOfIt:
             assert (queue.default.received, journal(manager).default.received, journal(manager).state.count) == (3, 2, 1)
             await manager.create_queue("q", transactional=None, journal=False)
             await manager.create_queue("q", transactional=None, journal=True)
-            assert journal(manager).default.received == 0, "who read the journal before is forgotten"
+            assert journal(manager).default.received == 3, "who read it before is forgotten: it begins anew"
 
         rig(tmp_path / "d", test, **ON)
         rig(tmp_path / "d", again)
@@ -237,6 +237,91 @@ class TestConsumersOfIt:
             assert (journal(manager).trimmed_to, journal(manager).state.count) == (4, 0)
 
         rig(tmp_path / "d", test, Clock(), **ON)
+
+
+class TestRetentionBehindIt:
+    """The journal's mark begins where the journal does and passes over what is no more: else nothing is deleted any more."""
+
+    @staticmethod
+    def deletable(manager: QueueManager) -> int | None:
+        """Up to where rows may be deleted, were all of them past their time."""
+        with Log(manager.directory.database, manager.directory.segments) as log:
+            return retention.plan(log, "q", retention.Limits(before=2**62))
+
+    @staticmethod
+    async def received(manager: QueueManager, first: int | None, to: int | None, sequences: list[int] | None) -> None:
+        queue = journal(manager)
+        await manager.register(queue, "default", "J", first, asyncio.Event())
+        await manager.received(queue, queue.span(None), "default", "J", to, sequences)
+
+    @pytest.mark.parametrize("how", ["Spark", "receive"])
+    def test_of_a_journal_that_was_switched_on_late(self, tmp_path: Path, how: str) -> None:
+        async def test(manager: QueueManager) -> None:
+            await put(manager, 3)
+            await register(manager, "A")
+            await mark(manager, "A", 3)
+            await manager.create_queue("q", transactional=None, journal=True)
+            await put(manager, 2)
+            await mark(manager, "A", 5)
+            span = journal(manager).span(None)
+            assert (span.first, span.end) == (4, 5)
+            if how == "Spark":  # it registers what it is going to plan
+                await self.received(manager, span.first, 5, None)
+            else:
+                await self.received(manager, None, 5, [5])
+                await self.received(manager, None, 4, [4])
+            assert (journal(manager).default.received, journal(manager).default.ahead) == (5, [])
+            assert self.deletable(manager) == 5
+
+        rig(tmp_path / "d", test)
+
+    def test_where_retention_was_before_the_first_reader(self, tmp_path: Path) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 3)
+            await register(manager, "A")
+            await mark(manager, "A", 3)
+            trim = lambda t: retention.trim(t, "q", 3, manager.directory.segments)  # noqa: E731  # short
+            assert await manager.journal.transact(trim) == 4
+            queue.trimmed(3)
+            await put(manager, 2)
+            await mark(manager, "A", 5)
+            await self.received(manager, 4, 5, None)
+            assert self.deletable(manager) == 5
+
+        rig(tmp_path / "d", test, Clock(), **ON)
+
+    def test_beyond_what_was_purged(self, tmp_path: Path) -> None:
+        async def test(manager: QueueManager) -> None:
+            await put(manager, 5)
+            await register(manager, "A")
+            await mark(manager, "A", 2)
+            await manager.purge_queue("q")
+            await put(manager, 2)
+            await mark(manager, "A", 7)
+            await self.received(manager, None, 7, [1, 2, 6, 7])  # `srmp-spark receive` names the rows that it printed
+            assert (journal(manager).default.received, journal(manager).state.count) == (7, 0)
+            assert self.deletable(manager) == 7
+
+        rig(tmp_path / "d", test, **ON)
+
+    def test_of_a_mark_that_an_earlier_build_left_behind(self, tmp_path: Path) -> None:
+        async def test(manager: QueueManager) -> None:
+            queue = await put(manager, 3)
+            await register(manager, "A")
+            await mark(manager, "A", 3)
+            await manager.create_queue("q", transactional=None, journal=True)
+            await put(manager, 2)
+            await mark(manager, "A", 5)
+            left = state.StoredConsumer("q", ";journal/default", 0, [(4, 5)], 4, None, None)
+            await manager.journal.transact(lambda t: state.save_consumer(t.connection, queue.id, left))
+            assert self.deletable(manager) is None
+
+        async def again(manager: QueueManager) -> None:
+            await manager.register(journal(manager), "default", "J", None, asyncio.Event())
+            assert self.deletable(manager) == 5
+
+        rig(tmp_path / "d", test)
+        rig(tmp_path / "d", again)
 
 
 def test_nothing_is_sent_to_it_and_nothing_done_to_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from forwarding_kit import status
-from kit import WAIT_S, arrow, bodies, is_seen_since, post, rows_to, sender_of, until
+from kit import WAIT_S, acknowledged, arrow, bodies, is_seen_since, post, rows_to, sender_of, until
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.foreign.destination import Destination
@@ -79,6 +79,8 @@ def test_what_a_peer_refuses_is_in_the_application_s_queue_once(tmp_path: Path) 
         assert len({row["message_id"] for row in found}) == len(found)
         assert all(row["stream_sequence"] > 0 for row in found)
         assert dead(running) == [(FAILED, len(refused))]
+
+        acknowledged(running, url)  # nothing is in doubt any more
 
         # What an operator drops says so; a queue that is of no use, or goes away, sends them to the system's dead letters.
         post(f"{running.api}/v1/outgoing/{quote(url, safe='')}/pause")

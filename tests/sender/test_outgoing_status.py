@@ -43,7 +43,7 @@ def run(tmp_path: Path, test: Callable[[Outgoing, Child], Awaitable[None]]) -> N
     async def main() -> None:
         with DataDirectory.open(tmp_path / "d", now=SystemClock().utc()) as directory:
             config = load({"data_dir": str(tmp_path / "d")}, {})
-            outgoing = Outgoing(config, directory, cast("Any", None), "http://h", LocalHosts(frozenset()))
+            outgoing = Outgoing(config, directory, cast("Any", None), "http://h", LocalHosts(frozenset()), forward_end=0)
             child = Child()
             outgoing.link = cast("Any", child)
 

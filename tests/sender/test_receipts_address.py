@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 import time
 import uuid
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 import requests
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
@@ -18,6 +21,8 @@ from srmp_spark.testing.foreign.receiving import CLASS_ORDER_ACK, Owed
 from srmp_spark.testing.service import RunningQueueManager
 
 QUEUE = "private$/in"
+FORGERIES = int(os.environ.get("SRMP_SPARK_FORGERIES", "20"))
+"""Receipts whose sender guesses; ``make proof`` sends 10,000."""
 ADDRESS = re.compile(r"http://[^/]+/msmq/private\$/order_queue\$\?SenderStream=([0-9a-f]{32})")
 
 
@@ -72,20 +77,25 @@ def test_one_secret_per_data_directory_is_told_to_peers_and_kept(tmp_path: Path)
             assert len(secrets_told(peer)) == 2
 
 
+@pytest.mark.timeout(300 + FORGERIES // 10)
 def test_a_receipt_that_does_not_know_the_secret_frees_nothing(tmp_path: Path) -> None:
     with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm") as running:
         url, orders = peer.url(QUEUE), f"{running.listening}/msmq/{ORDER_QUEUE}"
         commit(running.api, "1", rows_to(url, bodies(0, 5)))
         acknowledged(running, url)
         (secret,) = secrets_told(peer)
-        peer.withhold_receipts(60)
+        peer.withhold_receipts(60 + FORGERIES / 20)
         commit(running.api, "2", rows_to(url, bodies(5, 10)))
         waiting = until(lambda: (found := outgoing(running, url))["awaiting_stream_receipt"] == 5 and found, "they are sent")
         guid, _, ordinal = waiting["stream_id"].removeprefix("uid:").partition("\\")
         stream, last = (guid, int(ordinal)), waiting["last_acknowledged"] + 5
         for number, to in enumerate((orders, f"{orders}?SenderStream=", f"{orders}?SenderStream={'0' * 32}")):
             assert forged(to, stream, last, number + 1) == 200, "to whoever posts it, it looks like any other"
-        until(lambda: running.stderr().count("verdict=another-address") == 3, "they are told")
+        dice = random.Random(20)
+        for number in range(FORGERIES):
+            guess = f"{dice.getrandbits(128):032x}"
+            assert forged(f"{orders}?SenderStream={guess}", stream, last + dice.randint(-5, 5), number + 10) == 200
+        until(lambda: running.stderr().count("verdict=another-address") == 3 + FORGERIES, "they are told", 60 + FORGERIES / 50)
         entry = outgoing(running, url)
         assert (entry["awaiting_stream_receipt"], entry["last_acknowledged"]) == (5, last - 5)
         assert forged(f"{orders.upper().replace('HTTP', 'http')}?SENDERSTREAM={secret.upper()}", stream, last, 9) == 200

@@ -16,6 +16,10 @@ from srmp_spark.testing.simulation import STEPS_MAX, main, run, run_many
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("SRMP_SPARK_SIM_SEEDS", "1000"))
 """``make sim`` runs more."""
+DIGESTS = int(os.environ.get("SRMP_SPARK_SIM_DIGESTS", "200"))
+"""Seeds that are run twice; ``make proof`` takes 1,000."""
+PYTHONS = os.environ.get("SRMP_SPARK_PYTHONS", "").split()
+"""Interpreters of other versions; they need nothing but the standard library."""
 
 MARKS = {
     "accepted", "commit", "commitment-receipt-negative", "commitment-receipt-positive", "crash", "decided-queue_purged",
@@ -43,19 +47,22 @@ def test_no_seed_violates_anything_and_everything_happens() -> None:
     assert set(marks) == MARKS, "a new mark belongs in the list"
 
 
-def digests(seeds: range, hash_seed: str) -> str:
+def digests(seeds: range, hash_seed: str, python: str = sys.executable) -> str:
     code = (
         "from srmp_spark.testing.simulation import run\n"
         f"print([run(seed, digest=True).digest for seed in range({seeds.start}, {seeds.stop})])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment).stdout
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=environment).stdout
 
 
-def test_a_seed_is_one_run_under_any_hash_seed() -> None:
-    first = digests(range(200), "0")
-    assert first == digests(range(200), "4711")
-    assert len(set(first.strip("[]\n").split(", "))) == 200, "different seeds are different runs"
+@pytest.mark.timeout(300 + DIGESTS // 10)
+def test_a_seed_is_one_run_under_any_hash_seed_and_python() -> None:
+    first = digests(range(DIGESTS), "0")
+    assert first == digests(range(DIGESTS), "4711")
+    for python in PYTHONS:
+        assert first == digests(range(DIGESTS), "815", python), python
+    assert len(set(first.strip("[]\n").split(", "))) == DIGESTS, "different seeds are different runs"
 
 
 def test_to_watch_changes_nothing() -> None:

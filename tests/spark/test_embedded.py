@@ -129,10 +129,10 @@ def test_a_service_with_a_token_is_joined_by_who_has_it(directory: Path, tmp_pat
 
 
 def test_it_ends_when_nobody_has_used_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 1)
+    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 4)  # on a busy machine the first call comes late
     client = QueueManagerClient(locate(parse(options(directory))).urls[0])
     client.register("private$/in", "default", holder="a query")
-    time.sleep(2.5)
+    time.sleep(6)
     assert client.is_ready(), "it has a lease"
     client.release("private$/in", "default", holder="a query")
     deadline = time.monotonic() + 15

@@ -5,18 +5,15 @@ to the checkpoint. Against a real queue manager.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from pipeline_kit import Pipeline
 
-from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, TakenOverError, may_meet, transactions
 from srmp_spark.testing.service import RunningQueueManager
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-_numbers = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -34,82 +30,9 @@ def qm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager
         yield running
 
 
-class Pipeline:
-    """One queue, one table, one checkpoint."""
-
-    def __init__(self, spark: SparkSession, qm: RunningQueueManager, directory: Path) -> None:
-        self.spark = spark
-        self.client = QueueManagerClient(qm.api)
-        self.api = qm.api
-        self.queue = f"private$/q{next(_numbers)}"
-        self.client.put_queue(self.queue, transactional=False)
-        self.table = directory / "table"
-        self.checkpoint = directory / "checkpoint"
-        self.sent = 0
-
-    def send(self, rows: int) -> None:
-        labels = [{"label": str(self.sent + n + 1), "delivery": "recoverable"} for n in range(rows)]
-        self.client.send(self.queue, labels)
-        self.sent += rows
-
-    def sink(self, *queues: str) -> ExactlyOnce:
-        return ExactlyOnce(self.spark, str(self.table), str(self.checkpoint), queues=queues or [self.queue])
-
-    def ingest(self, limit: int = 10, **options: Any) -> int:
-        """One run of AvailableNow; how many rows it wrote."""
-        frame = self.frame(maxOffsetsPerTrigger=limit, **options)
-        sink, written = self.sink(), []
-        sink.claim()
-
-        def append(batch: DataFrame, number: int) -> None:
-            written.append(sink.append(batch, number).rows)
-
-        query = (
-            frame.writeStream.foreachBatch(append).option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
-        )
-        assert query.start().awaitTermination(120)
-        return sum(written)
-
-    def frame(self, **options: Any) -> DataFrame:
-        return self.spark.readStream.format("srmp").options(queueManager=self.api, queue=self.queue, **options).load()
-
-    def forget(self, kind: str, *batches: int) -> None:
-        for number in batches:
-            (self.checkpoint / kind / str(number)).unlink()
-            (self.checkpoint / kind / f".{number}.crc").unlink(missing_ok=True)
-
-    def age_the_log(self, days: int = 40) -> None:
-        """Let Delta itself write a checkpoint and delete its older commits, as it does after 30 days."""
-        log = self.table / "_delta_log"
-        self.spark.sql(f"ALTER TABLE delta.`{self.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-        old = time.time() - days * 86_400
-        before = commits_of(self.table)
-        for file in log.iterdir():
-            if file.is_file():
-                os.utime(file, (old, old))
-        for number in range(2):  # the first has the older checkpoint, the second may delete what is below
-            empty = self.spark.read.format("delta").load(str(self.table)).where("false")
-            other = empty.write.format("delta").mode("append").option("txnAppId", "somebody else")
-            other.option("txnVersion", number).save(str(self.table))
-        assert not set(before) & set(commits_of(self.table)), "Delta has deleted them"
-
-    def batches(self) -> list[int]:
-        return sorted(int(file.name) for file in (self.checkpoint / "offsets").iterdir() if file.name.isdigit())
-
-    def check(self) -> None:
-        """The oracle: lost 0, doubled 0, unexpected 0, and each row is the message that was sent."""
-        rows = self.spark.read.format("delta").load(str(self.table)).select("sequence", "label", "queue").collect()
-        assert sorted(row.sequence for row in rows) == list(range(1, self.sent + 1))
-        assert all(row.label == str(row.sequence) and row.queue == self.queue for row in rows)
-
-
-def commits_of(table: Path) -> list[int]:
-    return sorted(int(file.stem) for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit())
-
-
 @pytest.fixture
 def pipeline(spark: SparkSession, qm: RunningQueueManager, tmp_path: Path) -> Pipeline:
-    return Pipeline(spark, qm, tmp_path)
+    return Pipeline(spark, qm.api, tmp_path)
 
 
 def test_each_row_lands_once_and_the_queue_is_received(pipeline: Pipeline) -> None:

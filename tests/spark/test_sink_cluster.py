@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_proxy import kill_peer
 
 from srmp_spark.testing.outbox_model import RefusedError, Slot
 from srmp_spark.testing.outbox_server import OutboxServer
@@ -37,18 +37,6 @@ def run(script: str, *arguments: str, seconds: float = 240) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def kill_peer(port: int) -> None:
-    """SIGKILL for the process on this host whose end of a connection has this port."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    inodes = {f"socket:[{fields[9]}]" for fields in map(str.split, lines) if int(fields[1].partition(":")[2], 16) == port}
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if str(link.readlink()) in inodes and int(link.parts[2]) != os.getpid():
-                os.kill(int(link.parts[2]), signal.SIGKILL)
-        except OSError:
-            continue
 
 
 @pytest.fixture

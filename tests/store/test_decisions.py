@@ -95,6 +95,31 @@ def test_it_is_stored_with_its_row_and_read_back_as_it_was(store: Asking) -> Non
     assert (final.receipt.reason, final.receipt.decided_at) == (Reason.QUEUE_PURGED, 5)
 
 
+def test_what_its_stream_is_counted_by_is_kept_and_without_it_is_the_queue(store: Asking) -> None:
+    """``<to>`` of a redirected message names another queue. Rows that were stored before that was noted name none."""
+    store.put_asking([in_stream(1)._replace(stream_name="private$/front"), in_stream(2), in_stream(3)])
+    again = in_stream(3, ordinal=8)._replace(stream_name="private$/side")
+    store.call(lambda t: decisions.move(t, again))
+    store.decide((1, 3))
+    store.expand_all()
+    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", "", GUID))]
+    assert found == ["private$/front", QUEUE, "private$/side"]
+    store.call(lambda t: decisions.move(t, again._replace(stream_name="private$/fourth")))
+    found = [each.receipt.counted_by for each in store.owed((ORDERS, "192.0.2.1", "", GUID))]
+    assert found == ["private$/front", QUEUE, "private$/fourth"]
+
+
+def test_tables_that_were_made_without_that_column_get_it(tmp_path: Path) -> None:
+    made = Asking(tmp_path / "d")
+    made.put_asking([in_stream(1)])
+    for table in ("undecided", "decided_receipts"):
+        made.directory.writer.execute(f"ALTER TABLE {table} DROP COLUMN stream_name")
+    made.close()
+    with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
+        for table in ("undecided", "decided_receipts"):
+            assert list(directory.writer.execute(f"SELECT stream_name FROM {table}")) == [(None,)] * (table == "undecided")
+
+
 def test_a_mark_over_many_rows_is_one_decision_and_many_bounded_slices(store: Asking) -> None:
     rows = 3 * EXPAND_ROWS_MAX + 17
     store.put_asking([asking(n) for n in range(1, rows + 1)])

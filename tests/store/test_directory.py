@@ -315,6 +315,18 @@ def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
         holder.wait()
 
 
+def test_an_owner_that_was_paused_leaves_the_identity_of_its_successor_alone(tmp_path: Path) -> None:
+    """Its lock was taken from it; it wakes up and notes how far it came, before a commit tells it that it owns nothing."""
+    paused = DataDirectory.open(tmp_path / "data", now=NOW)
+    (tmp_path / "data" / "lock").unlink()
+    with DataDirectory.open(tmp_path / "data", now=NOW) as successor:
+        epoch = successor.epoch
+        paused.note_position(7)
+    paused.close()
+    with DataDirectory.open(tmp_path / "data", now=NOW) as again:
+        assert (again.epoch, again.changed) == (epoch, None)
+
+
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"])
 def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     data = tmp_path / "with space" / "data"

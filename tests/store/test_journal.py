@@ -15,7 +15,7 @@ from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Record, unpack_group
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
 from srmp_spark.store import journal as journal_module
 from srmp_spark.store import queues, state
 from srmp_spark.store.directory import DataDirectory
@@ -238,6 +238,35 @@ def test_changes_are_deleted_before_they_are_written(store: Store) -> None:
         seen.append((len(state.load_streams(db)), [(run.first, run.last) for run in state.load_history(db)]))
     assert seen == [(1, [(1, 1), (3, 3)]), (1, [(1, 3)]), (0, [(1, 3)])]
     store.journal._changes = None
+
+
+def test_gaps_that_were_accepted_are_kept_until_their_stream_is_dropped(tmp_path: Path) -> None:
+    guid = "ff3af301-3196-497a-a918-72147c871a13"
+    stream = IncomingStreamRow(QUEUE, guid, 2**63 + 5, 3, 2, "http://x/", "192.0.2.1:1", None, 0, NOW, NOW, None)
+    gap = AcceptedGap(QUEUE, guid, 2**63 + 5, NOW, 3, 9)
+    script = [
+        (Changes([stream], HistoryChanges([], []), [], 1, [gap]), [gap]),
+        (Changes([], HistoryChanges([], []), [], 2, [gap._replace(to=None)]), [gap._replace(to=None)]),
+        (Changes([], HistoryChanges([], []), [(QUEUE, guid)], 3), []),
+    ]
+    for changes, left in script:
+        assert changes, "it is a reason to write"
+        with DataDirectory.open(tmp_path / "data", now=NOW) as directory:
+            directory.writer.execute("BEGIN")
+            state.save_changes(directory.writer, changes)
+            directory.writer.execute("COMMIT")
+        with DataDirectory.open(tmp_path / "data", now=NOW) as directory:
+            assert state.load(directory.writer).accepted_gaps == left
+
+
+def test_streams_end_with_their_queue_only_if_the_engine_says_so(store: Store) -> None:
+    """A redirection may have led their rows to another queue."""
+    guid = "ff3af301-3196-497a-a918-72147c871a13"
+    stream = IncomingStreamRow(QUEUE, guid, 1, 1, 0, "http://x/", "p", None, 0, NOW, NOW, None)
+    changes = Changes([stream], HistoryChanges([], []), [], 1)
+    store.call(lambda transaction: state.save_changes(transaction.connection, changes))
+    store.call(lambda transaction: queues.delete(transaction, QUEUE, store.directory.segments, NOW))
+    assert state.load_streams(store.directory.writer) == [stream]
 
 
 def test_a_function_that_fails_undoes_only_its_own_changes(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 from srmp_spark.store import queues, sealing, state
 from srmp_spark.store import waiting as waiting_module
 from srmp_spark.store.log import Log
+from srmp_spark.store.ranges import overlaps, subtract
 from srmp_spark.store.waiting import Waiting
 
 
@@ -75,6 +77,50 @@ def test_entries_received_ahead_are_forgotten() -> None:
         waiting.receive(0, [(11, n)] if n > 10 else [])
     assert len(waiting._entries) <= 2
     assert waiting.bytes == 1000
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 40), st.lists(st.sets(st.integers(1, 40), max_size=40), max_size=4), st.integers(1, 20))
+def test_holes_do_not_wait(rows: int, cuts: list[set[int]], together: int) -> None:
+    before, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, together
+    try:
+        waiting, gone = Waiting(), set[int]()
+        for n in range(1, rows + 1):
+            waiting.add(n, 840, NOW + n)
+        for cut in cuts:
+            cut = {n for n in cut if n <= rows}
+            waiting.cut(_runs(cut))
+            gone |= cut
+            assert {n for low, high in waiting.holes for n in range(low, high + 1)} == gone
+            assert waiting.holes == sorted(waiting.holes)
+            assert waiting.bytes == 840 * (rows - len(gone)), "rows of one size: in proportion is exact"
+        assert len(waiting.holes_beyond(20)) == sum(high > 20 for _, high in waiting.holes)
+    finally:
+        waiting_module.ENTRY_ROWS = before
+
+
+def test_many_holes_at_once_cost_one_pass() -> None:
+    """A purge makes one for each run that was received out of turn, 10,000 at most, in the loop that accepts messages."""
+    waiting = Waiting()
+    for n in range(4_000):
+        waiting.add(n * 256 + 1, 256_000, NOW, last=n * 256 + 256)
+    began = time.process_time()
+    waiting.cut([(n * 100 + 1, n * 100 + 99) for n in range(10_000)])
+    assert time.process_time() - began < 2, "half a minute when each hole looked at each entry"
+    assert waiting.bytes == 1_000 * (4_000 * 256 - 990_000)
+
+
+@given(st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60)))
+def test_ranges_in_one_pass(some: set[int], others: set[int]) -> None:
+    assert list(subtract(_runs(some), _runs(others))) == _runs(some - others)
+    inside = list(overlaps(_runs(some), _runs(others)))
+    assert inside == [len(others & set(range(low, high + 1))) for low, high in _runs(some)]
+
+
+def _runs(numbers: set[int]) -> list[tuple[int, int]]:
+    starts = sorted(n for n in numbers if n - 1 not in numbers)
+    stops = sorted(n for n in numbers if n + 1 not in numbers)
+    return list(zip(starts, stops, strict=True))
 
 
 def test_a_mark_never_goes_back() -> None:

@@ -45,7 +45,7 @@ class GiveUpApi:
             raise
         except StoreError as error:
             raise ApiError(409, "not-held", str(error), "the queue's status names what it holds") from None
-        queue.cut(first, last)
+        queue.cut([(first, last)])
         queue.damage.clear()  # what is left of it, if anything, the next one to read says again
         queue.marks_moved()
         manager.garbage.set()

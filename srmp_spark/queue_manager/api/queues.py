@@ -55,9 +55,7 @@ class QueuesApi:
 
     async def delete(self, request: Request) -> Response:
         """``DELETE queues/{q}``; its journal goes with it."""
-        queue = self._manager.catalogue.find_base(request.parameters["queue"])
-        await self._manager.delete_queue(queue.name)
-        return Response.json({"queue": queue.name})
+        return Response.json({"queue": await self._manager.delete_queue(request.parameters["queue"])})
 
     async def purge(self, request: Request) -> Response:
         """``POST queues/{q}/purge``."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.srmp.incoming_streams import IncomingStream
+from srmp_spark.srmp.stream_name import StreamName
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -25,8 +27,8 @@ class StreamsApi:
     async def post(self, request: Request) -> Response:
         """``POST streams/{queue}/{action}?stream=ID``; answered when it is stored.
 
-        ``accept-gap``: what is missing is given up, the stream's next message is taken. ``reset`` or ``drop``: the stream is
-        forgotten, and its sender's next ``<start>`` begins it.
+        ``accept-gap``: what is missing is given up, the stream's next message is taken; 409 if nothing is missing now.
+        ``reset`` or ``drop``: the stream is forgotten, and its sender's next ``<start>`` begins it.
         """
         manager = self._manager
         action = request.parameters["action"]
@@ -39,16 +41,26 @@ class StreamsApi:
         if not wanted:
             raise usage("stream is missing", "`srmp-spark streams` lists the identifiers")
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
-        stream = manager.receiver.streams.get(queue, guid)
+        stream = manager.receiver.streams.get(StreamName(queue), guid)
         if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
             live = "none" if stream is None else str(stream.id)
             message = f"no stream {wanted} comes into {queue}; of that sender: {live}"
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
         text = str(stream.id)
         if action == "accept-gap":
-            manager.receiver.accept_gap(queue, guid)
+            if not manager.receiver.accept_gap(stream.queue, guid):
+                raise _no_gap(stream)
         else:
-            manager.receiver.drop_stream(queue, guid)
+            manager.receiver.drop_stream(stream.queue, guid)
         await manager.journal.transact(lambda transaction: None)  # with it goes what the engine changed
         log.warning("stream.operated action=%s queue=%s stream_id=%s", action, queue, text)
         return Response.json({"queue": queue, "stream_id": text, "action": action})
+
+
+def _no_gap(stream: IncomingStream) -> ApiError:
+    """What was missing may have come meanwhile; and after a start nobody knows of a gap before a later message comes again."""
+    message = (
+        f"nothing is missing from stream {stream.id} after {stream.sequence_number}, as far as messages came since the start"
+    )
+    hint = "`srmp-spark streams` shows gap_at as soon as a later message comes; its sender repeats it (Windows: within 6 hours)"
+    return ApiError(409, "no-gap", message, hint)

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import (
     COMMAND_MAX,
     DATA,
@@ -89,9 +90,7 @@ class ChildLink:
         if self._control is not None:
             self._control.close()  # the end of its command socket tells it
             self._control = None
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)  # the end must not depend on how it went
+        await end([self._keeper])  # however it went
         process = self._process
         if process is not None:
             try:

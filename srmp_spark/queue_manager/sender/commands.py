@@ -22,6 +22,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
 from srmp_spark.queue_manager.sender import operations, snapshot
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
@@ -90,9 +91,7 @@ class Commands:
         self._loop.add_reader(self._control.fileno(), self._readable)
         self._dead()  # what the process before did not hand over
         await self._over.wait()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(tuple(self._tasks))
 
     async def reserve(self, count: int) -> int:
         """Ask the main process for message identifiers; the first of them."""

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from functools import partial
 
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
 from srmp_spark.queue_manager.sender.exchange import Exchange
@@ -264,9 +265,7 @@ class Connections:
             wire.waiting.clear()
             if wire.exchange is not None:
                 wire.exchange.leave()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
         self._addresses.close()
 
     # --- who may connect ----------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.effects import Committed as Proof
+from srmp_spark.srmp.expiry_clock import PAUSE_S, ExpiryClock
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
     Delivered,
@@ -101,6 +102,8 @@ class Dispatcher:
         self._store = store
         self._receipt_log = receipt_log
         self._clock = clock
+        self._expiry = ExpiryClock()
+        self._expiry_paused = False
         self._receipts_url = receipts_url
         self._reserve = reserve
         self.loop = self._loop = asyncio.get_running_loop()
@@ -142,7 +145,7 @@ class Dispatcher:
     def work(self) -> None:
         """Do what the engine says, and write if there is something to write. After whatever happened."""
         if not self._stopping:
-            for effect in self.sender.poll(self._clock.monotonic(), self._clock.utc()):
+            for effect in self.sender.poll(self._clock.monotonic(), self._late_at()):
                 if isinstance(effect, Load):
                     self._load(effect)
                 else:
@@ -160,6 +163,18 @@ class Dispatcher:
                 self._timer.cancel()
             self._timer_at = when
             self._timer = self._loop.call_later(max(0.0, when - self._clock.monotonic()), self._on_timer)
+
+    def _late_at(self) -> int:
+        """The time by which waiting messages expire; tells when the wall clock is not believed."""
+        at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
+        paused = self._expiry.ahead_s > 0
+        if paused and not self._expiry_paused:
+            log.warning(
+                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine slept; what waits to be sent does "
+                "not expire by it for %.0f s. Set the clock right if it is wrong", self._expiry.ahead_s, PAUSE_S,
+            )  # fmt: skip
+        self._expiry_paused = paused
+        return at
 
     def _on_timer(self) -> None:
         self._timer = None

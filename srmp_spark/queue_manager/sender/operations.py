@@ -34,7 +34,11 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
 async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
     """One decision. ``stream``: it is meant for this stream only, and a 409 if another is live."""
     action, destination = command["action"], command["destination"]
-    keys = keys_of(dispatcher, destination)
+    try:
+        keys = keys_of(dispatcher, destination)
+    except ApiError:
+        await dispatcher.written()  # it may be a repeat of the `drop` that is being stored
+        raise
     wanted = command.get("stream")
     if wanted is not None:
         stream = dispatcher.sender.get(*keys[0])

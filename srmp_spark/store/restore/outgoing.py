@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from srmp_spark.errors import StoreDamagedError
+from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
+from srmp_spark.srmp.forwarding import restored
 from srmp_spark.srmp.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
 from srmp_spark.store.outbox.hashing import key_hashes
 from srmp_spark.store.outbox.known import SEND_APPLICATION
@@ -301,6 +302,20 @@ def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
     numbers = np.array(sorted(serials), np.int64) - base
     cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
     return [(int(run[0]), int(run[-1])) for run in np.split(numbers, cuts)]
+
+
+def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Lineage and uniquifier that the sender of a forwarded message in ``outgoing_queue`` gave it; ``None`` of any other row.
+
+    They stand in its envelope alone. Where that cannot be read the message is taken anew, if its sender still has it.
+    """
+    if row["envelope"] is None:
+        return None
+    try:
+        message = restored(row["envelope"], None, None)
+    except RemoteProtocolError:
+        return None
+    return message.lineage, message.uniquifier
 
 
 def identifier_of(message_id: str) -> int:

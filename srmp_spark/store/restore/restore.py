@@ -37,7 +37,7 @@ from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_
 from srmp_spark.store.outbox.forwarded import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
-from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, newest, runs_of
+from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, forwarded_identifier, newest, runs_of
 from srmp_spark.store.restore.received import Received
 from srmp_spark.store.restore.report import Line, Report
 from srmp_spark.store.restore.stored_table import StoredTable
@@ -157,8 +157,8 @@ class _Restore:
             ids = write_queues(connection, list(queues.values()), order, self._at)
             self._restore_rows(connection, queues, order, ids)
             self._skip(connection, queues, ids)
+            outgoing = self._restore_outgoing(queues, order, received)
             received.write(connection)
-            outgoing = self._restore_outgoing(queues, order)
             epoch = self._begin(connection, outgoing)
             connection.execute("COMMIT")
         finally:
@@ -244,7 +244,9 @@ class _Restore:
 
     # --- what goes out ----------------------------------------------------------------------------------------------------
 
-    def _restore_outgoing(self, queues: Mapping[str, KnownQueue], order: list[str]) -> OutgoingMessages:
+    def _restore_outgoing(
+        self, queues: Mapping[str, KnownQueue], order: list[str], received: Received
+    ) -> OutgoingMessages:  # fmt: skip
         found = OutgoingMessages(self._path)
         try:
             found.take_streams(self._tables["outgoing_streams"].rows(self._guid))
@@ -255,6 +257,8 @@ class _Restore:
                         found.take_ended(row)
             for row in self._tables["outgoing_queue"].rows(self._guid):
                 found.take(row)
+                if received.forwarded and (who := forwarded_identifier(row)) is not None:
+                    received.is_outgoing(*who)
             epoch = order[-1] if order else "lost"
             ends = {name: queues[name].end + SEQUENCES_SKIPPED for name in (ORDER_QUEUE, FORWARD_QUEUE) if name in queues}
             read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
@@ -313,8 +317,8 @@ class _Restore:
         if FORWARD_QUEUE in queues and queues[FORWARD_QUEUE].covered:
             add(
                 "may_be_lost", "forwarded", FORWARD_QUEUE,
-                "messages for other hosts that were not in outgoing_queue yet are not sent on: their rows are in this queue, "
-                "what was received is not",
+                "messages for other hosts that were not in outgoing_queue yet are not sent on from here: their rows are in "
+                "this queue, what was received is not; the newest are taken anew if their senders still have them",
             )  # fmt: skip
         if not listed:
             add(

@@ -64,8 +64,6 @@ class Found(TypedDict):
     """Receipts for one message of the flood at most."""
     flood: int
     """Receipts of the flood that came in FLOOD_SECONDS."""
-    in_one_second: int
-    """Of them in the fullest second."""
 
 
 class _Sender:
@@ -143,7 +141,6 @@ def attack(directory: Path, more_allowed: Sequence[str] = ()) -> Found:
         "rebound": names.asked["own-then-private.test"],
         "per_message": max(Counter(_receipt_for(call) for call in flood).values(), default=0),
         "flood": len(flood),
-        "in_one_second": max((sum(0 <= other.at - call.at < 1 for other in flood) for call in flood), default=0),
     }
 
 
