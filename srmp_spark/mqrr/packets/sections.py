@@ -55,7 +55,16 @@ def split_sections(
     packet: MessagePacket, encoded: EncodedPacket, *, max_body_size: int, max_compound_message_size: int
 ) -> tuple[SectionBuffer, ...]:
     """The sections that a server returns for ``packet``, whose bytes are ``encoded``."""
-    srmp = packet.compound is not None
+    return cut_sections(
+        encoded, srmp=packet.compound is not None, max_body_size=max_body_size,
+        max_compound_message_size=max_compound_message_size,
+    )  # fmt: skip
+
+
+def cut_sections(
+    encoded: EncodedPacket, *, srmp: bool, max_body_size: int, max_compound_message_size: int
+) -> tuple[SectionBuffer, ...]:
+    """The same from the bytes alone; ``srmp``: the message came over HTTP, and the other limit counts."""
     limit = max_compound_message_size if srmp else max_body_size
     if limit >= len(encoded.counted):
         data = encoded.joined()
