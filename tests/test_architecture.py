@@ -19,7 +19,7 @@ NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows"} | NOUNS,
     "client": {"rows"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr"} | NOUNS,
     "store": {"rows", "srmp"} | NOUNS,
     "rows": {"srmp"} | NOUNS,
     "srmp": {"message", "names", "errors"},

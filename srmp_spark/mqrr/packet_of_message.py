@@ -39,6 +39,8 @@ from srmp_spark.names import parse_guid
 _MICROSECONDS = 1_000_000
 _MOMENT_MAX = U32_MAX - 1
 """0xFFFFFFFF is "never"."""
+_NEVER_OVER_HTTP = (2**31 - 1) * _MICROSECONDS
+"""20380119T031407, which an envelope says for "never" ([MC-MQSRM] 2.2.4)."""
 
 
 class Post(NamedTuple):
@@ -115,12 +117,13 @@ def _seconds(microseconds: int) -> int:
 
 
 def _moment(microseconds: int | None) -> int:
-    return INFINITE if microseconds is None else _seconds(microseconds)
+    return INFINITE if microseconds is None or microseconds == _NEVER_OVER_HTTP else _seconds(microseconds)
 
 
 def _time_to_be_received(message: Message) -> int:
     """Seconds from SentTime; of a message that does not say when it was sent, from 1970, as SentTime then is."""
-    return INFINITE if message.expires_at is None else _seconds(message.expires_at - (message.sent_at or 0))
+    over = message.expires_at
+    return INFINITE if over is None or over == _NEVER_OVER_HTTP else _seconds(over - (message.sent_at or 0))
 
 
 def _label(text: str) -> str:

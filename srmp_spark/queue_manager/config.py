@@ -164,6 +164,9 @@ class ServeConfig:
     api_key: Path | None = None
     exit_when_unused: float | None = None
     """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
+    rpc: Endpoint | None = None
+    rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
+    """``None``: none on loopback, privacy elsewhere."""
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
@@ -173,6 +176,13 @@ class ServeConfig:
         """What becomes of messages that are not for a queue of ours."""
         policy = UrlPolicy(self.allow_url)
         return Forwarding(store_and_forward=self.store_and_forward, allows=policy.names, inbound=self.redirect.inbound)
+
+    @property
+    def rpc_auth_level(self) -> str:
+        """Below which calls at the RPC port are refused."""
+        if self.rpc_min_auth is not None:
+            return self.rpc_min_auth
+        return "none" if self.rpc is None or self.rpc.is_loopback else "privacy"
 
     def all_tokens(self) -> Tokens:
         """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
@@ -188,7 +198,7 @@ class ServeConfig:
 
     def local_hosts(self, listening: Endpoint) -> LocalHosts:
         """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3)."""
-        listeners = [listening.host] if self.listen_https is None else [listening.host, self.listen_https.host]
+        listeners = [listening.host, *(each.host for each in (self.listen_https, self.rpc) if each is not None)]
         names = {canonical_host(name) for name in (*self.host_name, *listeners)}
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
@@ -299,6 +309,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("client_key", Path, "FILE", "its private key, PEM"),
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
+    Option("rpc", Endpoint.parse, "HOST:PORT", "remote read (MQRR over DCE/RPC; Windows has it on port 2103)"),
+    Option(
+        "rpc_min_auth", _choice("none", "connect", "integrity", "privacy"), "LEVEL",
+        "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
+    ),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
     Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
 )
@@ -410,12 +425,25 @@ def _checked(config: ServeConfig) -> ServeConfig:
             "--api-cert/--api-key (or listen on 127.0.0.1)"
         )
     _check_tls(config)
+    _check_rpc(config)
     check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
     if len(config.queue) > QUEUES_MAX:
         raise ConfigurationError(f"at most {QUEUES_MAX} queues")
     return config
+
+
+def _check_rpc(config: ServeConfig) -> None:
+    if config.rpc is None:
+        if config.rpc_min_auth is not None:
+            raise ConfigurationError("--rpc-min-auth is for --rpc")
+        return
+    if config.rpc_auth_level != "none":
+        raise ConfigurationError(
+            f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: listen on "
+            "127.0.0.1, or give --rpc-min-auth none where only those who may read everything can connect"
+        )
 
 
 def _check_tls(config: ServeConfig) -> None:

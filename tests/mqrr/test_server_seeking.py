@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from server_kit import World, lookup_id
 
@@ -22,7 +24,7 @@ def world() -> World:
     return world
 
 
-# --- lookup identifiers --------------------------------------------------------------------------------------------------------
+# --- lookup identifiers -----------------------------------------------------------------------------------------------------
 
 
 def test_what_a_reader_rebuilds_from_an_answer_finds_the_message_again(world):
@@ -37,9 +39,9 @@ def test_what_a_reader_rebuilds_from_an_answer_finds_the_message_again(world):
 def test_next_and_previous_go_by_priority_and_then_by_arrival(world):
     one = world.reader().peeking()
     order = [(2, 7), (1, 3), (3, 3), (5, 3), (4, 0)]
-    for (sequence, priority), (following, _) in zip(order, order[1:], strict=False):
+    for (sequence, priority), (following, _) in pairwise(order):
         assert one.get(A.LOOKUP_PEEK_NEXT, lookup_id=lookup_id(sequence, priority)) == following
-    for (before, _), (sequence, priority) in zip(order, order[1:], strict=False):
+    for (before, _), (sequence, priority) in pairwise(order):
         assert one.get(A.LOOKUP_PEEK_PREV, lookup_id=lookup_id(sequence, priority)) == before
 
 
@@ -116,7 +118,7 @@ def test_an_unknown_action_is_an_invalid_parameter(world, action):
     assert world.reader().opened().get(action) == Status.MQ_ERROR_INVALID_PARAMETER
 
 
-# --- cursors -------------------------------------------------------------------------------------------------------------------
+# --- cursors ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_cursor_walks_the_queue(world):

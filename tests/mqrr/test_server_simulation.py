@@ -123,7 +123,7 @@ class Run:
         world.refuse = Status.MQ_ERROR_QUEUE_NOT_AVAILABLE if self.rng.random() < 0.1 else None
         if isinstance(effect, Purge):
             # Locks that began after the purge was asked for stand in its way too, at its owner's.
-            world.box.left |= world.box.priorities.keys() - set(effect.spared) - {n for n in self.storing()}
+            world.box.left |= world.box.priorities.keys() - set(effect.spared) - self.storing()
             world.do(world.server.purged(effect.purging))
             return
         world.do_now(effect)

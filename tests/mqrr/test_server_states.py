@@ -108,7 +108,7 @@ def test_a_million_messages_of_mixed_priority_are_taken_in_order_without_moving_
     assert len(positions) == 0
 
 
-# --- which queue ---------------------------------------------------------------------------------------------------------------
+# --- which queue ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

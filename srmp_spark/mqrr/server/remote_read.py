@@ -156,6 +156,10 @@ class RemoteReadServer:
             self._openings[opening] = _Opening(call, association, asked.access, asked.share)
             self._effects.append(Open(opening, asked.queue, asked.access == ACCESS_RECEIVE))
 
+    def knows(self, view: QueueView) -> bool:
+        """Whether the queue is open, so that :meth:`opened` needs no runs."""
+        return view in self._queues
+
     def opened(self, opening: int, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
         """The queue was found, and is held if it is to be received from. ``runs``: all that is in it; what comes from now on
         is told by :meth:`came`. For a queue that is open already ``runs`` are not looked at."""
