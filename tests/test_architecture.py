@@ -18,7 +18,7 @@ PACKAGE = ROOT / "srmp_spark"
 NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows"} | NOUNS,
-    "client": {"rows"} | NOUNS,
+    "client": {"rows", "mqrr"} | NOUNS,
     "queue_manager": {"store", "rows", "srmp", "mqrr"} | NOUNS,
     "store": {"rows", "srmp"} | NOUNS,
     "rows": {"srmp"} | NOUNS,

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import SEQUENCE_MAX
 from srmp_spark.mqrr.ndr.methods import (
     ACCESS_PEEK,
@@ -48,7 +49,6 @@ from srmp_spark.mqrr.server.effects import (
 )
 from srmp_spark.mqrr.server.positions import Came
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
-from srmp_spark.mqrr.server.requests import Action
 from srmp_spark.mqrr.status import Status
 
 GUID = "11223344-5566-7788-99aa-bbccddeeff00"
@@ -64,12 +64,16 @@ class Box:
         self.priorities: dict[int, int] = {}
         self.left: set[int] = set()
         self.deleted = False
+        self.behind = False
 
     def floor(self) -> int:
         low = 0
         while low + 1 in self.left:
             low += 1
         return low
+
+    def is_behind(self) -> bool:
+        return self.behind
 
     def has_left(self, sequence: int) -> bool:
         return self.deleted or sequence in self.left

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from server_kit import Box, World, lookup_id
 
+from srmp_spark.mqrr.actions import RECEIVES, Action
 from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, RR_NACK, SHARE_DENY_SHARE, HandleRequest, NoParameters
 from srmp_spark.mqrr.packets.sections import SectionType
 from srmp_spark.mqrr.server.effects import Open, Read, Reason, Take
-from srmp_spark.mqrr.server.requests import RECEIVES, Action
 from srmp_spark.mqrr.status import Status
 
 RECEIVED = Reason.RECEIVED
@@ -119,6 +119,29 @@ def test_who_waits_gets_what_comes_the_longest_waiting_first_and_every_peek():
     assert second.shown(b) == (2, "body 2")
     assert first.end(ack=RR_NACK) == Status.MQ_OK
     assert looker.shown(c) == (1, "body 1"), "a message that was given back is one that came"
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_who_does_not_wait_waits_for_what_is_in_the_queue_and_not_told_yet(comes):
+    """Who sent a message and has its 200 finds it."""
+    world = World()
+    one = world.reader().opened()
+    world.box.behind = True
+    call = one.start()
+    world.wait(1)
+    assert one.shown(call) is None
+    world.box.behind = False
+    world.came(*[3] * comes)
+    assert one.shown(call) == ((1, "body 1") if comes else Status.MQ_ERROR_IO_TIMEOUT)
+
+
+def test_and_not_for_ever():
+    world = World()
+    one = world.reader().opened()
+    world.box.behind = True
+    call = one.start(cursor=one.cursor())
+    world.wait(11)
+    assert one.shown(call) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 def test_an_infinite_time_out_never_ends():

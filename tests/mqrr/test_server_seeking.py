@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from server_kit import World, lookup_id
 
+from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.ndr.methods import RR_NACK, HandleNumberRequest
-from srmp_spark.mqrr.server.requests import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.status import Status
 
 A = Action

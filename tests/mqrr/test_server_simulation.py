@@ -12,10 +12,10 @@ import random
 import pytest
 from server_kit import Box, Reader, World, lookup_id
 
+from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import RR_ACK, RR_NACK, EndReceiveRequest, EnlistRequest, HandleRequest
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Purge, Read, Reason, Take
-from srmp_spark.mqrr.server.requests import Action
 from srmp_spark.mqrr.status import Status
 
 ORDERS = queue_format_of(r"DIRECT=OS:host\private$\orders")

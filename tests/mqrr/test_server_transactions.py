@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from server_kit import Box, World, lookup_id
 
+from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import RR_NACK, EnlistRequest, HandleRequest, MoveMessageRequest, SetClassRequest
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Reason
-from srmp_spark.mqrr.server.requests import Action
 from srmp_spark.mqrr.status import Status
 
 TX, OTHER = b"transaction one!", b"transaction two!"

@@ -28,6 +28,10 @@ class QueueView(Protocol):
         """Every message up to this sequence has left the queue."""
         ...
 
+    def is_behind(self) -> bool:
+        """Whether messages are in the queue that were not told yet. ``came`` follows, if only to say that it is so no more."""
+        ...
+
     def has_left(self, sequence: int) -> bool:
         """Whether this one has, up to the floor or beyond it."""
         ...

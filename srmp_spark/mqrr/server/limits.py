@@ -19,5 +19,8 @@ CLEANUP_S = 300.0
 """Pending Request Cleanup Timer: 300,000 ms ([MS-MQRR] 3.1.2.2, appendix B <11>)."""
 TRANSACTION_TIMEOUT_S = 300.0
 """From the enlistment to the outcome: one whose coordinator says nothing for so long is aborted."""
+CATCH_UP_S = 10.0
+"""Longest wait of a reader that does not want to wait, for messages that are in the queue and whose priorities are not known
+yet: it takes milliseconds."""
 INFINITE_TIMEOUT = 0xFFFFFFFF
 """ulTimeout of a reader that waits for as long as it takes."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import PRIORITY_MAX, SEQUENCE_BITS, sequence_of
 from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, SetClassRequest, StatusResponse
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
@@ -18,6 +19,7 @@ from srmp_spark.mqrr.packets.sections import cut_sections
 from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
 from srmp_spark.mqrr.server.effects import Answer, CallId, Committed, Effect, Message, NotCommitted, Read, Reason, Take, Taken
 from srmp_spark.mqrr.server.limits import (
+    CATCH_UP_S,
     CLEANUP_S,
     INFINITE_TIMEOUT,
     OPERATIONS_MAX,
@@ -28,16 +30,7 @@ from srmp_spark.mqrr.server.limits import (
 )
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came
-from srmp_spark.mqrr.server.requests import (
-    LOOKUPS,
-    RECEIVES,
-    Action,
-    Limits,
-    Request,
-    RequestEvent,
-    RequestState,
-    fits_together,
-)
+from srmp_spark.mqrr.server.requests import Limits, Request, RequestEvent, RequestState, fits_together
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
 from srmp_spark.mqrr.server.transactions import Operation, Transaction
 from srmp_spark.mqrr.status import Status
@@ -105,6 +98,7 @@ class Receiving:
             call=call, id=asked.request_id, action=action, lookup_id=asked.lookup_id, cursor=cursor,
             limits=Limits(asked.max_body_size, asked.max_compound_message_size), transaction=transaction,
             may_wait=asked.timeout_ms > 0,
+            called_at=now,
             deadline=None if asked.timeout_ms == INFINITE_TIMEOUT else now + asked.timeout_ms / 1000,
         )  # fmt: skip
         status = self._look(descriptor, request)
@@ -142,10 +136,12 @@ class Receiving:
         if found is not None:
             self._found(descriptor, request, found)
             return Status.MQ_OK
-        if not request.may_wait:
-            at_cursor = cursor is not None and request.receives
-            return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
-        return self._wait(descriptor, request)
+        if request.may_wait:
+            return self._wait(descriptor, request)
+        if queue.view.is_behind():  # who was told that a message is in the queue must find it
+            request.deadline = request.called_at + CATCH_UP_S
+            return self._wait(descriptor, request)
+        return request.nothing
 
     def _wait(self, descriptor: OpenQueue, request: Request) -> Status:
         queue = descriptor.queue
@@ -378,6 +374,11 @@ class Receiving:
         queue.came(runs)
         ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
         self.satisfy(queue, [(rank | each.first, rank | each.last) for rank, each in ranked])
+        if queue.view.is_behind():
+            return
+        for waiter in tuple(queue.waiting):
+            if not waiter.request.may_wait:
+                self._stop_waiting(waiter.descriptor, waiter.request, RequestEvent.TIMED_OUT, waiter.request.nothing)
 
     def close(self, descriptor: OpenQueue, status: Status) -> None:
         """A handle is closed, run down or stale: its calls are told ``status``, its locks end."""
@@ -489,7 +490,8 @@ class Receiving:
             if isinstance(what, bytes):
                 self.outcome(what, committed=False, event=RequestEvent.CLEANED_UP)
             elif descriptor is not None and what.state is RequestState.WAITING:
-                self._stop_waiting(descriptor, what, RequestEvent.TIMED_OUT, Status.MQ_ERROR_IO_TIMEOUT)
+                status = Status.MQ_ERROR_IO_TIMEOUT if what.may_wait else what.nothing
+                self._stop_waiting(descriptor, what, RequestEvent.TIMED_OUT, status)
             elif descriptor is not None:
                 del descriptor.requests[what.id]
                 what.move(RequestEvent.CLEANED_UP)

@@ -15,32 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
+from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
 from srmp_spark.mqrr.server.cursors import Cursor
 from srmp_spark.mqrr.server.effects import CallId
-
-
-class Action(IntEnum):
-    """ulAction."""
-
-    RECEIVE = 0x00000000
-    PEEK_CURRENT = 0x80000000
-    PEEK_NEXT = 0x80000001
-    LOOKUP_PEEK_CURRENT = 0x40000010
-    LOOKUP_PEEK_NEXT = 0x40000011
-    LOOKUP_PEEK_PREV = 0x40000012
-    LOOKUP_RECEIVE_CURRENT = 0x40000020
-    LOOKUP_RECEIVE_NEXT = 0x40000021
-    LOOKUP_RECEIVE_PREV = 0x40000022
-
-
-_A = Action
-LOOKUPS = frozenset(action for action in Action if action & 0x40000000)
-RECEIVES = frozenset((_A.RECEIVE, _A.LOOKUP_RECEIVE_CURRENT, _A.LOOKUP_RECEIVE_NEXT, _A.LOOKUP_RECEIVE_PREV))
+from srmp_spark.mqrr.status import Status
 
 
 class RequestState(Enum):
@@ -136,6 +119,7 @@ class Request:
     """When a wait is over; ``None``: never."""
     may_wait: bool = True
     """ulTimeout is not 0."""
+    called_at: float = 0.0
     cleanup_at: float | None = None
     found: int | None = None
     """LookupIdentifier of its message."""
@@ -145,6 +129,12 @@ class Request:
     def receives(self) -> bool:
         """It locks what it finds."""
         return self.action in RECEIVES
+
+    @property
+    def nothing(self) -> Status:
+        """What a reader that does not wait is told when there is nothing for it."""
+        at_cursor = self.cursor is not None and self.receives
+        return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
 
     def move(self, event: RequestEvent) -> None:
         """Raises :class:`LocalProtocolError` for what cannot happen."""

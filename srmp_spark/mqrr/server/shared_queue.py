@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE, SHARE_DENY_NONE
 from srmp_spark.mqrr.server.cursors import Cursor
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState, moved
 from srmp_spark.mqrr.server.positions import START, Came, Positions
-from srmp_spark.mqrr.server.requests import Action, Request
+from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.status import Status
 
 

@@ -46,6 +46,8 @@ class ServedView:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.deleted = False
+        self.known = 0
+        """The last sequence that the server was told of."""
 
     @property
     def name(self) -> str:
@@ -56,6 +58,10 @@ class ServedView:
     def transactional(self) -> bool:
         """Whether it takes transactional messages."""
         return self.queue.state.transactional
+
+    def is_behind(self) -> bool:
+        """Rows were committed whose priorities the reader process has not said yet."""
+        return not self.deleted and self.queue.end > self.known
 
     def floor(self) -> int:
         """Retention has passed here, or the consumer ``default``; who only looks does not make one."""
@@ -96,8 +102,6 @@ class ServedQueue:
         self._deleted = deleted
         self.lock = asyncio.Lock()
         """Held while the server is told what is in the queue: neither twice nor never."""
-        self._known = 0
-        """The last sequence whose priority the server knows."""
         self._kept: OrderedDict[int, Message] = OrderedDict()
         self._kept_bytes = 0
         self._wanted: dict[int, list[Callable[[Message | str | None], None]]] = {}
@@ -108,7 +112,7 @@ class ServedQueue:
 
     async def load(self) -> list[Came]:
         """All that is in the queue, under the lock. Raises what the reader process refuses."""
-        self._known = self.view.floor()
+        self.view.known = self.view.floor()
         return await self._news()
 
     def follow(self) -> None:
@@ -118,7 +122,7 @@ class ServedQueue:
 
     async def _news(self) -> list[Came]:
         """What has come since; of a transactional queue all has priority 0 ([MS-MQMQ] 2.2.19.1), and nothing need be read."""
-        after, to = self._known, self._queue.end
+        after, to = self.view.known, self._queue.end
         if to <= after:
             return []
         runs: list[Came] = []
@@ -127,7 +131,7 @@ class ServedQueue:
         else:
             for low, high, epoch in self._epochs(after, to):
                 runs += await self._priorities(epoch, low, high)
-        self._known = to
+        self.view.known = to
         return runs
 
     def _epochs(self, after: int, to: int) -> list[tuple[int, int, str]]:
@@ -153,19 +157,17 @@ class ServedQueue:
     async def _told(self) -> bool:
         """Wait for the next commit and tell of it; whether the queue is still there."""
         try:
-            if self._queue.end <= self._known:
+            if self._queue.end <= self.view.known:
                 await self._queue.changed(FOLLOW_SECONDS)
             if self._manager.catalogue.get(self._queue.name) is not self._queue:
                 self.view.deleted = True
                 self._deleted(self.view)
                 return False
             async with self.lock:
-                runs = await self._news()
-                if runs:
-                    self._came(self.view, runs)
+                self._came(self.view, await self._news())
         except (ApiError, ConnectionResetError) as error:
             if isinstance(error, ApiError) and error.code == TRIMMED:  # retention was faster
-                self._known = max(self._known, self._queue.trimmed_to)
+                self.view.known = max(self.view.known, self._queue.trimmed_to)
                 return True
             log.warning('mqrr.follow_failed queue=%s reason="%s"', self._queue.name, error)
             await asyncio.sleep(AGAIN_SECONDS)

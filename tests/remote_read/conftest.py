@@ -1,0 +1,39 @@
+"""A queue manager that serves remote read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from remote_kit import Served
+
+QUEUES = ["private$/orders", "private$/payments:transactional"]
+
+
+@pytest.fixture(scope="module")
+def module_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("qm") / "data") as served:
+        yield served
+
+
+@pytest.fixture
+def served(module_served: Served) -> Served:
+    """One for the module; each test takes queues of its own."""
+    return module_served
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Further ones; they are stopped at the end."""
+    started: list[Served] = []
+
+    def begin(name: str = "data", **options: object) -> Served:
+        each = Served(tmp_path / name, **options)
+        started.append(each)
+        each.start()
+        return each
+
+    yield begin
+    for each in started:
+        each.stop()
