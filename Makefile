@@ -37,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test check docs-musts bench sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace interop-mqrr
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ fuzz: setup ## random bad inputs for every parser on all cores; what is found be
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
 	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py
+
+interop-mqrr: setup ## foreign clients read our queues over RPC: go-msrpc (needs Go) and impacket
+	@$(PYTHON) -m pip install --progress-bar off --disable-pip-version-check --quiet --editable '.[dev,interop]'
+	@SRMP_SPARK_INTEROP_MQRR=1 $(PYTHON) -m pytest -v tests/remote_read/test_peers.py $(PYTEST)
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
 	@$(PYTHON) -m srmp_spark.testing.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)

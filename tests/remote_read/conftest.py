@@ -13,7 +13,7 @@ QUEUES = ["private$/orders", "private$/payments:transactional"]
 
 @pytest.fixture(scope="module")
 def module_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("qm") / "data") as served:
+    with Served(tmp_path_factory.mktemp("qm") / "data", queues=QUEUES) as served:
         yield served
 
 
