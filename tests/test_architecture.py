@@ -17,11 +17,11 @@ PACKAGE = ROOT / "srmp_spark"
 
 NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "spark": {"client", "rows"} | NOUNS,
+    "spark": {"client", "rows", "mqrr"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
     "queue_manager": {"store", "rows", "srmp", "mqrr"} | NOUNS,
     "store": {"rows", "srmp"} | NOUNS,
-    "rows": {"srmp"} | NOUNS,
+    "rows": {"srmp", "mqrr"} | NOUNS,
     "srmp": {"message", "names", "errors"},
     "mqrr": {"message", "names", "errors"},
     "message": {"names", "errors"},

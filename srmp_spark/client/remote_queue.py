@@ -87,6 +87,8 @@ class Shown(NamedTuple):
     """The low seven bytes of its lookup identifier."""
     arrived_at: int
     """Seconds since 1970, UTC, by the other machine's clock."""
+    raw: bytes
+    """The packet as it came; its first part, if less than all of it was asked for."""
 
 
 class _Channel:
@@ -274,4 +276,4 @@ def shown(answer: StartReceiveResponse) -> Shown:
     """The message of a good answer. Raises :class:`RemoteProtocolError` for one that does not hold together: read it again."""
     if not answer.sections:
         raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
-    return Shown(join_sections(answer.sections), answer.sequence_id, answer.arrive_time)
+    return Shown(join_sections(answer.sections), answer.sequence_id, answer.arrive_time, answer.sections[0].data)

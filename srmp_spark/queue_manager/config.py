@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
 from srmp_spark.queue_manager.own_names import own_names
+from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscriptions
 from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
 from srmp_spark.queue_manager.signers import Signer, parse_signers
 from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
@@ -165,6 +166,7 @@ class ServeConfig:
     exit_when_unused: float | None = None
     """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
     rpc: Endpoint | None = None
+    subscription: tuple[Subscription, ...] = ()
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
     """``None``: none on loopback, privacy elsewhere."""
     store_and_forward: bool = False
@@ -320,7 +322,7 @@ OPTIONS: tuple[Option, ...] = (
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
-    "writer": parse_writers,
+    "writer": parse_writers, "subscription": parse_subscriptions,
 }  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 

@@ -40,6 +40,7 @@ from srmp_spark.queue_manager.config import Endpoint, ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.puller.puller import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
@@ -178,6 +179,8 @@ class _Process:
         if tls_port is not None:
             tls_port.start()
         rpc_port = await self._serve_rpc(manager, rpc_socket)
+        pullers = Pullers(manager)
+        await pullers.start(config.subscription)
         maintenance.start()
         manager.start_sending()
         dead_letters.start()
@@ -196,6 +199,7 @@ class _Process:
         if tls_port is not None:
             await tls_port.close()
         await endpoint.drain()
+        await pullers.stop()
         if rpc_port is not None:
             await rpc_port.close()
         await maintenance.stop()

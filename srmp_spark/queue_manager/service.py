@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
@@ -185,6 +186,8 @@ class QueueManager:
         """Called when our order queue has new rows; the process has it tell the sender."""
         self.forward_came: Callable[[], object] = lambda: None
         """The same for the queue of what is forwarded."""
+        self.subscriptions: Callable[[], list[dict[str, Any]]] = list
+        """What ``status`` says of remote queues that are read; the process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""

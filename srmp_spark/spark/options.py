@@ -78,6 +78,8 @@ SERVE_OPTIONS: dict[str, str] = {
     "apiCert": "api-cert",
     "apiKey": "api-key",
     "storeAndForward": "store-and-forward",
+    "rpc": "rpc",
+    "rpcMinAuth": "rpc-min-auth",
     "config": "config",
 }
 """Embedded only: option → flag of ``srmp-spark serve`` (INTERFACE.md section 2)."""
