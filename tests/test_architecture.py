@@ -17,13 +17,14 @@ PACKAGE = ROOT / "srmp_spark"
 
 NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "spark": {"client", "rows", "mqrr"} | NOUNS,
+    "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp", "mqrr"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr", "signing_in"} | NOUNS,
     "store": {"rows", "srmp"} | NOUNS,
     "rows": {"srmp", "mqrr"} | NOUNS,
     "srmp": {"message", "names", "errors"},
     "mqrr": {"message", "names", "errors"},
+    "signing_in": {"mqrr", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "holder": {"errors"},

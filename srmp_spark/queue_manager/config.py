@@ -25,6 +25,7 @@ from srmp_spark.queue_manager.signers import Signer, parse_signers
 from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
 from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writers
+from srmp_spark.signing_in.accounts import Accounts, read_accounts
 from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
 
 if sys.version_info >= (3, 11):
@@ -167,6 +168,7 @@ class ServeConfig:
     """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
     rpc: Endpoint | None = None
     subscription: tuple[Subscription, ...] = ()
+    rpc_accounts: Accounts | None = None
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
     """``None``: none on loopback, privacy elsewhere."""
     store_and_forward: bool = False
@@ -312,6 +314,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
     Option("rpc", Endpoint.parse, "HOST:PORT", "remote read (MQRR over DCE/RPC; Windows has it on port 2103)"),
+    Option("rpc_accounts", lambda text: read_accounts(Path(text)), "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
     Option(
         "rpc_min_auth", _choice("none", "connect", "integrity", "privacy"), "LEVEL",
         "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
@@ -438,13 +441,13 @@ def _checked(config: ServeConfig) -> ServeConfig:
 
 def _check_rpc(config: ServeConfig) -> None:
     if config.rpc is None:
-        if config.rpc_min_auth is not None:
-            raise ConfigurationError("--rpc-min-auth is for --rpc")
+        if config.rpc_min_auth is not None or config.rpc_accounts is not None:
+            raise ConfigurationError("--rpc-min-auth and --rpc-accounts are for --rpc")
         return
-    if config.rpc_auth_level != "none":
+    if config.rpc_auth_level != "none" and config.rpc_accounts is None:
         raise ConfigurationError(
-            f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: listen on "
-            "127.0.0.1, or give --rpc-min-auth none where only those who may read everything can connect"
+            f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: give "
+            "--rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none where only those who may read everything can connect"
         )
 
 

@@ -69,17 +69,17 @@ def subscribed(options: RemoteOptions) -> list[str]:
     if url is None:
         raise ConfigurationError(
             "option queueManager is missing: a stream reads the log of a queue manager of yours that has a [[subscription]] for "
-            f"{options.place}; a batch (spark.read) reads {options.place} itself"
+            f"{options.host.text}; a batch (spark.read) reads {options.host.text} itself"
         )
     there = QueueManagerClient(url, options.stream.get("token")).status()["subscriptions"]
     found = []
     for queue in options.queues:
         name = queue.replace("/", "\\").lower()
-        to = next((e["to"] for e in there if e["host"] == options.place and e["queue"].lower() == name), None)
+        to = next((e["to"] for e in there if e["host"] == options.host.text and e["queue"].lower() == name), None)
         if to is None:
             raise ConfigurationError(
-                f"{url} does not pull {queue} of {options.place}: add to its configuration file [[subscription]] with "
-                f'host = "{options.place}" and queue = \'{queue}\', and restart it'
+                f"{url} does not pull {queue} of {options.host.text}: add to its configuration file [[subscription]] with "
+                f'host = "{options.host.text}" and queue = \'{queue}\', and restart it'
             )
         found.append(to)
     return found
@@ -97,7 +97,7 @@ class MqrrBatchReader(DataSourceReader):
 
     def __init__(self, options: RemoteOptions) -> None:
         if options.stream:
-            raise ConfigurationError(f"option {next(iter(options.stream))} is for streams: a batch reads {options.place} itself")
+            raise ConfigurationError(f"option {next(iter(options.stream))} is for streams: a batch reads {options.host.text} itself")
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -111,10 +111,10 @@ class MqrrBatchReader(DataSourceReader):
 
         options, waiting, size = self._options, list[tuple[int, Record]](), 0
         shown_as = partition.queue.replace("\\", "/").lower()
-        with RemoteMachine.connect(options.host, options.port) as machine:
-            with machine.open(queue_format_for(options.host, partition.queue)) as queue:
+        with RemoteMachine.connect(options.host.name, options.host.port, options.credentials.settings(options.host)) as machine:
+            with machine.open(queue_format_for(options.host.name, partition.queue)) as queue:
                 for shown in queue.walk():
-                    waiting.append((shown.sequence_id, record_of(shown, options.place)))
+                    waiting.append((shown.sequence_id, record_of(shown, options.host.text)))
                     size += len(shown.raw)
                     if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
                         yield rows_of(None, None, shown_as, waiting)

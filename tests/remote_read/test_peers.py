@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,45 @@ def peer(request: pytest.FixtureRequest, served: Served) -> Peer:
         return Peer(served, [request.getfixturevalue("go_client")], go=True, flags=["-ndr", syntax])
     flags = ["--ndr64"] if syntax == "ndr64" else []
     return Peer(served, [sys.executable, str(PEERS / "impacket_client.py")], go=False, flags=flags)
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A queue manager that demands privacy."""
+    folder = tmp_path_factory.mktemp("strict")
+    (folder / "accounts").write_text("EXAMPLE\\reader:a pass word\n")
+    (folder / "accounts").chmod(0o600)
+    with Served(folder / "data", rpc_accounts=folder / "accounts", rpc_min_auth="connect") as served:
+        yield served
+
+
+@pytest.mark.parametrize("level", ["connect", "integrity", "privacy"])
+@pytest.mark.parametrize("syntax", ["ndr", "ndr64"])
+@pytest.mark.parametrize("kind", ["go", "go without header signing", "impacket"])
+def test_who_signs_in_with_ntlm_reads(request: pytest.FixtureRequest, strict: Served, kind: str, syntax: str, level: str):
+    if kind == "impacket":
+        if level == "connect":
+            pytest.skip("impacket_client.py knows integrity and privacy")
+        flags = ["--user", "reader", "--password", "a pass word", "--domain", "EXAMPLE", "--level", level]
+        flags += ["--ndr64"] if syntax == "ndr64" else []
+        peer = Peer(strict, [sys.executable, str(PEERS / "impacket_client.py")], go=False, flags=flags)
+    else:
+        flags = ["-ndr", syntax, "-auth", "ntlm", "-level", level, "-user", "reader", "-password", "a pass word", "-domain", "EXAMPLE"]
+        flags += ["-no-header-sign"] if "without" in kind else []
+        peer = Peer(strict, [request.getfixturevalue("go_client")], go=True, flags=flags)
+    name, expected = filled(strict)
+    assert digests(peer.run("peek-all", name)) == expected
+    assert digests(peer.run("receive-all", name)) == expected
+    assert strict.waiting(name) == 0
+
+
+def test_who_does_not_sign_in_or_with_a_wrong_password_reads_nothing(go_client: str, strict: Served):
+    name, _ = filled(strict)
+    for flags in ([], ["-auth", "ntlm", "-user", "reader", "-password", "wrong", "-domain", "EXAMPLE"]):
+        peer = Peer(strict, [go_client], go=True, flags=flags)
+        assert digests(peer.run("peek-all", name)) == []
+        assert peer.code != 0
+    assert "a pass word" not in strict.stderr()
 
 
 def filled(served: Served) -> tuple[str, list[str]]:

@@ -181,7 +181,7 @@ def _steal(served: Served, stop: threading.Event, stolen: list[bytes]) -> None:
         ("[[subscription]]\nqueue = 'q'", "host is missing"),
         ("[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\nmod = 'copy'", "did you mean 'mode'"),
         ("[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\nmode = 'steal'", "mode is move or copy"),
-        ("[[subscription]]\nhost = 'windows.example'\nqueue = 'q'", "auth_level"),
+        ("[[subscription]]\nhost = 'windows.example'\nqueue = 'q'", "give a user and a password"),
         ("[[subscription]]\nhost = '127.0.0.1:x'\nqueue = 'q'", "HOST:PORT"),
         ("[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\n[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'", "twice"),
     ],
@@ -202,4 +202,4 @@ def test_a_subscription_has_a_queue_of_its_own_by_default(tmp_path: Path):
         "[[subscription]]\nhost = 'Windows.example'\nqueue = 'private$/Orders;JOURNAL'\nauth_level = 'none'"
     )
     (found,) = load({"data_dir": str(tmp_path), "config": str(tmp_path / "c.toml")}, {}).subscription
-    assert (found.host, found.port, found.to) == ("windows.example", None, "private$/orders.journal@windows.example")
+    assert (found.host.text, found.to) == ("windows.example", "private$/orders.journal@windows.example")

@@ -20,7 +20,9 @@ from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.queue_format import queue_format_for, queue_format_of
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.status import Status
+from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.queue_manager.config import load
+from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
 
@@ -309,3 +311,26 @@ def test_a_port_that_others_reach_needs_accounts(tmp_path):
     assert load({**flags, "rpc": "127.0.0.1:0"}, {}).rpc_auth_level == "none"
     with pytest.raises(ConfigurationError, match="is for --rpc"):
         load({"data_dir": str(tmp_path), "rpc_min_auth": "none"}, {})
+
+
+def test_who_signs_in_is_served_and_others_are_not(start, tmp_path):
+    """NTLM with privacy, both ends ours; foreign clients: make interop-mqrr."""
+    accounts = tmp_path / "accounts"
+    accounts.write_text("EXAMPLE\\reader:a pass word\n")
+    accounts.chmod(0o600)
+    served = start(queues=["private$/orders"], rpc_accounts=accounts, rpc_min_auth="privacy")
+    served.send("private$/orders", 3)
+    host = parse_remote_host("test", served.ready["rpc"])
+
+    def settings(password: str, level: str = "privacy") -> ClientSettings:
+        found = credentials(
+            "test", host, level=level, protocol=None, user="reader", password=password, domain="example"
+        )
+        return found.settings(host)
+
+    with served.machine(settings("a pass word")) as machine, opened(machine, "private$/orders", receive=True) as queue:
+        assert receive_all(queue) == ["body 1"]
+    for wrong in (None, settings("another"), settings("a pass word", "integrity")):
+        with pytest.raises((RemoteReadError, RemoteLostError)), served.machine(wrong) as machine:
+            opened(machine, "private$/orders")
+    assert "a pass word" not in served.stderr()

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
 from srmp_spark.queue_manager.puller.copying import Copier
@@ -49,7 +48,7 @@ class _Store:
         self._manager = manager
         self._name = subscription.name
         self._to = subscription.to
-        self._peer = subscription.host if subscription.port is None else f"{subscription.host}:{subscription.port}"
+        self._peer = subscription.host.text
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
         now = self._manager.clock.utc()
@@ -105,7 +104,7 @@ class Puller:
         given = self.subscription
         pulled = (self._mover or self._copier or _NOTHING).moved
         return {
-            "host": given.host if given.port is None else f"{given.host}:{given.port}",
+            "host": given.host.text,
             "queue": given.queue,
             "mode": given.mode,
             "to": given.to,
@@ -141,8 +140,9 @@ class Puller:
         """One connection, until it is gone. Raises :class:`LostError`, :class:`RefusedError`."""
         self._worked = False
         given = self.subscription
-        port = given.port if given.port is not None else await find_port(given.host)
-        client = await RpcClient.connect(given.host, port, ClientSettings())
+        host = given.host
+        port = host.port if host.port is not None else await find_port(host.name)
+        client = await RpcClient.connect(host.name, port, given.credentials.settings(host))
         try:
             queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move")
             while True:

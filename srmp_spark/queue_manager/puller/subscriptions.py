@@ -10,40 +10,42 @@ to = "private$/orders"            # a queue of ours, not transactional; default 
 from __future__ import annotations
 
 import difflib
-import ipaddress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.mqrr.queue_format import QueueFormat, queue_format_for
+from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
 from srmp_spark.names import canonical_queue_name
+from srmp_spark.signing_in.credentials import Credentials, credentials
 
 SUBSCRIPTIONS_MAX = 1_000
 """Each has a connection and a task."""
 MODES = ("move", "copy")
-_KEYS = ("host", "queue", "mode", "to", "auth_level")
+_KEYS = ("host", "queue", "mode", "to", "username", "password_file", "domain", "auth_protocol", "auth_level")
+PASSWORD_MAX = 4_096
+"""Bytes of a password file; passwords of Windows have at most 256 characters."""
 
 
 class Subscription(NamedTuple):
     """An entry."""
 
-    host: str
-    port: int | None
-    """``None``: what the endpoint mapper of the host says."""
+    host: RemoteHost
     queue: str
-    """As it was written."""
+    """As it was written, with backslashes."""
     mode: Literal["move", "copy"]
     to: str
+    credentials: Credentials
 
     @property
     def name(self) -> str:
         """By what it is stored: host, port and queue, and nothing that may be changed without reading everything anew."""
-        host = self.host if self.port is None else f"{self.host}:{self.port}"
-        return f"{host}\\{self.queue.lower()}"
+        return f"{self.host.text}\\{self.queue.lower()}"
 
     @property
     def format(self) -> QueueFormat:
         """What is opened."""
-        return queue_format_for(self.host, self.queue)
+        return queue_format_for(self.host.name, self.queue)
 
 
 def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # noqa: ANN401  # a TOML value may be anything
@@ -74,13 +76,14 @@ def _parse(where: str, entry: dict[str, Any]) -> Subscription:
     mode = entry.get("mode", "move")
     if mode not in MODES:
         raise ConfigurationError(f"{where}: mode is move or copy, got {mode!r}")
-    host, port = _host(where, entry["host"])
-    if entry.get("auth_level", "none") != "none" or not ("auth_level" in entry or _is_loopback(host)):
-        raise ConfigurationError(
-            f'{where}: signing in is not in this version: give auth_level = "none" if {host} asks for nothing (Windows does)'
-        )
+    host = parse_remote_host(where, entry["host"])
+    signs_in = credentials(
+        where, host, level=entry.get("auth_level"), protocol=entry.get("auth_protocol"), user=entry.get("username"),
+        password=_password(where, entry), domain=entry.get("domain"),
+    )  # fmt: skip
     queue = entry["queue"].replace("/", "\\")
-    subscription = Subscription(host, port, queue, cast('Literal["move", "copy"]', mode), _to(where, entry, host, port, queue))
+    to = _to(where, entry, host, queue)
+    subscription = Subscription(host, queue, cast('Literal["move", "copy"]', mode), to, signs_in)
     try:
         _ = subscription.format
     except ConfigurationError as error:
@@ -88,31 +91,24 @@ def _parse(where: str, entry: dict[str, Any]) -> Subscription:
     return subscription
 
 
-def _host(where: str, text: str) -> tuple[str, int | None]:
-    host, colon, port = text.rpartition(":")
-    if not colon or "]" in port:
-        host, port = text, ""
-    elif not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"{where}: host is HOST or HOST:PORT, got {text!r}")
-    host = host.strip("[]").lower()
-    if not host or any(sign in host for sign in "/\\@ ?#;"):
-        raise ConfigurationError(f"{where}: host is HOST or HOST:PORT, got {text!r}")
-    return host, int(port) if port else None
-
-
-def _is_loopback(host: str) -> bool:
+def _password(where: str, entry: dict[str, Any]) -> str | None:
+    """By reference: what is in the configuration file is in backups and tickets."""
+    if "password_file" not in entry:
+        return None
+    path = Path(entry["password_file"])
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        with path.open("rb") as file:
+            return file.read(PASSWORD_MAX).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{where}: password_file {path}: {error}") from None
 
 
-def _to(where: str, entry: dict[str, Any], host: str, port: int | None, queue: str) -> str:
+def _to(where: str, entry: dict[str, Any], host: RemoteHost, queue: str) -> str:
     """The queue of ours: ``private$/orders@HOST``, of a journal ``private$/orders.journal@HOST``."""
     given = entry.get("to")
     if given is None:
         name = queue.rpartition("\\")[2] if "=" in queue else queue
-        at = f"{host}.{port}" if port is not None else host
+        at = host.name if host.port is None else f"{host.name}.{host.port}"
         base = name.replace(";", ".").removeprefix("private$\\").removeprefix("PRIVATE$\\")
         given = f"private$/{base}@{at}"
     try:
