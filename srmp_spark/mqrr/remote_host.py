@@ -39,6 +39,11 @@ def parse_remote_host(where: str, text: str) -> RemoteHost:
         host, port = text.strip(), ""
     host = host.strip("[]").lower()
     numeric = port.isascii() and port.isdigit() and 0 < int(port) < 65536
-    if not host or any(sign in host for sign in _NEVER_IN_A_HOST) or (port and not numeric) or (colon and not port and not host):
+    if (
+        not host
+        or any(sign in host for sign in _NEVER_IN_A_HOST)
+        or (port and not numeric)
+        or (colon and not port and not host)
+    ):
         raise ConfigurationError(f"{where}: host is HOST or HOST:PORT of the queue manager to read from, got {text!r}")
     return RemoteHost(host, int(port) if port else None)

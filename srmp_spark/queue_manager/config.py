@@ -257,6 +257,10 @@ def _host(text: str) -> str:
     return canonical_host(text)
 
 
+def _accounts(text: str) -> Accounts:
+    return read_accounts(Path(text))
+
+
 def _base_url(text: str) -> str:
     parts = split_url(text)
     if parts.query or parts.path not in ("", "/"):
@@ -314,7 +318,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
     Option("rpc", Endpoint.parse, "HOST:PORT", "remote read (MQRR over DCE/RPC; Windows has it on port 2103)"),
-    Option("rpc_accounts", lambda text: read_accounts(Path(text)), "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
+    Option("rpc_accounts", _accounts, "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
     Option(
         "rpc_min_auth", _choice("none", "connect", "integrity", "privacy"), "LEVEL",
         "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
@@ -447,7 +451,8 @@ def _check_rpc(config: ServeConfig) -> None:
     if config.rpc_auth_level != "none" and config.rpc_accounts is None:
         raise ConfigurationError(
             f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: give "
-            "--rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none where only those who may read everything can connect"
+            "--rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none where only those who may read everything "
+            "can connect"
         )
 
 

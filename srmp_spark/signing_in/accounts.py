@@ -1,7 +1,7 @@
 r"""Who may sign in at the RPC port: ``--rpc-accounts``, a file of lines ``DOMAIN\user:password``.
 
-An empty line and one that begins with ``#`` say nothing. A domain of ``.`` is any: clients name their own machine, or nothing. The file
-holds passwords, because NTLM proves the password itself; nobody but its owner may read it.
+An empty line and one that begins with ``#`` say nothing. A domain of ``.`` is any: clients name their own machine, or nothing.
+The file holds passwords, because NTLM proves the password itself; nobody but its owner may read it.
 """
 
 from __future__ import annotations

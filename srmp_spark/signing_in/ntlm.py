@@ -5,8 +5,8 @@
                  ◀──────────       CHALLENGE      eight random bytes
     AUTHENTICATE ──────────▶                      proof of the password over them; a session key; a code over all three
 
-Version 1 and session security without its extension are refused. What is signed is the whole PDU, whether or not both sides said that
-they sign headers: implementations agree on that. Time and randomness are handed in.
+Version 1 and session security without its extension are refused. What is signed is the whole PDU, whether or not both sides
+said that they sign headers: implementations agree on that. Time and randomness are handed in.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class NtlmAcceptor(_Session):
         utc: int,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``challenge``: eight random bytes; ``name``: of this machine; ``utc``: microseconds since 1970. ``told``: who was let in or
-        not, for the log."""
+        """``challenge``: eight random bytes; ``name``: of this machine; ``utc``: microseconds since 1970. ``told``: who was not
+        let in, for the log."""
         super().__init__(level, client=False)
         self._passwords_of = passwords_of
         self._challenge = challenge
@@ -152,7 +152,7 @@ class NtlmAcceptor(_Session):
         if _NEEDED & ~offered:
             raise SecurityError(f"the client cannot do {_NEEDED & ~offered!r}: NTLM version 2 with 128 bits is needed")
         name = self._name.encode("utf-16-le")
-        pairs = {
+        pairs: dict[int, bytes] = {
             Pair.NB_DOMAIN_NAME: name, Pair.NB_COMPUTER_NAME: name, Pair.DNS_DOMAIN_NAME: name, Pair.DNS_COMPUTER_NAME: name,
             Pair.TIMESTAMP: (self._utc * 10 + _TICKS_1970).to_bytes(8, "little"),
         }  # fmt: skip
@@ -206,7 +206,7 @@ class NtlmInitiator(_Session):
     def __init__(
         self, level: int, user: str, password: str, domain: str, *, random: Callable[[int], bytes], utc: int, service: str = ""
     ) -> None:
-        """``random``: so many random bytes; ``utc``: microseconds since 1970; ``service``: ``host/NAME`` of the server, if known."""
+        """``random``: so many random bytes; ``utc``: microseconds since 1970; ``service``: ``host/NAME`` of the server."""
         super().__init__(level, client=True)
         self._user, self._password, self._domain = user, password, domain
         self._random = random

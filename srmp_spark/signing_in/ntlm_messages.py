@@ -148,10 +148,10 @@ def parse_authenticate(data: bytes) -> Authenticate:
     lm, nt, domain, user, workstation, key = (_payload(data, _HEAD.size + 8 * n) for n in range(_AUTHENTICATE_FIELDS))
     flags = Flags(int.from_bytes(data[_FLAGS_AT : _FLAGS_AT + 4], "little"))
     try:
-        names = [each.decode("utf-16-le") for each in (domain, user, workstation)]
+        in_domain, name, machine = (each.decode("utf-16-le") for each in (domain, user, workstation))
     except UnicodeDecodeError:
         raise SecurityError("a name in an NTLM message is not UTF-16") from None
-    return Authenticate(lm, nt, *names, key, flags, data[MIC_AT : MIC_AT + MIC_SIZE])
+    return Authenticate(lm, nt, in_domain, name, machine, key, flags, data[MIC_AT : MIC_AT + MIC_SIZE])
 
 
 def _expect(data: bytes, kind: int, size: int) -> None:

@@ -2,9 +2,9 @@
 
     spark.read.format("mqrr").option("host", "127.0.0.1:2103").option("queue", "private$\\orders").load()
 
-A batch is a snapshot: each queue is a task that walks it with a cursor and takes nothing. A live queue ordered by priority has no
-range that could be read again, so a stream reads the log of a queue manager of ours whose ``[[subscription]]`` has the messages
-pulled into it first; everything about it is as in ``format("srmp")``.
+A batch is a snapshot: each queue is a task that walks it with a cursor and takes nothing. A live queue ordered by priority has
+no range that could be read again, so a stream reads the log of a queue manager of ours whose ``[[subscription]]`` has the
+messages pulled into it first; everything about it is as in ``format("srmp")``.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def subscribed(options: RemoteOptions) -> list[str]:
     url = options.stream.get("queueManager")
     if url is None:
         raise ConfigurationError(
-            "option queueManager is missing: a stream reads the log of a queue manager of yours that has a [[subscription]] for "
-            f"{options.host.text}; a batch (spark.read) reads {options.host.text} itself"
+            "option queueManager is missing: a stream reads the log of a queue manager of yours that has a [[subscription]] "
+            f"for {options.host.text}; a batch (spark.read) reads {options.host.text} itself"
         )
     there = QueueManagerClient(url, options.stream.get("token")).status()["subscriptions"]
     found = []
@@ -79,7 +79,7 @@ def subscribed(options: RemoteOptions) -> list[str]:
         if to is None:
             raise ConfigurationError(
                 f"{url} does not pull {queue} of {options.host.text}: add to its configuration file [[subscription]] with "
-                f'host = "{options.host.text}" and queue = \'{queue}\', and restart it'
+                f"host = \"{options.host.text}\" and queue = '{queue}', and restart it"
             )
         found.append(to)
     return found
@@ -97,7 +97,9 @@ class MqrrBatchReader(DataSourceReader):
 
     def __init__(self, options: RemoteOptions) -> None:
         if options.stream:
-            raise ConfigurationError(f"option {next(iter(options.stream))} is for streams: a batch reads {options.host.text} itself")
+            raise ConfigurationError(
+                f"option {next(iter(options.stream))} is for streams: a batch reads {options.host.text} itself"
+            )
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -105,20 +107,23 @@ class MqrrBatchReader(DataSourceReader):
         return [RemotePartition(queue) for queue in self._options.queues]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their queue manager counts."""
+        """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their machine counts."""
         assert isinstance(partition, RemotePartition)
         from srmp_spark.rows.decode import rows_of
 
-        options, waiting, size = self._options, list[tuple[int, Record]](), 0
-        shown_as = partition.queue.replace("\\", "/").lower()
-        with RemoteMachine.connect(options.host.name, options.host.port, options.credentials.settings(options.host)) as machine:
-            with machine.open(queue_format_for(options.host.name, partition.queue)) as queue:
-                for shown in queue.walk():
-                    waiting.append((shown.sequence_id, record_of(shown, options.host.text)))
-                    size += len(shown.raw)
-                    if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
-                        yield rows_of(None, None, shown_as, waiting)
-                        waiting, size = [], 0
+        options, host, shown_as = self._options, self._options.host, partition.queue.replace("\\", "/").lower()
+        waiting: list[tuple[int, Record]] = []
+        size = 0
+        with (
+            RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)) as machine,
+            machine.open(queue_format_for(host.name, partition.queue)) as queue,
+        ):
+            for shown in queue.walk():
+                waiting.append((shown.sequence_id, record_of(shown, host.text)))
+                size += len(shown.raw)
+                if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
+                    yield rows_of(None, None, shown_as, waiting)
+                    waiting, size = [], 0
         if waiting:
             yield rows_of(None, None, shown_as, waiting)
 

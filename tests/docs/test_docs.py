@@ -128,7 +128,8 @@ def test_each_command_exists(path: Path) -> None:
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
 def test_each_option_exists(path: Path) -> None:
-    known = {spec.name for spec in (*SOURCE_OPTIONS, *SINK_OPTIONS, *MQRR_OPTIONS)} | set(SERVE_OPTIONS) | {"checkpointLocation"}
+    known = {spec.name for spec in (*SOURCE_OPTIONS, *SINK_OPTIONS, *MQRR_OPTIONS)}
+    known |= set(SERVE_OPTIONS) | {"checkpointLocation"}
     assert set(OPTION.findall(text_of(path))) - known == set()
 
 

@@ -158,7 +158,7 @@ def legs() -> tuple[NtlmInitiator, NtlmAcceptor, bytes, bytes, bytes]:
 
 
 def test_a_challenge_that_was_changed_on_its_way_is_found_by_the_code():
-    client, server, _, challenge, _ = legs()
+    _, server, _, challenge, _ = legs()
     other = initiator(AuthLevel.PKT_PRIVACY)
     other.step(b"")
     weaker = bytearray(challenge)

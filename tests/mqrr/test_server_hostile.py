@@ -64,7 +64,8 @@ def test_ten_thousand_mutants_are_answered():
             stub[36:40] = rng.choice(list(Action)).to_bytes(4, "little")
         for _ in range(rng.randrange(3)):
             if stub:
-                stub[rng.randrange(20 if rng.random() < 0.1 else 0, len(stub)) % len(stub)] = rng.choice((0, 1, 0x80, 0xFF))
+                behind_the_handle = min(20, len(stub) - 1) if rng.random() < 0.9 else 0
+                stub[rng.randrange(behind_the_handle, len(stub))] = rng.choice((0, 1, 0x80, 0xFF))
         if rng.random() < 0.1:
             stub = stub[: rng.randrange(len(stub) + 1)]
         if opnum == 3 and bytes(stub[:20]) == HandleRequest(handle).encode(NDR):

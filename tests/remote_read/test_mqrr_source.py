@@ -72,7 +72,10 @@ def test_a_stream_reads_the_log_of_the_subscription(tmp_path: Path, served: Serv
         ({"host": "127.0.0.1", "queue": "q", "hots": "x"}, "did you mean 'host'"),
         ({"host": "127.0.0.1", "queue": "DIRECT=HTTP://x/msmq/q"}, "cannot be read"),
         ({"host": "windows.example", "queue": "q"}, "give a user and a password"),
-        ({"host": "127.0.0.1", "queue": "q", "authProtocol": "kerberos", "username": "u", "password": "p"}, "not in this version"),
+        (
+            {"host": "127.0.0.1", "queue": "q", "authProtocol": "kerberos", "username": "u", "password": "p"},
+            "not in this version",
+        ),
     ],
 )
 def test_what_is_refused(options, match):

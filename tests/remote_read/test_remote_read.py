@@ -18,9 +18,9 @@ from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE, SHARE_DENY_SHARE, NoParameters
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.queue_format import queue_format_for, queue_format_of
+from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.status import Status
-from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.queue_manager.config import load
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
@@ -323,9 +323,7 @@ def test_who_signs_in_is_served_and_others_are_not(start, tmp_path):
     host = parse_remote_host("test", served.ready["rpc"])
 
     def settings(password: str, level: str = "privacy") -> ClientSettings:
-        found = credentials(
-            "test", host, level=level, protocol=None, user="reader", password=password, domain="example"
-        )
+        found = credentials("test", host, level=level, protocol=None, user="reader", password=password, domain="example")
         return found.settings(host)
 
     with served.machine(settings("a pass word")) as machine, opened(machine, "private$/orders", receive=True) as queue:
