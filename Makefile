@@ -37,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace interop-mqrr
+.PHONY: help setup java demo test check docs-musts bench scale sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace interop-mqrr
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ docs-musts: setup ## docs/MUSTS.md: each MUST of [MC-MQSRM] and the tests that f
 
 bench: setup java ## measure against the targets; the last line is one JSON object
 	@$(PYTHON) -m benchmarks
+
+scale: setup java ## ten million identifiers, a million waiting rows, a day without Spark; half an hour: make scale ROUNDS=5
+	@$(PYTHON) -m benchmarks.scale --rounds $(ROUNDS)
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)

@@ -125,11 +125,12 @@ def main() -> int:
             figures += [
                 Figure(name=figure, value=None, unit="", ok=False, note=f"{type(error).__name__}: {error}") for figure in yields
             ]
-    _print(figures, rounds)
+    show(figures, f"medians of {rounds}")
     return 1 if any(figure.ok is False for figure in figures) else 0
 
 
-def _print(figures: list[Figure], rounds: int) -> None:
+def show(figures: list[Figure], how: str) -> None:
+    """The table, the notes, and the last line: one JSON object. ``how`` the figures were come to."""
     head = ("figure", "value", "unit", "beside", "reference", "ratio", "target", "ok")
     rows = [
         (
@@ -140,7 +141,7 @@ def _print(figures: list[Figure], rounds: int) -> None:
             _text(f.reference),
             _text(f.ratio),
             f.target,
-            "not run here" if f.ok is None else "yes" if f.ok else "NO",
+            ("not run here" if f.value is None else "") if f.ok is None else "yes" if f.ok else "NO",
         )
         for f in figures
     ]
@@ -150,7 +151,7 @@ def _print(figures: list[Figure], rounds: int) -> None:
     for figure in figures:
         if figure.note:
             print(f"{figure.name}: {figure.note}")
-    print(f"medians of {rounds}; {os.cpu_count()} cores, load {load()}, Python {sys.version.split()[0]}")
+    print(f"{how}; {os.cpu_count()} cores, load {load()}, Python {sys.version.split()[0]}")
     print(json.dumps({figure.name: figure.as_json() for figure in figures}), flush=True)
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,7 +190,15 @@ def cpu_seconds(group: int) -> float:
 class QueueManager:
     """``srmp-spark serve`` on free ports with a fresh data directory; with ``core`` pinned to it, helper process and all."""
 
-    def __init__(self, folder: Path, core: str | None = SERVER_CORE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        core: str | None = SERVER_CORE,
+        *,
+        options: Sequence[str] = (),
+        started: Callable[[int], object] = lambda group: None,
+    ) -> None:
+        """``options`` are further ones of ``serve``; ``started`` is told the process group before it is ready."""
         arguments = [
             sys.executable,
             "-m",
@@ -208,11 +216,13 @@ class QueueManager:
             QUEUE,
             "--queue-quota-bytes",
             str(1 << 40),
+            *options,
         ]
         pinned = ["taskset", "-c", core, *arguments] if core else arguments
         self.log = folder / "serve.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(pinned, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=ROOT)
+        started(self.process.pid)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:

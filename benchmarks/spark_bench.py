@@ -34,7 +34,8 @@ POSTER = Path(__file__).with_name("poster.py")
 
 
 @contextlib.contextmanager
-def spark_session() -> Iterator[SparkSession]:
+def spark_session(*, kafka: bool = True) -> Iterator[SparkSession]:
+    """``kafka``: with the jars of Spark's Kafka source."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -43,7 +44,7 @@ def spark_session() -> Iterator[SparkSession]:
         .appName("srmp-spark benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "3g")
-        .config("spark.jars", spark_jars())
+        .config("spark.jars", spark_jars() if kafka else "")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")

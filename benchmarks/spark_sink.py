@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.common import Figure, QueueManager, beside, cpu_seconds, free_port, load, median, say, scratch
+from benchmarks.memory import Memory
 from benchmarks.peers.kafka import Kafka
 from benchmarks.send import entry
 from benchmarks.spark_bench import spark_session
@@ -29,7 +29,6 @@ ROWS = 1_000_000
 PARTITIONS = 2
 """Tasks that write at once; as many partitions has the topic."""
 MEMORY_MB_MAX = 300
-SAMPLE_S = 0.05
 
 
 def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
@@ -49,7 +48,7 @@ def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
                 names = list(sides)[:: -1 if number % 2 else 1]  # none is always first
                 for name in names:
                     os.sync()  # what the side before left to be written is not this side's
-                    with _Memory(server.process.pid) as seen:
+                    with Memory(server.process.pid) as seen:
                         before = cpu_seconds(server.process.pid)
                         rate = rows / sides[name]()
                         cpu = cpu_seconds(server.process.pid) - before
@@ -129,54 +128,3 @@ def _fresh(folder: Path) -> Iterator[QueueManager]:
     finally:
         server.close()
         shutil.rmtree(folder)
-
-
-class _Memory:
-    """The largest sum of anonymous and shared memory of a process group, looked at every SAMPLE_S.
-
-    Pages of mapped files are left out: the kernel takes them back whenever it wants.
-    """
-
-    def __init__(self, group: int) -> None:
-        self.peak_mb = 0.0
-        self._group = group
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        members = _members(self._group)
-        looks = 0
-        while True:
-            looks += 1
-            if looks % 20 == 0:
-                members = _members(self._group)
-            self.peak_mb = max(self.peak_mb, sum(map(_own_kb, members)) / 1024)
-            if self._over.wait(SAMPLE_S):
-                return
-
-
-def _members(group: int) -> list[Path]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):
-                if int((folder / "stat").read_text().rsplit(")", 1)[1].split()[2]) == group:
-                    found.append(folder)
-    return found
-
-
-def _own_kb(folder: Path) -> int:
-    """RssAnon and RssShmem of a process; 0 if it has ended."""
-    try:
-        lines = (folder / "status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))

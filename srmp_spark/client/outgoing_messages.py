@@ -38,12 +38,14 @@ class OutgoingClient(QueueManagerClient):
         path = f"/v1/outgoing/{quote(destination, safe='')}/{action}"
         return cast("dict[str, Any]", self._json("POST", path + _stream(stream)))
 
-    def decide_incoming(self, action: str, queue: str, stream: str) -> dict[str, Any]:
-        """``POST streams/{queue}/accept-gap|reset|drop``.
+    def decide_incoming(self, action: str, queue: str, stream: str, gap_at: int | None = None) -> dict[str, Any]:
+        """``POST streams/{queue}/accept-gap|reset|drop``; ``gap_at``: accept that gap and no other.
 
         Not repeated by itself: a second ``accept-gap`` means more than one.
         """
         path = f"/v1/streams/{quote_queue_name(queue)}/{action}{_stream(stream)}"
+        if gap_at is not None:
+            path += f"&gap_at={gap_at}"
         return cast("dict[str, Any]", self._json("POST", path, retry=False))
 
 

@@ -28,7 +28,7 @@ _OUT = (
 
 _HELP = """actions on a stream that comes in (--queue and --stream):
   accept-gap  give up what is missing (gap_at to gap_to; 409 if nothing is): the message behind it is taken when it comes again;
-              once more: whatever comes next is taken
+              once more: whatever comes next is taken; with --gap-at N only if the gap still begins there
   reset       forget it: its sender's next <start> begins it (drop: the same)
 actions on what goes out (--destination; --stream: only if this is the live one):
   resend      send at once, and again whatever is not acknowledged, with the same numbers; also if it is held or paused
@@ -47,6 +47,7 @@ def add_commands(commands: Commands[Any]) -> None:
     side.add_argument("--queue", metavar="Q", help="a queue of ours that the stream comes into")
     side.add_argument("--destination", metavar="D", help="the URL that it goes to")
     parser.add_argument("--stream", metavar="ID", help="its identifier, uid:GUID\\N")
+    parser.add_argument("--gap-at", type=int, metavar="N", help="accept-gap: this gap, as listed, and no other")
     add_connection_flags(parser)
     parser.set_defaults(run=_streams)
 
@@ -54,13 +55,16 @@ def add_commands(commands: Commands[Any]) -> None:
 def _streams(args: argparse.Namespace) -> int:
     if args.action is None:
         return _list(args)
+    if args.gap_at is not None and args.action != "accept-gap":
+        raise ConfigurationError("--gap-at belongs to accept-gap")
     client = connect_outgoing(args)
     if args.queue is not None:
         if args.action not in INCOMING:
             raise ConfigurationError(f"{args.action} needs --destination; with --queue: {', '.join(INCOMING)}")
         if args.stream is None:
             raise ConfigurationError("--stream is missing: `srmp-spark streams` lists the identifiers")
-        emit([client.decide_incoming(args.action, local_queue_name(args.queue), args.stream)], table=args.table)
+        done = client.decide_incoming(args.action, local_queue_name(args.queue), args.stream, args.gap_at)
+        emit([done], table=args.table)
     elif args.destination is not None:
         if args.action not in OUTGOING:
             raise ConfigurationError(f"{args.action} needs --queue; with --destination: {', '.join(OUTGOING)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -27,6 +28,9 @@ POSITION = ("queue_manager", "epoch", "queue", "sequence")
 
 _ELSEWHERE = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"}
 """With one of these (the first is spark-submit's) a path without a scheme may be one of another file system."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+"""``dbfs:/x`` is as good as ``s3a://bucket/x``: Hadoop's paths need one slash."""
 
 
 def parse_time(text: str) -> datetime:
@@ -83,7 +87,7 @@ class Selection:
 
         Raises :class:`ConfigurationError`.
         """
-        here = "://" not in self.table and not self.table.startswith("file:") and not os.environ.keys() & _ELSEWHERE
+        here = not _SCHEME.match(self.table) and not os.environ.keys() & _ELSEWHERE
         if here and not Path(self.table, "_delta_log").is_dir():
             raise ConfigurationError(no_table(self.table))
 

@@ -24,7 +24,7 @@ from srmp_spark.names import (
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.store.ranges import Range, overlaps
+from srmp_spark.srmp.ranges import Range, overlaps
 from srmp_spark.store.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.state import StoredQueue
 from srmp_spark.store.waiting import Waiting

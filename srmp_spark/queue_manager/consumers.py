@@ -21,7 +21,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.srmp.decisions import Marks
-from srmp_spark.store.ranges import Range, gaps
+from srmp_spark.srmp.ranges import Range, gaps
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""

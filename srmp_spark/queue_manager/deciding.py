@@ -10,13 +10,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from srmp_spark.srmp.decisions import Marks, Reason, Run
+from srmp_spark.srmp.decisions import Marks, Reason
+from srmp_spark.srmp.ranges import Range
 from srmp_spark.store import decisions
 from srmp_spark.store.transaction import Transaction
 
 
 class _Decided(NamedTuple):
-    runs: list[Run]
+    runs: list[Range]
     reason: Reason
     at: int
 

@@ -49,16 +49,16 @@ from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.queue_manager.writers import Writers, open_forwarding
-from srmp_spark.srmp.decisions import Reason, Run, Undecided
+from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
+from srmp_spark.srmp.ranges import Range, gaps
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.ranges import gaps
 from srmp_spark.store.transaction import Transaction
 
 LEASE_LOOK_SECONDS = 0.5
@@ -109,7 +109,7 @@ class QueueManager:
         """When somebody last asked for rows: a peeking reader has no lease, and must not lose its embedded queue manager."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
-        history = MessageIdHistory.load(stored.history)
+        history = MessageIdHistory.load(state.load_history(directory.writer))
         newest = history.newest if history.newest is not None else retention.newest_arrival(directory.writer)
         self.retention_clock = HistoryClock(newest)
         """What retention goes by: a restart under a wall clock that is years ahead must not delete everything at once."""
@@ -326,7 +326,7 @@ class QueueManager:
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
 
-    def decide(self, transaction: Transaction, queue: Queue, runs: Iterable[Run], reason: Reason) -> None:
+    def decide(self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason) -> None:
         """Note, in the transaction that takes these rows away, that they left the queue ([MC-MQSRM] 3.1.7.3).
 
         What the marks have decided by now goes before: what was received is not purged.

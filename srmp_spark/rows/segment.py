@@ -19,6 +19,7 @@ import base64
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ DICTIONARY_MAX = 256
 """A column of text or bytes with at most so many values is stored as a dictionary: peers, labels, heartbeats."""
 CONSTANT_BYTES_MAX = 1024
 """A longer value that is the same in all rows is stored as a dictionary of one: the metadata stands in the file twice."""
+POSTS_AT_ONCE = 256
+"""Posts that are whole at the same time while a segment is read: half a megabyte of small ones."""
 
 _schema = arrow_schema()
 _types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
@@ -64,8 +67,9 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
     columns = columns_of(decoded)
     columns_file = _encode_columns(columns, decoded.sequences)
     posts_file = _encode_posts(decoded)
-    restored = [record for _, record in records_of(columns_file, posts_file)]
-    if restored != decoded.records:  # a bug of ours must not cost the original, which is deleted after this
+    restored = (record for _, record in records_of(columns_file, posts_file))
+    # A bug of ours must not cost the original, which is deleted after this. One by one: they are as many bytes again.
+    if any(ours != theirs for ours, theirs in zip_longest(restored, decoded.records)):
         raise StoreDamagedError(f"a segment of rows {decoded.sequences[0]} to {decoded.sequences[-1]} did not read back")
     return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records])
 
@@ -109,7 +113,8 @@ def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Re
         columns["sender_name"].to_pylist() if "sender_name" in columns else [None] * rows,
         strict=True,
     )
-    posts, placing = _whole_posts(posts_file, columns["body"])
+    placing = _posts_of(posts_file)
+    posts = _whole_posts(placing, columns["body"])
     heads, forms = placing.column("head_length").to_pylist(), placing.column("form").to_pylist()
     for sequence, arrival, post, head_length, form in zip(
         columns["sequence"].to_pylist(), arrivals, posts, heads, forms, strict=True
@@ -235,18 +240,24 @@ def _encode_posts(decoded: Decoded) -> bytes:
     return _file(arrays, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
 
 
-def _whole_posts(posts_file: bytes, bodies: pa.Array) -> tuple[list[bytes], pa.RecordBatch]:
-    """The posts with their bodies put back, and the columns that say where their parts are."""
+def _posts_of(posts_file: bytes) -> pa.RecordBatch:
     try:
-        batch = pa.ipc.open_file(pa.py_buffer(posts_file)).get_batch(0)
+        return pa.ipc.open_file(pa.py_buffer(posts_file)).get_batch(0)
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreDamagedError(f"a segment's file of posts cannot be read: {error}") from error
-    rows = zip(batch.column("post").to_pylist(), batch.column("body_at").to_pylist(), bodies.to_pylist(), strict=True)
-    return [post if at < 0 else b"".join((post[:at], body, post[at:])) for post, at, body in rows], batch
+
+
+def _whole_posts(batch: pa.RecordBatch, bodies: pa.Array) -> Iterator[bytes]:
+    """The posts with their bodies put back, one by one: all of them are many megabytes."""
+    for start in range(0, batch.num_rows, POSTS_AT_ONCE):
+        columns = (batch.column("post"), batch.column("body_at"), bodies)
+        rows = zip(*(column.slice(start, POSTS_AT_ONCE).to_pylist() for column in columns), strict=True)
+        yield from (post if at < 0 else b"".join((post[:at], body, post[at:])) for post, at, body in rows)
 
 
 def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
-    posts, placing = _whole_posts(posts_file, bodies)
+    placing = _posts_of(posts_file)
+    posts = _whole_posts(placing, bodies)
     starts, lengths = placing.column("envelope_at").to_pylist(), placing.column("envelope_length").to_pylist()
     spans = zip(posts, starts, lengths, strict=True)
     texts = [post[start : start + length].decode() if length else None for post, start, length in spans]

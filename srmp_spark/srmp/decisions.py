@@ -10,7 +10,7 @@ Rows are decided in runs: a mark over a million rows is one decision. :class:`Ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from srmp_spark.message import (
     StreamId,
 )
 from srmp_spark.names import OWN_QUEUES
+from srmp_spark.srmp.ranges import Range, subtract
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 
 Decision = Literal["positive", "negative"]
@@ -162,35 +163,14 @@ def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[Decis
     return tuple(receipts)
 
 
-Run = tuple[int, int]
-"""A closed range of sequences."""
-
-
 class Marks(NamedTuple):
     """What the default consumer has received: everything up to ``received``, and ``ahead``, sorted disjoint runs beyond."""
 
     received: int
-    ahead: Sequence[Run]
+    ahead: Sequence[Range]
 
-    def since(self, before: Marks) -> list[Run]:
+    def since(self, before: Marks) -> list[Range]:
         """The runs that became received: these rows are decided now."""
         runs = [(before.received + 1, self.received)]
         runs += [(max(first, before.received + 1), last) for first, last in self.ahead]
-        return list(_without(runs, before.ahead))
-
-
-def _without(runs: Iterable[Run], known: Sequence[Run]) -> Iterator[Run]:
-    """What of ``runs`` is not ``known``. One pass over the two: both may be thousands, at every mark of a receiver that takes
-    rows out of turn."""
-    at = 0
-    for first, last in runs:
-        while at < len(known) and known[at][1] < first:
-            at += 1
-        n = at
-        while n < len(known) and known[n][0] <= last:
-            if known[n][0] > first:
-                yield first, known[n][0] - 1
-            first = known[n][1] + 1
-            n += 1
-        if first <= last:
-            yield first, last
+        return list(subtract(runs, before.ahead))

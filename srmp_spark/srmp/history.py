@@ -14,10 +14,10 @@ years ahead: everything would be forgotten at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
-from srmp_spark.srmp.runs import Run, Runs
+from srmp_spark.srmp.runs import Run, Runs, Trimmed
 
 MESSAGE_ID_HISTORY_DAYS = 30
 """Far beyond the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>)."""
@@ -26,12 +26,20 @@ MESSAGE_ID_RUNS_MAX = 4_000_000
 30 days of one and a half messages a second."""
 MESSAGE_ID_LINEAGES_MAX = 100_000
 """About 700 bytes each. A peer that invents a source GUID per message reaches this; honest ones have one each."""
-EVICTED_SHARE = 64
-"""A full table loses its oldest 1/64 at once: often enough to stay small, rarely enough to cost nothing per message."""
+EVICTED_SHARE = 16
+"""A full table loses its oldest 1/16, then looks again how old "the oldest" is. Of 90,000 senders with 44 runs each that is
+three runs of each, and a page of the table is written once for them; with 1/64 it was written for one run."""
 EVICTION_SAMPLES = 4096
-"""How many arrival times are compared to find out what "the oldest 1/64" is."""
+"""How many arrival times are compared to find out how old "the oldest" is."""
+FORGOTTEN_MAX = 256
+"""Runs forgotten at once: their keys are deleted in the next transaction, which messages wait for. About a millisecond."""
+LOOKED_AT_MAX = 16_384
+"""Runs whose time is compared at once, a lineage counted as :data:`LINEAGE_COST` more: again about a millisecond."""
+LINEAGE_COST = 8
+"""What a lineage costs that has nothing so old, in runs that are compared."""
 
 _DAY = 86_400_000_000
+_NOTHING = Trimmed([], 0, complete=True)
 
 
 class HistoryRun(NamedTuple):
@@ -68,19 +76,29 @@ class MessageIdHistory:
         self._lineages: dict[str, _Lineage] = {}
         self._dirty: dict[str, _Lineage] = {}
         self._runs = 0
+        self._expiring: list[str] = []
+        self._evicting: list[str] = []
+        self._leaving: list[str] = []
+        """Lineages that the pass under way has still to look at, the next one last."""
+        self._evict_before = self._leave_before = 0
         self.evicted_count = 0
         """Runs forgotten before their time because a limit was reached; anything but 0 is worth an alarm."""
 
     @classmethod
     def load(cls, rows: Iterable[HistoryRun]) -> MessageIdHistory:
-        """The history as it was saved."""
-        by_lineage: dict[str, list[Run]] = {}
-        for lineage, first, last, at in rows:
-            by_lineage.setdefault(lineage, []).append(Run(first, last, at))
+        """The history as it was saved. Rows in the order of their key are taken one by one: millions need no second copy."""
         history = cls()
-        for lineage, runs in by_lineage.items():
-            history._lineages[lineage] = _Lineage(runs)
-            history._runs += len(history._lineages[lineage])
+        lineages = history._lineages
+        late: dict[str, list[Run]] = {}
+        for lineage, first, last, at in rows:
+            runs = lineages.get(lineage)
+            if runs is None:
+                runs = lineages[lineage] = _Lineage()
+            if not runs.append_run(first, last, at):
+                late.setdefault(lineage, []).append(Run(first, last, at))
+        for lineage, more in late.items():
+            lineages[lineage] = _Lineage([*lineages[lineage], *more])
+        history._runs = sum(map(len, lineages.values()))
         return history
 
     def seen(self, lineage: str, uniquifier: int) -> bool:
@@ -104,31 +122,95 @@ class MessageIdHistory:
         if vanished is not None:
             touched.add(vanished)
         self._runs += len(runs) - before
-        if self._runs > MESSAGE_ID_RUNS_MAX or len(self._lineages) > MESSAGE_ID_LINEAGES_MAX:
+        if self._runs > MESSAGE_ID_RUNS_MAX:
             self._make_room()
+        if len(self._lineages) > MESSAGE_ID_LINEAGES_MAX:
+            self._make_room_for_lineages()
 
-    def expire(self, now: int) -> None:
-        """Forget what arrived more than :data:`MESSAGE_ID_HISTORY_DAYS` before ``now`` (microseconds)."""
-        self._trim(now - MESSAGE_ID_HISTORY_DAYS * _DAY)
+    def expire(self, now: int) -> bool:
+        """Forget a slice of what arrived more than :data:`MESSAGE_ID_HISTORY_DAYS` before ``now`` (microseconds).
+
+        True when every lineage was looked at; False: call again soon, for the next slice.
+        """
+        if not self._expiring:
+            self._expiring = list(reversed(self._lineages))
+        before = now - MESSAGE_ID_HISTORY_DAYS * _DAY
+        forget, look_at = FORGOTTEN_MAX, LOOKED_AT_MAX
+        while self._expiring:
+            if forget <= 0 or look_at <= 0:
+                return False
+            trimmed = self._forget(self._expiring[-1], before, forget, look_at)
+            forget -= len(trimmed.firsts)
+            look_at -= trimmed.looked_at + LINEAGE_COST
+            if trimmed.complete:
+                self._expiring.pop()
+        return True
 
     def _make_room(self) -> None:
-        every_at = chain.from_iterable(runs.ats for runs in self._lineages.values())
-        sample = sorted(islice(every_at, 0, None, max(1, self._runs // EVICTION_SAMPLES)))
-        before = self._runs
-        self._trim(sample[len(sample) // EVICTED_SHARE] + 1)
-        self.evicted_count += before - self._runs
+        """Forget the oldest runs, lineage by lineage in the order in which they lie in the table, until there is room.
 
-    def _trim(self, before: int) -> None:
-        for lineage, runs in list(self._lineages.items()):
-            dropped = runs.trim(before)
-            if dropped:
-                self._runs -= len(dropped)
-                if runs.touched is None:
-                    runs.touched = set()
-                runs.touched.update(dropped)
-                self._dirty[lineage] = runs
-                if len(runs) == 0:
-                    del self._lineages[lineage]
+        Where many have to be looked at for one that is old enough, there are a few too many, rather than a long pause.
+        """
+        look_at = LOOKED_AT_MAX
+        while self._runs > MESSAGE_ID_RUNS_MAX and look_at > 0:
+            if not self._evicting:
+                self._evict_before = self._old_enough()
+                self._evicting = list(reversed(self._lineages))
+            trimmed = self._forget(self._evicting[-1], self._evict_before, FORGOTTEN_MAX, look_at)
+            self.evicted_count += len(trimmed.firsts)
+            look_at -= trimmed.looked_at + LINEAGE_COST
+            if trimmed.complete:
+                self._evicting.pop()
+
+    def _old_enough(self) -> int:
+        """A time before which about one run in :data:`EVICTED_SHARE` arrived, and at least one."""
+        stride = max(1, len(self._lineages) // EVICTION_SAMPLES)
+        step = max(1, self._runs // stride // EVICTION_SAMPLES)
+        sample: list[int] = []
+        begin = 0
+        for runs in islice(self._lineages.values(), 0, None, stride):
+            count = len(runs)
+            if begin < count:
+                sample += runs.sample_ats(begin, step)
+            begin = (begin - count) % step if begin < count else begin - count
+        sample.sort()
+        return sample[len(sample) // EVICTED_SHARE] + 1
+
+    def _make_room_for_lineages(self) -> None:
+        """Forget the next slice of the lineages that were silent for longest, all their runs.
+
+        One that has millions is forgotten over many calls; meanwhile there are a few too many, rather than a long pause.
+        """
+        left = FORGOTTEN_MAX
+        while len(self._lineages) > MESSAGE_ID_LINEAGES_MAX and left:
+            if not self._leaving:
+                stride = max(1, len(self._lineages) // EVICTION_SAMPLES)
+                heard = sorted(runs.last_at for runs in islice(self._lineages.values(), 0, None, stride))
+                self._leave_before = heard[len(heard) // EVICTED_SHARE] + 1
+                self._leaving = list(reversed(self._lineages))
+            runs = self._lineages.get(self._leaving[-1])
+            if runs is not None and runs.last_at < self._leave_before:
+                forgotten = len(self._forget(self._leaving[-1], self._leave_before, left).firsts)
+                self.evicted_count += forgotten
+                left -= forgotten
+            if left:
+                self._leaving.pop()
+
+    def _forget(self, lineage: str, before: int, forget: int, look_at: int | None = None) -> Trimmed:
+        """Forget runs of a lineage that are older than ``before`` (:meth:`.Runs.trim`)."""
+        runs = self._lineages.get(lineage)
+        if runs is None or runs.all_since(before):
+            return _NOTHING
+        trimmed = runs.trim(before, forget, look_at)
+        if trimmed.firsts:
+            self._runs -= len(trimmed.firsts)
+            if runs.touched is None:
+                runs.touched = set()
+            runs.touched.update(trimmed.firsts)
+            self._dirty[lineage] = runs
+            if len(runs) == 0:
+                del self._lineages[lineage]
+        return trimmed
 
     def take_changes(self) -> HistoryChanges:
         """What changed since the last call."""

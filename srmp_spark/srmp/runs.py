@@ -4,6 +4,9 @@ A queue manager numbers its messages upwards, so what has arrived from it is mos
 case costs a comparison and two stores. Three parallel arrays hold a run in 24 bytes, which matters because a sender with
 several destinations shows each of them only every second or third number, and then nearly every message is its own run.
 A bitmap was the other candidate; runs are what the state table shows to people.
+
+The arrays are cut into blocks of :data:`BLOCK_RUNS_MAX`, so that a number in the middle of millions (a retry, a second stream
+of the same sender) moves one block and not all that lies behind it, and so that forgetting can stop after a slice.
 """
 
 from __future__ import annotations
@@ -11,7 +14,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
+
+BLOCK_RUNS_MAX = 4096
+"""Runs of a block: 32 KB in each array. An insertion moves half of that, a microsecond; a full block is split in two."""
+_NEVER = 2**63
+"""Later than any time that an array holds."""
 
 
 class Run(NamedTuple):
@@ -23,114 +32,297 @@ class Run(NamedTuple):
     """When a number of this run arrived last; microseconds."""
 
 
-class Runs:
-    """A set of unsigned 64-bit integers, kept as runs. ``bool(runs)`` raises: ask ``len(runs)`` for the number of runs."""
+class Trimmed(NamedTuple):
+    """What :meth:`Runs.trim` did."""
 
-    __slots__ = ("_ats", "_firsts", "_lasts")
+    firsts: list[int]
+    """The runs that were forgotten."""
+    looked_at: int
+    """Runs whose time was compared."""
+    complete: bool
+    """False: a limit was reached, and there may be more."""
+
+
+class _Block:
+    """Neighbouring runs; only the last block of an empty set has none."""
+
+    __slots__ = ("ats", "firsts", "lasts", "oldest")
+
+    def __init__(self) -> None:
+        self.firsts = array("Q")
+        self.lasts = array("Q")
+        self.ats = array("q")
+        self.oldest = _NEVER
+        """No run in here is older; one that was refreshed may have left it too low, until :meth:`Runs.trim` comes by."""
+
+    def append(self, first: int, last: int, at: int) -> None:
+        """A run behind all others."""
+        self.firsts.append(first)
+        self.lasts.append(last)
+        self.ats.append(at)
+        if at < self.oldest:
+            self.oldest = at
+
+    def insert(self, index: int, number: int, at: int) -> None:
+        """A run of one number before run ``index``."""
+        self.firsts.insert(index, number)
+        self.lasts.insert(index, number)
+        self.ats.insert(index, at)
+        if at < self.oldest:
+            self.oldest = at
+
+    def refresh(self, index: int, at: int) -> None:
+        """A number of run ``index`` arrived at ``at``; of two times the later one counts, whichever is told first."""
+        if at > self.ats[index]:
+            self.ats[index] = at
+
+    def delete(self, index: int) -> None:
+        """Forget run ``index``."""
+        del self.firsts[index], self.lasts[index], self.ats[index]
+
+    def take(self, other: _Block, start: int, stop: int) -> None:
+        """Become what ``other`` has from run ``start`` to before run ``stop``."""
+        self.firsts, self.lasts, self.ats = other.firsts[start:stop], other.lasts[start:stop], other.ats[start:stop]
+        self.oldest = other.oldest
+
+    def runs(self) -> Iterator[Run]:
+        """All of them, in order."""
+        return map(Run, self.firsts, self.lasts, self.ats)
+
+
+def _begin(block: _Block) -> int:
+    return block.firsts[0]
+
+
+class Runs(_Block):
+    """A set of unsigned 64-bit integers, kept as runs. ``bool(runs)`` raises: ask ``len(runs)`` for the number of runs.
+
+    It is itself the last of its blocks: most sets have no other.
+    """
+
+    __slots__ = ("_before", "_before_count")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self._firsts = array("Q")
-        self._lasts = array("Q")
-        self._ats = array("q")
+        super().__init__()
+        self._before: list[_Block] | tuple[()] = ()
+        """The blocks before the last one; most sets have none, and then not even a list."""
+        self._before_count = 0
         for first, last, at in sorted(runs):
-            if first > last:
-                raise ValueError(f"a run begins after its end: {first} > {last}")
-            if self._lasts and first <= self._lasts[-1] + 1:
-                self._lasts[-1] = max(last, self._lasts[-1])
-                self._ats[-1] = max(at, self._ats[-1])
-            else:
-                self._append(first, last, at)
+            if not self.append_run(first, last, at):
+                self.lasts[-1] = max(last, self.lasts[-1])
+                self.refresh(-1, at)
 
-    def _append(self, first: int, last: int, at: int) -> None:
-        self._firsts.append(first)
-        self._lasts.append(last)
-        self._ats.append(at)
+    def append_run(self, first: int, last: int, at: int) -> bool:
+        """Add a whole run behind all others; False, and nothing changed, unless there is a gap before it.
+
+        Raises :class:`ValueError` for one that begins after its end.
+        """
+        if first > last:
+            raise ValueError(f"a run begins after its end: {first} > {last}")
+        lasts = self.lasts
+        if lasts and first <= lasts[-1] + 1:
+            return False
+        if len(lasts) >= BLOCK_RUNS_MAX:
+            self._begin_block(len(lasts))
+        self.append(first, last, at)
+        return True
 
     def add(self, number: int, at: int) -> tuple[int, int | None]:
         """Add ``number``: (first of the run that now holds it, first of a run that was swallowed or moved, or ``None``).
 
         The second value is the key that a table of runs must delete.
         """
-        firsts, lasts = self._firsts, self._lasts
+        firsts, lasts = self.firsts, self.lasts
         if not lasts or number > lasts[-1] + 1:
-            self._append(number, number, at)
+            if len(lasts) >= BLOCK_RUNS_MAX:
+                self._begin_block(len(lasts))
+            self.append(number, number, at)
             return number, None
         if number == lasts[-1] + 1:
             lasts[-1] = number
-            self._ats[-1] = at
+            if at > self.ats[-1]:
+                self.ats[-1] = at
             return firsts[-1], None
         return self._add_inside(number, at)
 
     def _add_inside(self, number: int, at: int) -> tuple[int, int | None]:
-        firsts, lasts, ats = self._firsts, self._lasts, self._ats
-        right = bisect_right(firsts, number)  # runs[right - 1] begins at or below number, runs[right] above
-        left = right - 1
+        place = self._place_of(number)
+        block = self._block(place)
+        firsts, lasts = block.firsts, block.lasts
+        index = bisect_right(firsts, number)  # run index - 1 begins at or below number, run index above, here or in the next
+        left = index - 1
         if left >= 0 and number <= lasts[left]:
-            ats[left] = max(at, ats[left])
+            block.refresh(left, at)
             return firsts[left], None
+        right_place, right = (place, index) if index < len(firsts) else (place + 1, 0)
+        behind = self._block(right_place)  # there is one: a number behind all runs was the caller's case
         touches_left = left >= 0 and lasts[left] + 1 == number
-        touches_right = right < len(firsts) and firsts[right] == number + 1
+        touches_right = behind.firsts[right] == number + 1
         if touches_left and touches_right:
-            swallowed = firsts[right]
-            lasts[left] = lasts[right]
-            ats[left] = max(at, ats[right])
-            del firsts[right], lasts[right], ats[right]
+            swallowed = behind.firsts[right]
+            lasts[left] = behind.lasts[right]
+            block.refresh(left, max(at, behind.ats[right]))
+            self._delete(right_place, right)
             return firsts[left], swallowed
         if touches_left:
             lasts[left] = number
-            ats[left] = at
+            block.refresh(left, at)
             return firsts[left], None
         if touches_right:
-            moved = firsts[right]
-            firsts[right] = number
-            ats[right] = max(at, ats[right])
+            moved = behind.firsts[right]
+            behind.firsts[right] = number
+            behind.refresh(right, at)
             return number, moved
-        firsts.insert(right, number)
-        lasts.insert(right, number)
-        ats.insert(right, at)
+        self._insert(place, index, number, at)
         return number, None
 
-    def trim(self, before: int) -> list[int]:
-        """Forget every run whose last number arrived before ``before`` (microseconds); the firsts of those runs."""
-        ats = self._ats
-        if not ats or min(ats) >= before:
-            return []
-        dropped = [first for first, at in zip(self._firsts, ats, strict=True) if at < before]
-        kept = [run for run in self if run.at >= before]
-        self._firsts = array("Q", [run.first for run in kept])
-        self._lasts = array("Q", [run.last for run in kept])
-        self._ats = array("q", [run.at for run in kept])
-        return dropped
+    def trim(self, before: int, forget: int | None = None, look_at: int | None = None) -> Trimmed:
+        """Forget runs whose last number arrived before ``before`` (microseconds), the lowest first.
+
+        At most ``forget`` of them; no further block is begun when ``look_at`` runs were compared. Blocks that are known to have
+        nothing so old are passed over and not counted.
+        """
+        firsts: list[int] = []
+        looked_at = place = 0
+        while place <= len(self._before):
+            block = self._block(place)
+            if block.oldest >= before:
+                place += 1
+                continue
+            if (forget is not None and len(firsts) >= forget) or (look_at is not None and looked_at >= look_at):
+                return Trimmed(firsts, looked_at, complete=False)
+            looked_at += len(block.ats)
+            old = [index for index, at in enumerate(block.ats) if at < before]
+            if forget is not None:
+                old = old[: forget - len(firsts)]
+            firsts += [block.firsts[index] for index in old]
+            blocks = len(self._before)
+            if len(old) == len(block.ats):
+                self._drop_block(place)
+            else:
+                for index in reversed(old):
+                    block.delete(index)
+                self._before_count -= len(old) if place < blocks else 0
+                block.oldest = min(block.ats)
+            if len(self._before) == blocks and block.oldest >= before:  # else another block is here now, or more of this one
+                place += 1
+        return Trimmed(firsts, looked_at, complete=True)
+
+    def all_since(self, before: int) -> bool:
+        """True: nothing here is older. False: most likely something is, see :meth:`trim`."""
+        return self.oldest >= before and not self._before
 
     def at_first(self, first: int) -> Run | None:
         """The run that begins exactly at ``first``."""
-        index = bisect_right(self._firsts, first) - 1
-        if index < 0 or self._firsts[index] != first:
+        if self.firsts and self.firsts[-1] == first:  # what a sender that counts upwards has changed
+            return Run(first, self.lasts[-1], self.ats[-1])
+        block = self._block(self._place_of(first))
+        index = bisect_right(block.firsts, first) - 1
+        if index < 0 or block.firsts[index] != first:
             return None
-        return Run(first, self._lasts[index], self._ats[index])
+        return Run(first, block.lasts[index], block.ats[index])
 
-    @property
-    def ats(self) -> Iterator[int]:
-        """The times of all runs, in the order of the runs."""
-        return iter(self._ats)
+    def sample_ats(self, begin: int, step: int) -> list[int]:
+        """The times of the runs ``begin``, ``begin + step``, …, counted in the order of the runs."""
+        found: list[int] = []
+        passed = 0
+        for place in range(len(self._before) + 1):
+            ats = self._block(place).ats
+            start = begin - passed if begin > passed else (begin - passed) % step
+            found += ats[start::step]
+            passed += len(ats)
+        return found
 
     @property
     def newest(self) -> int:
         """When a number arrived last; microseconds. Raises :class:`ValueError` if there is none."""
-        return max(self._ats)
+        if len(self) == 0:
+            raise ValueError("no number has been seen")
+        return max(max(block.ats) for block in chain(self._before, (self,)))
+
+    @property
+    def last_at(self) -> int:
+        """When the highest number arrived: :attr:`newest` without a search, and of a sender that counts upwards the same."""
+        return self.ats[-1]
+
+    # Blocks
+
+    def _block(self, place: int) -> _Block:
+        return self._before[place] if place < len(self._before) else self
+
+    def _place_of(self, number: int) -> int:
+        """The last block that begins at or below ``number``; the first block if none does."""
+        before = self._before
+        if not before or number >= self.firsts[0]:
+            return len(before)
+        return max(0, bisect_right(before, number, key=_begin) - 1)
+
+    def _begin_block(self, stop: int) -> None:
+        """The runs of the last block to before ``stop`` become a block of their own."""
+        block = _Block()
+        block.take(self, 0, stop)
+        self._put_block(len(self._before), block)
+        self.take(self, stop, len(self.firsts))
+        if not self.firsts:
+            self.oldest = _NEVER
+
+    def _put_block(self, place: int, block: _Block) -> None:
+        if not isinstance(self._before, list):
+            self._before = []
+        self._before.insert(place, block)
+        self._before_count += len(block.firsts)
+
+    def _insert(self, place: int, index: int, number: int, at: int) -> None:
+        block = self._block(place)
+        block.insert(index, number, at)
+        half = len(block.firsts) // 2
+        if place == len(self._before):
+            if len(self.firsts) > BLOCK_RUNS_MAX:
+                self._begin_block(half)
+            return
+        self._before_count += 1
+        if len(block.firsts) > BLOCK_RUNS_MAX:
+            upper = _Block()
+            upper.take(block, half, len(block.firsts))
+            block.take(block, 0, half)
+            self._before_count -= len(upper.firsts)
+            self._put_block(place + 1, upper)
+
+    def _delete(self, place: int, index: int) -> None:
+        block = self._block(place)
+        if len(block.firsts) == 1:
+            self._drop_block(place)
+        else:
+            block.delete(index)
+            self._before_count -= place < len(self._before)
+
+    def _drop_block(self, place: int) -> None:
+        """Forget all runs of a block. The last one is never missing: the one before takes its place."""
+        before = self._before
+        if not isinstance(before, list) or not before:
+            self.take(self, 0, 0)
+            self.oldest = _NEVER
+            return
+        gone = before.pop(min(place, len(before) - 1))
+        self._before_count -= len(gone.firsts)
+        if place > len(before):
+            self.take(gone, 0, len(gone.firsts))
+        if not before:
+            self._before = ()
 
     def __contains__(self, number: int) -> bool:
-        lasts = self._lasts
+        lasts = self.lasts
         if not lasts or number > lasts[-1]:
             return False
-        index = bisect_right(self._firsts, number) - 1
-        return index >= 0 and number <= lasts[index]
+        block = self._block(self._place_of(number)) if self._before else self
+        index = bisect_right(block.firsts, number) - 1
+        return index >= 0 and number <= block.lasts[index]
 
     def __iter__(self) -> Iterator[Run]:
-        return map(Run, self._firsts, self._lasts, self._ats)
+        return chain.from_iterable(block.runs() for block in chain(self._before, (self,)))
 
     def __len__(self) -> int:
-        return len(self._firsts)
+        return self._before_count + len(self.firsts)
 
     def __bool__(self) -> bool:
         raise TypeError("is it 'no runs' or 'no numbers' that you mean? compare len(runs)")

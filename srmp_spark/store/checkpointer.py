@@ -32,7 +32,8 @@ from srmp_spark.store.schema import PAGE_SIZE_BYTES, connect_writer
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """The WAL is copied when about so much was written to it: see the measurements above."""
 COMMIT_OVERHEAD_BYTES = 4 * PAGE_SIZE_BYTES
-"""What a commit writes besides the posts: head, history, stream and the group's first page."""
+"""What a commit writes besides the posts: head, history of one sender, stream and the group's first page. Identifiers of other
+senders lie in other pages, once there are many: the journal adds them, or the WAL would be three times as long as it seems."""
 
 
 class Checkpointer:
@@ -56,7 +57,7 @@ class Checkpointer:
         return f"<Checkpointer written={self._written} running={self._running} wal_bytes={self.wal_bytes}>"
 
     def wrote(self, payload_bytes: int) -> None:
-        """A commit with so many bytes of posts went into the WAL."""
+        """A commit with so many bytes, of posts and of further pages, went into the WAL."""
         self._written += payload_bytes + COMMIT_OVERHEAD_BYTES
         if self._written >= CHECKPOINT_BYTES and not self._running and not self.finish_due:
             self._running = True

@@ -27,7 +27,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from srmp_spark.message import StreamId
-from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Run, Undecided, receipts_for
+from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Undecided, receipts_for
+from srmp_spark.srmp.ranges import Range
 from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.queues import queue_id_of
@@ -174,7 +175,7 @@ def move(transaction: Transaction, row: Undecided) -> None:
 # With the mark
 
 
-def decide(transaction: Transaction, queue_id: int, queue: str, runs: Iterable[Run], reason: Reason, decided_at: int) -> bool:
+def decide(transaction: Transaction, queue_id: int, queue: str, runs: Iterable[Range], reason: Reason, decided_at: int) -> bool:
     """Rows of these runs left the queue for ``reason``; whether any of them had asked to be told.
 
     A row that an earlier decision covers keeps that one.

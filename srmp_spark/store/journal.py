@@ -41,7 +41,7 @@ from srmp_spark.store.checkpointer import Checkpointer
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
-from srmp_spark.store.schema import assert_durable, row_key
+from srmp_spark.store.schema import PAGE_SIZE_BYTES, assert_durable, row_key
 from srmp_spark.store.state import StoredReceipt
 from srmp_spark.store.transaction import Transaction
 
@@ -107,6 +107,8 @@ class _Written(NamedTuple):
     transaction: Transaction
     results: list[tuple[Any, BaseException | None]]
     owed: list[StoredReceipt]
+    bytes: int
+    """Posts, and the pages of the history that other senders than one have changed."""
 
 
 class Journal:
@@ -335,16 +337,18 @@ class Journal:
                     (row_key(queue_id, last), queue_id, epoch_id, first, last, position, size,
                      records[0].arrival.at, records[-1].arrival.at, pack_group(first, records)),
                 )  # fmt: skip
+        written = batch.bytes
         if self._changes is not None:
             changes = self._changes()
             if changes:
                 state.save_changes(connection, changes)
+                written += PAGE_SIZE_BYTES * max(0, len({run.lineage for run in changes.history.upserts}) - 1)
         owed = self._store_owed(batch.owed) if batch.owed else []
         if batch.undecided:
             decisions.save_undecided(connection, [(self._queues[row.queue][0], row) for row in batch.undecided])
         transaction = Transaction(connection, position, epoch_id)
         results = [self._call(call, transaction) for call in batch.calls]
-        return _Written(batch, position, transaction, results, owed)
+        return _Written(batch, position, transaction, results, owed, written)
 
     def _store_owed(self, receipts: list[OwedReceipt]) -> list[StoredReceipt]:
         stored = [StoredReceipt(self._owed_id + n, receipt) for n, receipt in enumerate(receipts, 1)]
@@ -405,7 +409,7 @@ class Journal:
             self._queues[name] = [queue_id, end]
         for name in transaction.queues_closed:
             self._queues.pop(name, None)
-        self._checkpointer.wrote(batch.bytes)
+        self._checkpointer.wrote(written.bytes)
         self._move(event)
         self._answer(batch.callbacks, Committed(written.position))
         for function in transaction.after_commit:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from srmp_spark.errors import StoreError
+from srmp_spark.srmp.ranges import Range, gaps
 from srmp_spark.store import state, sweeper
 from srmp_spark.store.epochs import end_of
-from srmp_spark.store.ranges import Range, gaps
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
 

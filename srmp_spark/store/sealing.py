@@ -38,8 +38,9 @@ SEAL_AGE_S = 3600.0
 """A queue with little traffic is sealed once an hour, whatever it holds: 24 pairs of files a day."""
 SEAL_ROWS_MAX = 8192
 """Rows of one segment: a batch that Spark takes whole."""
-SEAL_BYTES_MAX = 32 * 1024 * 1024
-"""Posts of one segment (and at most one group more): the reader process needs about five times that while it writes."""
+SEAL_BYTES_MAX = 8 * 1024 * 1024
+"""Posts of one segment (and at most one group more): 3,600 rows of 1 KB. The reader process needs 50 MB while it writes that;
+115 MB for 8,192 such rows."""
 
 
 class StaleSealError(StoreError):

@@ -1,7 +1,7 @@
 """What a queue manager must know to go on: written with the rows it belongs to, read back at the next start.
 
-:func:`load` gives all of it: queues with their last sequence, streams and history for the receiving engine, consumers,
-receipts still owed. The ``save_…`` functions write inside the journal's transaction.
+:func:`load` gives all of it but the identifiers: queues with their last sequence, streams for the receiving engine, consumers,
+receipts still owed. :func:`load_history` gives these. The ``save_…`` functions write inside the journal's transaction.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from srmp_spark.srmp.effects import Changes, OwedReceipt
@@ -75,12 +75,11 @@ class StoredReceipt(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """Everything that :func:`load` found."""
+    """Everything that :func:`load` found; the identifiers of messages, which can be millions, are :func:`load_history`'s."""
 
     queues: list[StoredQueue]
     streams: list[IncomingStreamRow]
     accepted_gaps: list[AcceptedGap]
-    history: list[HistoryRun]
     consumers: list[StoredConsumer]
     owed: list[StoredReceipt]
     ceilings: dict[str, int]
@@ -101,7 +100,6 @@ def load(connection: sqlite3.Connection) -> StoredState:
         queues=[load_queue(connection, queue_id) for queue_id in names],
         streams=load_streams(connection),
         accepted_gaps=load_accepted_gaps(connection),
-        history=load_history(connection),
         consumers=consumers,
         owed=[
             StoredReceipt(number, OwedReceipt.from_payload(payload))
@@ -141,10 +139,16 @@ def load_accepted_gaps(connection: sqlite3.Connection) -> list[AcceptedGap]:
     return [AcceptedGap(StreamName(queue), guid, int(ordinal), *rest) for queue, guid, ordinal, *rest in found]
 
 
-def load_history(connection: sqlite3.Connection) -> list[HistoryRun]:
-    """The table ``history``."""
-    found = connection.execute("SELECT lineage, first, last, last_received_at FROM history")
-    return [HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at) for lineage, first, last, at in found]
+def load_history(connection: sqlite3.Connection) -> Iterator[HistoryRun]:
+    """The table ``history``, row by row, each lineage in the order of its numbers; to be read before the journal writes.
+
+    SQLite sorts what is beyond 63 bits first, where it would be late: those are a second pass.
+    """
+    columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
+    for lineage, first, last, at in connection.execute(f"{columns} first >= 0 ORDER BY lineage, first"):
+        yield HistoryRun(lineage, first, last & UNSIGNED, at)
+    for lineage, first, last, at in connection.execute(f"{columns} first < 0 ORDER BY lineage, first"):
+        yield HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from srmp_spark.store.ranges import Range, overlaps, subtract
+from srmp_spark.srmp.ranges import Range, overlaps, subtract
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 
 ENTRY_ROWS = 256

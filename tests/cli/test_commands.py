@@ -16,9 +16,12 @@ import pytest
 
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.testing.certificate import Authority
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.service import RunningQueueManager
 
+UNNAMED = {"REQUESTS_CA_BUNDLE": "", "SSL_CERT_FILE": ""}
+"""No private authority in the environment."""
 QUEUES = ["private$/orders", "private$/payments:transactional"]
 
 
@@ -291,6 +294,18 @@ class TestDoctor:
         done = command(running, "doctor", "--queue", "private$/ordrs")
         assert done.returncode == 1
         assert "did you mean 'private$/orders'?" in done.stdout
+
+    def test_a_private_authority_is_trusted_where_it_is_named(self, tmp_path: Path) -> None:
+        authority = Authority(tmp_path / "ca")
+        ours = authority.issue("ours")
+        serve = {"listen_https": "127.0.0.1:0", "listen_cert": ours.certificate, "listen_key": ours.key}
+        with RunningQueueManager(tmp_path / "data", queues=["q"], **serve) as secured:
+            (url,) = [secured.ready["https"]]
+            for named in ({}, {"REQUESTS_CA_BUNDLE": str(authority.ca)}, {"SSL_CERT_FILE": str(authority.ca)}):
+                done = command(secured, "doctor", "--url", str(url), "--queue", "q", **UNNAMED | named)
+                (port,) = [check for check in map(json.loads, done.stdout.splitlines()) if check["check"] == "port"]
+                assert port["ok"] == bool(named), done.stdout
+                assert ("REQUESTS_CA_BUNDLE=FILE or SSL_CERT_FILE=FILE" in port["hint"]) == (not named)
 
     def test_nobody_listens(self, running: RunningQueueManager) -> None:
         done = command(running, "doctor", "--url", "http://127.0.0.1:1")

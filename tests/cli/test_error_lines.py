@@ -10,7 +10,9 @@ import pytest
 import requests
 
 from srmp_spark import cli
+from srmp_spark.commands.common import emit
 from srmp_spark.errors import ApiError, with_hint
+from srmp_spark.testing.certificate import Authority
 from srmp_spark.testing.service import RunningQueueManager
 
 
@@ -93,6 +95,9 @@ def test_errors_without_a_queue_manager(
         (["backfill", "--source", "x"], "backfill is a job, no command: run python jobs/backfill.py"),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),
+        (["peek", "--queue", "x", "--after", "-1"], "--after: a whole number from 0 on, not '-1'"),
+        (["peek", "--queue", "x", "--max", "1.5"], "--max: a whole number from 0 on, not '1.5'"),
+        (["send", "--destination", "q", "--wait", "soon"], "--wait: a number of seconds from 0 on, not 'soon'"),
         (["--versio"], "unknown flag --versio; did you mean --version?"),
         ([], "required: COMMAND; see srmp-spark --help"),
     ],
@@ -124,6 +129,24 @@ def test_https_to_the_plain_api(
     monkeypatch.setattr("srmp_spark.commands.common.RETRY_SECONDS", 0.0)
     assert cli.run(["status", "--api", running.api.replace("http:", "https:")]) == 3
     check(capsys.readouterr().err, f"it speaks plain HTTP: write {running.api}")
+
+
+def test_http_to_an_api_with_tls_and_a_private_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srmp_spark.commands.common.RETRY_SECONDS", 0.0)
+    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    authority = Authority(tmp_path / "ca")
+    ours = authority.issue("ours")
+    with RunningQueueManager(tmp_path / "data", api_cert=ours.certificate, api_key=ours.key) as guarded:
+        address = guarded.api.partition("://")[2]
+        assert cli.run(["status", "--api", f"http://{address}"]) == 3
+        check(capsys.readouterr().err, f"if serve has --api-cert, write https://{address}")
+        assert cli.run(["status", "--api", guarded.api]) == 3
+        check(capsys.readouterr().err, "a private CA is named by REQUESTS_CA_BUNDLE or SSL_CERT_FILE=FILE")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+        assert cli.run(["status", "--api", guarded.api]) == 0
 
 
 def test_a_wrong_token_is_not_a_missing_one(
@@ -164,6 +187,14 @@ def test_a_queue_of_the_other_kind_says_once_what_to_do(running: RunningQueueMan
     answer = requests.put(wrong, json={"transactional": False}, timeout=30)
     hint = answer.json()["error"]["hint"]
     assert (answer.status_code, hint.rpartition("/v1/")[2]) == (409, "queues/private%24%2Ft")
+
+
+def test_a_table_of_sentences_cuts_none(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"check": "port", "detail": "so many words " * 20}, {"check": "tls", "detail": None}]
+    emit(rows, table=True, whole=True)
+    assert rows[0]["detail"].rstrip() in capsys.readouterr().out
+    emit(rows, table=True)
+    assert rows[0]["detail"].rstrip() not in capsys.readouterr().out, "what else has a table fits on a screen"
 
 
 def check(said: str, says: str) -> None:

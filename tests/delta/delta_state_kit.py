@@ -40,7 +40,11 @@ class MemoryLog:
 
     def snapshot(self) -> Snapshot:
         ranges = [LogRange(*key, min(rows), self.first.get(key, 1), max(rows)) for key, rows in sorted(self.rows.items())]
-        return Snapshot(self.position, ranges, tuple(self.history), tuple(self.streams))
+        return Snapshot(self.position, ranges, tuple(self.streams))
+
+    def identifiers(self) -> Iterator[list[HistoryRow]]:
+        for at in range(0, len(self.history), 2):
+            yield self.history[at : at + 2]
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         rows = self.rows[epoch, queue]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from deltalake import DeltaTable
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
+from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta import state_table
 from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
 from srmp_spark.store.delta.publisher import OlderCopyError, _stamp
@@ -157,6 +160,52 @@ def test_history_and_streams_are_replaced_only_when_they_change(state: State, lo
     stream = state.read("incoming_streams")
     assert state.table("incoming_streams").version() == 1
     assert (stream[0]["stream_id"], stream[0]["sequence_number"], stream[0]["last_acknowledged"]) == (f"uid:{GUID}\\7", 3, 2)
+
+
+def test_a_history_that_is_dear_to_write_rests_between_two_times(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of runs take half a minute; `inbox` goes on meanwhile, and with its rows nothing is missing (restore)."""
+    monkeypatch.setattr(publisher_module, "IDENTIFIERS_CHEAP_S", 0.0)
+    monkeypatch.setattr(publisher_module, "IDENTIFIERS_REST", 10_000)
+    publisher = state.publisher(log)
+    for last in (1, 2):
+        log.put("private$/orders", 1)
+        log.history[:] = [HistoryRow(GUID, 1, last, 1_795_000_000_000_000)]
+        publisher.publish_once()
+    assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [1]
+    assert {row["position"] for row in state.read("message_id_history")} == {1}, "restore reads the rows of inbox from there on"
+    assert len(state.read()) == 2
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 1e6)
+    log.put("private$/orders", 1)
+    publisher.publish_once()
+    assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [2]
+
+
+def test_no_identifier_is_there_before_its_row(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages come while the identifiers are read. After a restore one without its row would turn a repeat into a loss."""
+
+    class Busy(MemoryLog):
+        def identifiers(self) -> Iterator[list[HistoryRow]]:
+            self.put("private$/orders", 1)
+            self.history[:] = [HistoryRow(GUID, 1, self.position, 1_795_000_000_000_000)]
+            return super().identifiers()
+
+    def away(*_: object) -> dict[str, str]:
+        raise ConnectionError("the object store is away")
+
+    busy = Busy()
+    busy.put("private$/orders", 1)
+    publisher = state.publisher(busy)
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "_append", away)
+        with pytest.raises(ConnectionError):
+            publisher.publish_once()
+    assert state.read("message_id_history") == []
+    for _ in range(3):
+        report = publisher.publish_once()
+        (run,) = state.read("message_id_history")
+        assert run["uniquifier_last"] == len(state.read()) == busy.position == report["position"]
 
 
 def test_what_is_gone_from_the_state_is_gone_from_its_table(state: State, log: MemoryLog) -> None:
@@ -333,7 +382,7 @@ def test_a_directory_put_back_from_a_backup_goes_on_beside_what_was_published(st
     backup.rows[newer, "private$/orders"] = {5: b"another message"}
     ranges = backup.snapshot().ranges
     ends = [span._replace(current=span.epoch == newer, first=span.start) for span in ranges]
-    backup.snapshot = lambda: Snapshot(backup.position, ends, (), ())  # type: ignore[method-assign]
+    backup.snapshot = lambda: Snapshot(backup.position, ends, ())  # type: ignore[method-assign]
     state.publisher(backup).publish_once()
     assert state.landed() == log.expected() + Counter({(newer, "private$/orders", 5, b"another message"): 1})
 

@@ -12,9 +12,10 @@ from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store import queues, sealing, state
+from srmp_spark.store.delta import stored_log
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
@@ -112,6 +113,37 @@ def test_streams_and_history_land_as_the_journal_has_them(real: RealLog) -> None
     assert (row["sequence_number"], row["last_acknowledged"], row["reject_count"]) == (12, 11, 1)
     history = {(row["uniquifier_first"], row["uniquifier_last"]) for row in real.landed("message_id_history")}
     assert history == {(1, 12), (-2, -1)}, "numbers from 2^63 are shown as two's complement"
+
+
+def test_a_run_that_grows_over_the_next_page_is_not_missed(real: RealLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of runs are read page by page, and messages go on coming: what was known at the beginning must be there."""
+    monkeypatch.setattr(stored_log, "PAGE_ROWS", 2)
+    history = MessageIdHistory()
+    connection = real.store.directory.writer
+
+    def receive(*numbers: int) -> None:
+        for number in numbers:
+            history.add(SENDER, number, NOW)
+        changes = Changes([], history.take_changes(), [], 1)
+        real.store.call(lambda transaction: state.save_changes(transaction.connection, changes))
+
+    def known() -> set[int]:
+        return {n for run in state.load_history(connection) for n in range(run.first, run.last + 1)}
+
+    receive(1, 2, 3, 5, 7, 8, 9, 11, 13, 15, 17)
+    before = known()
+    source = StoredLog(real.path, real.guid)
+    pages = source.identifiers()
+    rows = list(next(pages))
+    assert [(row.uniquifier_first, row.uniquifier_last) for row in rows] == [(1, 3), (5, 5)]
+    receive(4, 6)  # 1 to 9 are one run now: the row that the next page would have begun with is gone
+    rows += next(pages)
+    receive(10, 12, 14)
+    rows += [row for page in pages for row in page]
+    source.close()
+    seen = {n for row in rows for n in range(row.uniquifier_first, row.uniquifier_last + 1)}
+    assert before <= seen <= known()
+    assert len(rows) > 2
 
 
 def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:

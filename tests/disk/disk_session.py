@@ -110,7 +110,8 @@ class Inbox:
         self.directory = DataDirectory.open(root / "data", now=NOW)
         stored = state.load(self.directory.writer)
         self.receiver = Receiver(
-            self.directory.queue_manager, LocalHosts(frozenset({"qm.example"})), MessageIdHistory.load(stored.history),
+            self.directory.queue_manager, LocalHosts(frozenset({"qm.example"})),
+            MessageIdHistory.load(state.load_history(self.directory.writer)),
             IncomingStreams.load(stored.streams), ReceiverSettings(),
         )  # fmt: skip
         self.journal = Journal(self.directory, self.loop, changes=self.receiver.changes, on_fatal=self._fatal)

@@ -46,7 +46,8 @@ def commands() -> dict[str, set[str]]:
 
 def known_flags() -> set[str]:
     package = ROOT / "srmp_spark"
-    scripts = [*(package / "jobs").glob("*.py"), package / "testing" / "demo" / "run.py", ROOT / "benchmarks" / "bench.py"]
+    benchmarks = ROOT / "benchmarks" / "bench.py", ROOT / "benchmarks" / "scale" / "__main__.py"
+    scripts = [*(package / "jobs").glob("*.py"), package / "testing" / "demo" / "run.py", *benchmarks]
     found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}
     return found.union(*commands().values())
 

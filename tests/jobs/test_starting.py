@@ -10,7 +10,9 @@ from typing import NoReturn
 
 import pytest
 
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.jobs import backfill, ingest, replay, running
+from srmp_spark.jobs.selection import Selection
 from srmp_spark.spark import session
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -140,6 +142,30 @@ def test_a_dry_run_tells_a_missing_table_before_spark(
     code = job.main([*rows, "--queue-manager", "http://127.0.0.1:9", "--destination", "DIRECT=http://a.example/msmq/b"])
     assert code == 2
     assert f"{missing} is not a Delta table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("job", ["ingest", "replay"])
+def test_ctrl_c_while_spark_starts_is_no_failure(
+    job: str, qm: RunningQueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "delta_session", interrupted)
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    sending = ["--table", str(tmp_path / "table"), "--queue-manager", qm.api, *SENDING]
+    code = ingest_from(qm.api, tmp_path) if job == "ingest" else replay.main(sending)
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (code, last["job"], last["status"]) == (0, job, "stopped")
+
+
+@pytest.mark.parametrize("table", ["dbfs:/mnt/orders", "hdfs:/orders", "s3a://bucket/orders", "file:/tmp/orders"])
+def test_a_table_elsewhere_is_left_to_spark(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    Selection(table=table).check_path()
+    with pytest.raises(ConfigurationError):
+        Selection(table="/" + table).check_path()
 
 
 def test_ingest_takes_the_token_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 CHILD = r"""
 import sys
-from srmp_spark.store.outbox.without_pandas import leave_out_pandas
+from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 leave_out_pandas()
 import numpy as np, pyarrow as pa
 from pathlib import Path

@@ -22,7 +22,7 @@ from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.pulled import PulledState as State
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
 
-RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "120"))
+RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "80"))
 FORMAT = queue_format_for("host", "q")
 
 

@@ -19,7 +19,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.service import RunningQueueManager
 
-KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "3"))
+KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "2"))
 QUEUE = "private$/orders"
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
         thread.start()
     try:
         for kill in range(KILLS):
-            time.sleep(rng.uniform(0.3, 1.2))
+            time.sleep(rng.uniform(0.3, 0.9))
             victim = (running, served)[kill % 2] if KILLS < 10 else rng.choice((running, served))
             victim.kill9()
             victim.restart()

@@ -309,7 +309,7 @@ def test_a_port_that_others_reach_needs_accounts(tmp_path):
         load(flags, {})
     assert load({**flags, "rpc_min_auth": "none"}, {}).rpc_auth_level == "none"
     assert load({**flags, "rpc": "127.0.0.1:0"}, {}).rpc_auth_level == "none"
-    with pytest.raises(ConfigurationError, match="is for --rpc"):
+    with pytest.raises(ConfigurationError, match="are for --rpc"):
         load({"data_dir": str(tmp_path), "rpc_min_auth": "none"}, {})
 
 

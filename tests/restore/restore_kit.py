@@ -74,6 +74,10 @@ class Manager:
         with DataDirectory.open(self.new, now=1) as directory:
             return state.load(directory.writer)
 
+    def identifiers(self) -> list[HistoryRun]:
+        with DataDirectory.open(self.new, now=1) as directory:
+            return list(state.load_history(directory.writer))
+
     def rows(self, epoch: str, after: int = 0, queue: str = QUEUE) -> list[dict[str, Any]]:
         """What a reader gets of an epoch."""
         with Log(self.new / DATABASE_FILE, self.new / SEGMENTS_DIRECTORY) as log:

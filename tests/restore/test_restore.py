@@ -137,7 +137,7 @@ def test_streams_go_on_where_the_newest_row_was_although_their_table_is_older(ma
     assert (stream.guid, stream.stream_ordinal, stream.sequence_number) == (PEER, 7, 5)
     assert stream.sender_name == "CN=peer", "it stays its peer's"
     assert (line["sequence_number"], line["stream_id"]) == (5, f"uid:{PEER}\\7")
-    assert [(run.first, run.last) for run in found.history] == [(101, 105)]
+    assert [(run.first, run.last) for run in manager.identifiers()] == [(101, 105)]
 
 
 def test_a_stream_that_began_after_the_table_is_known_by_its_rows(manager: Manager) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import outbox_kit  # found through conftest.py
 import pytest
-from restore_kit import PEER, QUEUE, URL, Manager
+from restore_kit import PEER, QUEUE, URL, Manager, stream_row
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, LocalHosts
@@ -20,6 +21,9 @@ from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.store import queues
+from srmp_spark.store.delta.log_source import HistoryRow
+from srmp_spark.store.delta.publisher import Publisher
+from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.outbox.forwarded import Cursor, ForwardedBatch, Incoming, read_to
 
 ELSEWHERE = "http://other/msmq/private$/ledger"
@@ -69,7 +73,7 @@ class Restored:
     def __init__(self, manager: Manager) -> None:
         found = manager.state()
         self.receiver = Receiver(
-            manager.guid, LocalHosts(frozenset({"machine2"})), MessageIdHistory.load(found.history),
+            manager.guid, LocalHosts(frozenset({"machine2"})), MessageIdHistory.load(manager.identifiers()),
             IncomingStreams.load(found.streams, found.accepted_gaps),
             ReceiverSettings(forwarding=Forwarding(store_and_forward=True, allows=lambda url: True)),
         )  # fmt: skip
@@ -164,3 +168,38 @@ def test_a_stream_to_another_host_that_began_after_the_table_shows_what_is_missi
     assert again.take(5, ELSEWHERE) == FORWARD_QUEUE
     (due,) = again.receiver.due(200.0)
     assert (due.url, due.last_ordinal) == (URL, 5), "where receipts go stands in the <start> alone, and was kept"
+
+
+def test_what_came_while_the_identifiers_were_read_is_a_row_or_is_taken_anew(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read page by page; an identifier that is restored without its row would turn the sender's repeat into a loss."""
+    here = f"http://machine2/msmq/{QUEUE}"
+    put(manager, QUEUE, 1, 5, here)
+    manager.note(streams=[stream_row(5)], history=[HistoryRun(PEER, 701, 705, 1)])
+    manager.publish()
+    identifiers = StoredLog.identifiers
+    came = iter(range(6, 100))
+
+    def busy(log: StoredLog) -> Iterator[list[HistoryRow]]:
+        n = next(came)
+        put(manager, QUEUE, n, n, here)
+        manager.note(streams=[stream_row(n)], history=[HistoryRun(PEER, 701, 700 + n, 1)])
+        return identifiers(log)
+
+    def killed(publisher: Publisher, *_: object) -> None:
+        raise ConnectionError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoredLog, "identifiers", busy)
+        patch.setattr(Publisher, "_replace", killed)  # the tables that follow the identifiers
+        with pytest.raises(ConnectionError):
+            manager.publish()
+    manager.lose()
+    manager.restore()
+    (known,) = manager.identifiers()
+    rows = {row["sequence"] for row in manager.rows(manager.epoch)}
+    assert {known.last - 700} == {max(rows)} <= {7}, "came twice: once to be compared, once to be written"
+    again = Restored(manager)
+    again.receiver.add_queue(QUEUE, transactional=True)
+    assert again.take(8, here) == QUEUE

@@ -110,6 +110,29 @@ def test_receipts_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypa
     with_dispatcher(tmp_path, body)
 
 
+def test_nothing_is_sent_before_the_receipts_were_read_that_came_earlier(tmp_path: Path) -> None:
+    """What they acknowledge was answered 200 to the peer, which must not see it again."""
+    may_read = threading.Event()
+
+    class Slow:
+        def read(self, after: int) -> Found:
+            assert may_read.wait(20)
+            return Found(after, [], more=False)
+
+    with Destination(queues={"private$/q": True}) as peer:
+
+        async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+            found.receipts_came()
+            row = {"body": b"x", "destination": peer.url("private$/q")}
+            await found.commit(partial(outbox.prepare_rows, "a", "1", [row]))
+            await asyncio.sleep(0.3)
+            assert peer.journal == []
+            may_read.set()
+            assert await asyncio.to_thread(peer.wait, 1, 20)
+
+        with_dispatcher(tmp_path, body, stored=Slow())
+
+
 class SickSender(Sender):
     """Has a bug that one receipt shows."""
 
@@ -263,6 +286,7 @@ def test_a_message_that_is_about_to_be_a_dead_letter_is_not_told_to_be_acknowled
         raise AssertionError("ten seconds are over")
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        found.receipts_came()  # sending begins
         with Destination(queues={"private$/q": True}, receipt_wait=0.1) as peer:
             url = peer.url("private$/q")
             await found.commit(partial(outbox.prepare_rows, "a", "1", [ROW | {"destination": url}], dead_letter=True))

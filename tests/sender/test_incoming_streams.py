@@ -58,6 +58,8 @@ def test_a_gap_that_is_accepted_lets_the_stream_go_on(running: RunningQueueManag
     assert "gap_at" in error["hint"]
     send(running, 5, 5, 4)
     assert last(running) == 1, "2 is missing"
+    answer = requests.post(url, params={"stream": f"uid:{SOURCE}\\7", "gap_at": "4"}, timeout=30)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "another-gap"), "not the one that the operator saw"
     decide(running, "accept-gap", f"uid:{SOURCE}\\7")
     running.kill9()
     running.restart()

@@ -59,12 +59,21 @@ def test_a_sender_that_dies_is_replaced_and_the_queue_manager_lives_on(tmp_path:
         assert "sender.died" in running.stderr()
 
 
+def test_a_sender_that_has_packed_rows_with_arrow_holds_no_pandas(tmp_path: Path) -> None:
+    """Arrow looks for pandas when it makes an array of a list: 45 MB in each helper process (queue_manager/child)."""
+    with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm") as running:
+        commit(running.api, "1", rows_to(peer.url(QUEUE), bodies(0, 20)))
+        maps = Path(f"/proc/{sender_of(running)}/maps").read_text()
+    assert "pyarrow" in maps
+    assert "pandas" not in maps
+
+
 def test_a_receipt_that_came_while_the_sender_was_dead_is_not_lost(tmp_path: Path) -> None:
     """The peer sends it once, was answered 200, and by the document never repeats it."""
-    with Destination(queues={QUEUE: True}, receipt_wait=1.0) as peer, RunningQueueManager(tmp_path / "qm") as running:
+    with Destination(queues={QUEUE: True}, receipt_wait=4.0) as peer, RunningQueueManager(tmp_path / "qm") as running:
         url = peer.url(QUEUE)
         commit(running.api, "1", rows_to(url, bodies(0, 20)))
-        assert peer.wait(20, 20)
+        until(lambda: outgoing(running, url).get("awaiting_stream_receipt") == 20, "that each was answered is stored")
         pid = sender_of(running)
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)  # it hears nothing

@@ -195,6 +195,7 @@ def test_resend_does_not_wait_for_the_timer(tmp_path: Path) -> None:
     ("arguments", "code", "says"),
     [
         (["streams", "accept-gap", "--destination", "http://x/msmq/q"], 2, "needs --queue"),
+        (["streams", "reset", "--queue", "q", "--stream", "s", "--gap-at", "2"], 2, "--gap-at belongs to accept-gap"),
         (["streams", "resend", "--queue", "private$/q", "--stream", "x"], 2, "needs --destination"),
         (["streams", "drop"], 2, "needs --queue Q"),
         (["streams", "drop", "--destination", "http://x.example/msmq/q"], 4, "nothing was ever sent to"),

@@ -21,7 +21,7 @@ from srmp_spark.store import queues, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
-from srmp_spark.store.schema import connect_reader
+from srmp_spark.store.schema import PAGE_SIZE_BYTES, connect_reader
 
 
 @pytest.fixture
@@ -212,11 +212,26 @@ def test_rows_streams_history_and_receipts_are_one_transaction(tmp_path: Path) -
     directory = DataDirectory.open(tmp_path / "data", now=NOW)
     loaded = state.load(directory.writer)
     assert loaded.streams == [stream]
-    assert loaded.history == [run]
+    assert list(state.load_history(directory.writer)) == [run]
     assert [stored.receipt for stored in loaded.owed] == [owed]
     assert loaded.owed == told
     assert [(queue.name, queue.end, queue.waiting.bytes) for queue in loaded.queues] == [(QUEUE, 1, len(record(1).post))]
     directory.close()
+
+
+def test_the_pages_of_other_senders_count_for_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Identifiers of ten senders lie in ten pages, once there are many: counted as one, the WAL would grow to a multiple."""
+    runs = [HistoryRun(f"{number:08x}-0000-4000-8000-000000000000", 1, 1, NOW) for number in range(10)]
+    changes = [Changes([], HistoryChanges(runs, []), [], 1)]
+    store.journal._changes = lambda: changes.pop() if changes else Changes([], HistoryChanges([], []), [], 1)
+    wrote: list[int] = []
+    monkeypatch.setattr(store.journal._checkpointer, "wrote", wrote.append)
+    for number in (1, 2):
+        done: list[Committed] = []
+        store.journal.submit((QUEUE, number, record(number)), done.append)
+        store.loop.until(lambda done=done: done)
+    size = len(record(1).post)
+    assert wrote == [size + 9 * PAGE_SIZE_BYTES, size]
 
 
 def test_changes_are_deleted_before_they_are_written(store: Store) -> None:

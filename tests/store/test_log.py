@@ -13,6 +13,7 @@ from store_kit import NOW, QUEUE, Store, record, srmp_record
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.group import unpack_group
+from srmp_spark.srmp.ranges import gaps
 from srmp_spark.store import log as log_module
 from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.log import (
@@ -24,7 +25,6 @@ from srmp_spark.store.log import (
     UnknownEpochError,
     UnknownQueueError,
 )
-from srmp_spark.store.ranges import gaps
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_kit import NOW, QUEUE, Store, srmp_record
 
+from srmp_spark.srmp.ranges import overlaps, subtract
 from srmp_spark.store import queues, sealing, state
 from srmp_spark.store import waiting as waiting_module
 from srmp_spark.store.log import Log
-from srmp_spark.store.ranges import overlaps, subtract
 from srmp_spark.store.waiting import Waiting
 
 

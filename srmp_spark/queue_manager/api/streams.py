@@ -1,4 +1,4 @@
-"""``streams/{queue}/accept-gap|reset``: an operator's decisions about streams that come in."""
+"""``streams/{queue}/accept-gap|reset|drop``: an operator's decisions about streams that come in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class StreamsApi:
     async def post(self, request: Request) -> Response:
         """``POST streams/{queue}/{action}?stream=ID``; answered when it is stored.
 
-        ``accept-gap``: what is missing is given up, the stream's next message is taken; 409 if nothing is missing now.
+        ``accept-gap``: what is missing is given up, the stream's next message is taken; 409 if nothing is missing now, or if
+        ``gap_at`` is given and something else is missing now than the operator saw.
         ``reset`` or ``drop``: the stream is forgotten, and its sender's next ``<start>`` begins it.
         """
         manager = self._manager
@@ -41,20 +42,34 @@ class StreamsApi:
         if not wanted:
             raise usage("stream is missing", "`srmp-spark streams` lists the identifiers")
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
+        gap_at = request.integer("gap_at") if action == "accept-gap" else None
         stream = manager.receiver.streams.get(StreamName(queue), guid)
         if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
+            await _stored(manager)  # an earlier call may have dropped it a moment ago: its 404 says as much as that one's 200
             live = "none" if stream is None else str(stream.id)
             message = f"no stream {wanted} comes into {queue}; of that sender: {live}"
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
         text = str(stream.id)
         if action == "accept-gap":
+            if gap_at is not None and stream.gap_at not in (None, gap_at):
+                raise _another_gap(stream, gap_at)
             if not manager.receiver.accept_gap(stream.queue, guid):
                 raise _no_gap(stream)
         else:
             manager.receiver.drop_stream(stream.queue, guid)
-        await manager.journal.transact(lambda transaction: None)  # with it goes what the engine changed
+        await _stored(manager)
         log.warning("stream.operated action=%s queue=%s stream_id=%s", action, queue, text)
         return Response.json({"queue": queue, "stream_id": text, "action": action})
+
+
+async def _stored(manager: QueueManager) -> None:
+    """What the engine changed so far is on stable storage: it goes with any transaction."""
+    await manager.journal.transact(lambda transaction: None)
+
+
+def _another_gap(stream: IncomingStream, seen: int) -> ApiError:
+    message = f"of stream {stream.id} positions from {stream.gap_at} on are missing now, not from {seen}"
+    return ApiError(409, "another-gap", message, "look at `srmp-spark streams` again before giving anything up")
 
 
 def _no_gap(stream: IncomingStream) -> ApiError:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from srmp_spark.errors import ApiError
@@ -59,6 +59,8 @@ class ChildLink:
     """What the child runs: ``python -m``; its entry is :func:`.process.run_child`."""
     noun: str
     """What logs and errors call it."""
+    environment: Mapping[str, str] = {}
+    """Variables for the child that are not set otherwise."""
 
     def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
         """``settings`` go to the child as JSON; ``on_event`` gets what it tells unasked."""
@@ -118,6 +120,7 @@ class ChildLink:
                     str(theirs.fileno()),
                     json.dumps(self._settings | {"parent": os.getpid()}),
                 ],
+                env={**self.environment, **os.environ},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -35,6 +37,7 @@ def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoRet
     """A child's entry: ``serve`` gets the command socket and the settings, and returns when the parent has closed its end."""
     settings = json.loads(sys.argv[2])
     end_with_parent(settings["parent"])
+    leave_out_pandas()
     # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

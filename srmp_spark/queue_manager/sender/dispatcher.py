@@ -134,6 +134,8 @@ class Dispatcher:
         self._noted_at = clock.monotonic()
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
+        self._has_begun = False
+        """Whether the receipts that came before our start were read: what they acknowledge must not be sent again."""
         self.on_dead: Callable[[], object] = lambda: None
         """Called when dead letters are on stable storage."""
 
@@ -144,7 +146,7 @@ class Dispatcher:
 
     def work(self) -> None:
         """Do what the engine says, and write if there is something to write. After whatever happened."""
-        if not self._stopping:
+        if self._has_begun and not self._stopping:
             for effect in self.sender.poll(self._clock.monotonic(), self._late_at()):
                 if isinstance(effect, Load):
                     self._load(effect)
@@ -158,7 +160,7 @@ class Dispatcher:
                 log.exception("sender.write_failed")
                 self._store.die("a write could not begin", error)
         when = self.sender.next_timer()
-        if when is not None and (self._timer is None or when < self._timer_at):
+        if self._has_begun and when is not None and (self._timer is None or when < self._timer_at):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = when
@@ -352,7 +354,7 @@ class Dispatcher:
     # --- receipts ------------------------------------------------------------------------------------------------------------
 
     def receipts_came(self) -> None:
-        """There are new rows in our order queue."""
+        """There are new rows in our order queue, or there may be: nothing is sent before the first call and its reading."""
         if self._is_reading:
             self._read_again = True
         elif not self._stopping:
@@ -365,13 +367,16 @@ class Dispatcher:
         if (error := future.exception()) is not None:
             bug = None if isinstance(error, SrmpSparkError) else error
             log.error('sender.receipts_not_read after=%d reason="%s"', self._read_to, error, exc_info=bug)
+            self._has_begun = True  # what is sent again is dropped by the peer: better than to send nothing
             self._retry_reading()
+            self.work()
             return
         found = future.result()
         now, at = self._clock.monotonic(), self._clock.utc()
         for message in found.messages:
             self._receipt(message, now, at)
         self._read_to = found.to
+        self._has_begun = self._has_begun or not found.more
         again, self._read_again = self._read_again or found.more, False
         self.work()
         if again:

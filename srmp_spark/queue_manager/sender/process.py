@@ -125,8 +125,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
         tasks.append(loop.create_task(live))
-    dispatcher.receipts_came()
-    dispatcher.work()
+    dispatcher.receipts_came()  # some may have been answered 200 before our start; with them sending begins
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)

@@ -74,7 +74,6 @@ class Snapshot(NamedTuple):
 
     position: int
     ranges: Sequence[LogRange]
-    history: Sequence[HistoryRow]
     streams: Sequence[StreamRow]
     queues: Sequence[QueueRow] = ()
     counters: Sequence[CounterRow] = ()
@@ -87,6 +86,10 @@ class LogSource(Protocol):
 
     def snapshot(self) -> Snapshot:
         """The log as one commit left it."""
+
+    def identifiers(self) -> Iterator[Sequence[HistoryRow]]:
+        """The runs of message identifiers, page by page: there can be millions. All that were there at the call are in one of
+        them; a run that grows meanwhile may come twice, shorter and longer."""
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """The rows in (after, to] in order, with the columns of the source; bounded batches, purged rows left out."""

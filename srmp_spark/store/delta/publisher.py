@@ -1,8 +1,13 @@
 """The publisher: what the queue manager holds, at most ``--state-interval`` seconds later in Delta.
 
-One cycle: look at the log in one read transaction (commit P, the end of each queue, history, streams); append the rows that
-``inbox`` does not have; replace ``message_id_history`` and ``incoming_streams`` if they changed; sync; report P. Only what
+One cycle: look at the log in one read transaction (commit P, the end of each queue, streams); append the rows that
+``inbox`` does not have; replace the tables of current state that changed; sync; report P. Only what
 was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
+
+``message_id_history`` can have millions of rows, which take half a minute to write. It may therefore be behind ``inbox``
+(:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and ``restore`` adds them. It must never be ahead of
+it: after a restore an identifier without its row would turn the sender's repeat into a loss. Messages come while it is read,
+page by page; so it is written first, then comes the look at the log, and it is committed when ``inbox`` has all that it names.
 
 Where each queue goes on is read from the table itself: from the application transactions that were committed together with
 the rows (``state_table``). A publisher that is killed between any two steps begins again at the last commit and neither loses
@@ -19,8 +24,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +35,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
-from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.state_table import StateTable
 
@@ -37,8 +43,10 @@ CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``."""
 CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
-STATE_ROWS_PER_GROUP = 50_000
-"""Rows of history turned into Arrow at once."""
+IDENTIFIERS_CHEAP_S = 1.0
+"""What takes no longer to compare and write is done in every cycle …"""
+IDENTIFIERS_REST = 20
+"""… and what does rests so many times as long: a twentieth of a core is what the largest history may cost."""
 _log = logging.getLogger(__name__)
 
 
@@ -81,6 +89,10 @@ class Publisher:
         self._others_as_of = others_as_of
         self._tables: dict[str, StateTable] = {}
         self._digests: dict[str, str | None] = {}
+        self._identifiers_at: int | None = None
+        """The commit of which ``message_id_history`` is at least."""
+        self._identifiers_due = 0.0
+        """When it is written next, on the monotonic clock."""
         self._source: LogSource | None = source
         self._began_at = time.time()
         self._complete: tuple[int, float] | None = None
@@ -111,6 +123,9 @@ class Publisher:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
         source = self._open()
         snapshot = source.snapshot()
+        identifiers = self._write_identifiers(source, snapshot.position)
+        if identifiers is not None:
+            snapshot = source.snapshot()
         as_of = time.time()
         inbox = self._tables["inbox"]
         inbox.refresh()
@@ -118,8 +133,10 @@ class Publisher:
         if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
             _check_not_ahead(inbox, source.snapshot(), self._uri)
         damaged = self._append(inbox, source, snapshot)
+        if identifiers is not None:
+            self._commit_identifiers(identifiers)
         for name, rows in _REPLACED.items():
-            self._replace(name, rows, snapshot)
+            self._replace(name, partial(rows, snapshot), snapshot.position)
         now = time.monotonic()
         for table in self._tables.values():
             table.maintain(now)
@@ -161,7 +178,8 @@ class Publisher:
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
-            self._digests = {name: tables[name].written_digest() for name in _REPLACED}
+            self._digests = {name: tables[name].written_digest() for name in (_IDENTIFIERS, *_REPLACED)}
+            self._identifiers_at, self._identifiers_due = None, 0.0
             self._tables = tables
         return self._source
 
@@ -241,14 +259,43 @@ class Publisher:
 
     # The tables of current state
 
-    def _replace(self, name: str, rows: Callable[[Snapshot], Iterator[pa.Table]], snapshot: Snapshot) -> None:
-        digest = digest_of(rows(snapshot), ignore=("position", "written_at"))
+    def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
+        """All runs that there were at ``position``, in a file that no commit names yet; ``None`` if there is nothing to do."""
+        began = time.monotonic()
+        if began < self._identifiers_due or position == self._identifiers_at:
+            return None
+        rows = partial(_identifier_rows, source, position)
+        digest = digest_of(rows(), ignore=("position", "written_at"))
+        found = None
+        if digest != self._digests[_IDENTIFIERS]:
+            found = _Identifiers(self._tables[_IDENTIFIERS].write(rows()), position, digest)
+        took = time.monotonic() - began
+        self._identifiers_at = position
+        self._identifiers_due = 0.0 if took <= IDENTIFIERS_CHEAP_S else began + took * IDENTIFIERS_REST
+        return found
+
+    def _commit_identifiers(self, identifiers: _Identifiers) -> None:
+        table = self._tables[_IDENTIFIERS]
+        table.refresh()
+        table.put(*identifiers)
+        self._digests[_IDENTIFIERS] = identifiers.digest
+
+    def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
+        digest = digest_of(rows(), ignore=("position", "written_at"))
         if digest == self._digests[name]:
             return
         table = self._tables[name]
         table.refresh()
-        table.replace(rows(snapshot), snapshot.position, digest)
+        table.replace(rows(), position, digest)
         self._digests[name] = digest
+
+
+class _Identifiers(NamedTuple):
+    """``message_id_history`` as it will be."""
+
+    file: DataFile | None
+    position: int
+    digest: str
 
 
 class _Chunk:
@@ -306,10 +353,9 @@ def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
     return table.select(spec.file_schema.names).cast(spec.file_schema)
 
 
-def _history_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
+def _identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
     spec = table_specs.message_id_history()
-    for start in range(0, len(snapshot.history), STATE_ROWS_PER_GROUP):
-        yield _state_table(spec, snapshot.history[start : start + STATE_ROWS_PER_GROUP], snapshot.position)
+    return (_state_table(spec, page, position) for page in source.identifiers())
 
 
 def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
@@ -327,10 +373,11 @@ def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
         yield _state_table(table_specs.counters(), snapshot.counters, snapshot.position)
 
 
+_IDENTIFIERS = "message_id_history"
 _REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
-    "message_id_history": _history_rows, "incoming_streams": _stream_rows, "queues": _queue_rows, "counters": _counter_rows,
+    "incoming_streams": _stream_rows, "queues": _queue_rows, "counters": _counter_rows,
 }  # fmt: skip
-"""The tables that are replaced when they changed."""
+"""The tables that are replaced when they changed, in every cycle."""
 
 
 def _state_table(spec: table_specs.TableSpec, rows: Sequence[Any], position: int) -> pa.Table:

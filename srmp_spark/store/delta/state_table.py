@@ -132,7 +132,10 @@ class StateTable:
 
     def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
         """Put these rows in place of all rows of this queue manager, in one durable commit; the number of rows."""
-        file = write_file(self._storage, self._spec, self._queue_manager, tables)
+        return self.put(self.write(tables), position, digest)
+
+    def put(self, file: DataFile | None, position: int, digest: str) -> int:
+        """:meth:`replace` by a file that was written before (:meth:`write`)."""
         actions: list[AddAction | RemoveAction] = [
             remove_action(old, self._queue_manager, data_change=True) for old in self.own_files()
         ]
@@ -142,8 +145,8 @@ class StateTable:
             self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
         return file.rows if file else 0
 
-    def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str]) -> DataFile | None:
-        """A durable data file that no commit names yet, for :meth:`swap`; ``None`` if there was no row."""
+    def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None) -> DataFile | None:
+        """A durable data file that no commit names yet, for :meth:`put` or :meth:`swap`; ``None`` if there was no row."""
         return write_file(self._storage, self._spec, self._queue_manager, tables, notes)
 
     def notes(self, file: LiveFile) -> dict[str, str]:

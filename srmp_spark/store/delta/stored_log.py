@@ -16,6 +16,9 @@ from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.log import Log
 
+PAGE_ROWS = 20_000
+"""Runs of identifiers read at once: ten megabytes, and a tenth of a second in one snapshot."""
+
 
 class StoredLog:
     """:class:`~srmp_spark.store.delta.log_source.LogSource` over a data directory. Belongs to the thread that first uses it."""
@@ -29,11 +32,27 @@ class StoredLog:
         self._log.close()
 
     def snapshot(self) -> Snapshot:
-        """Commit number, ends, history and streams, all of one commit."""
+        """Commit number, ends and streams, all of one commit."""
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             (restores,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
-            return Snapshot(position, _ranges(db), _history(db), _streams(db), _queues(db), _counters(db), restores)
+            return Snapshot(position, _ranges(db), _streams(db), _queues(db), _counters(db), restores)
+
+    def identifiers(self) -> Iterator[list[HistoryRow]]:
+        """Each page in a snapshot of its own: one that is open for long keeps the WAL from being begun anew.
+
+        A run that is new to the page before may have swallowed what was to come: a page begins with the run that now holds the
+        last one of the page before. Two's complement, as Delta and the JVM have it (rows/columns.py).
+        """
+        last: HistoryRow | None = None
+        page: list[HistoryRow] = []
+        while last is None or len(page) == PAGE_ROWS:
+            with self._log.snapshot() as db:
+                page = _history_from(db, last)
+            news = page[1:] if page and page[0] == last else page
+            if news:
+                yield news
+            last = page[-1] if page else HistoryRow("", 0, 0, 0)
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """The rows in (after, to]. Raises as :meth:`srmp_spark.store.log.Log.chunks`."""
@@ -56,9 +75,18 @@ def _ranges(db: sqlite3.Connection) -> list[LogRange]:
     return found
 
 
-def _history(db: sqlite3.Connection) -> list[HistoryRow]:
-    """Two's complement, as Delta and the JVM have it (rows/columns.py)."""
-    found = db.execute("SELECT lineage, first, last, last_received_at FROM history ORDER BY lineage, first")
+def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[HistoryRow]:
+    """A page that begins with the run that holds the beginning of ``last``, if there is one."""
+    begin: tuple[str, int] = ("", 0)
+    if last is not None:
+        key = last.lineage, last.uniquifier_first
+        (holder,) = db.execute("SELECT max(first) FROM history WHERE lineage = ? AND first <= ?", key).fetchone()
+        begin = (last.lineage, key[1] if holder is None else holder)
+    found = db.execute(
+        "SELECT lineage, first, last, last_received_at FROM history WHERE (lineage, first) >= (?, ?) "
+        "ORDER BY lineage, first LIMIT ?",
+        (*begin, PAGE_ROWS),
+    )
     return [HistoryRow(*row) for row in found]
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.store.ranges import Range
+from srmp_spark.srmp.ranges import Range
 
 
 @dataclass(slots=True)

@@ -54,7 +54,8 @@ class ReceiptsSender:
         self._heap: list[tuple[float, int, Owed]] = []
         self._counter = itertools.count()
         self._stream_receipts = 0
-        self._number = int(time.time())
+        self._number = int(time.time() * 1000) & 0x7FFF_FFFF
+        """In milliseconds: another life under the same GUID must not begin among the numbers of this one."""
         self._silent_until = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)

@@ -1,0 +1,260 @@
+"""A fleet of SRMP senders in one process: ``senders.py URL --ledger FILE …``, on some connections with one POST in flight each.
+
+Every message has a number of its own and comes from another sender of the fleet, by turns that look like chance. What was
+answered 200, when it was sent and how long that took is written to the ledger at the end: so nothing that is lost goes
+unnoticed, and times can be judged by what else went on at that moment. With a rate each connection sends by the clock, and at
+once when it is late; without one, as soon as the last message is answered. It ends after ``--count`` messages, or
+when its standard input is closed, and waits for every answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from benchmarks.common import CLIENT_CORE, quantile  # noqa: E402  # a script finds its package only after the line above
+from benchmarks.scale.messages import lineage, post  # noqa: E402
+
+ANSWER_S_MAX = 60.0
+"""At the end: an answer that takes longer will not come."""
+CONNECT_S_MAX = 10.0
+_HEAD_END = b"\r\n\r\n"
+
+
+class Fleet:
+    """What the connections share."""
+
+    def __init__(self, lineages: int, first: int, count: int | None, interval: float) -> None:
+        self.senders = [lineage(number).encode() for number in range(lineages)]
+        self.interval = interval
+        """Seconds between two messages of one connection; 0: as fast as it is answered."""
+        self.number = self.first = first
+        self.last = None if count is None else first + count - 1
+        self.in_flight = 0
+        self.over = False
+        self.ended = asyncio.Event()
+        self.failure: str | None = None
+        self.numbers = array("Q")
+        self.sent = array("d")
+        self.took = array("d")
+
+    def next(self) -> tuple[int, bytes] | None:
+        """The next message, ``None`` when there is none any more."""
+        if self.over or (self.last is not None and self.number > self.last):
+            self.stop()
+            return None
+        number = self.number
+        self.number = number + 1
+        self.in_flight += 1
+        return number, post(self.senders[number * 7919 % len(self.senders)], number)
+
+    def acknowledged(self, number: int, sent: float, took: float) -> None:
+        """200."""
+        self.numbers.append(number)
+        self.sent.append(sent)
+        self.took.append(took)
+        self.in_flight -= 1
+        if self.over and not self.in_flight:
+            self.ended.set()
+
+    def stop(self, failure: str | None = None) -> None:
+        """Send nothing more; end at once if something failed, else after the last answer."""
+        self.over = True
+        self.failure = self.failure or failure
+        if self.failure or not self.in_flight:
+            self.ended.set()
+
+
+class Connection(asyncio.Protocol):
+    """One sender's connection."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._buffer = b""
+        self._number = 0
+        self._sent = 0.0
+        self._due = 0.0
+        self._transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream's; uvloop's is of no class of asyncio
+
+    def begin(self, due: float) -> None:
+        self._due = due
+        asyncio.get_running_loop().call_at(due, self._send)
+
+    def _send(self) -> None:
+        message = self._fleet.next()
+        if message is not None:
+            self._number, data = message
+            self._sent = time.monotonic()
+            self._transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, end, body = self._buffer.partition(_HEAD_END)
+        if not end or len(body) < _content_length(head):
+            return
+        took = time.monotonic() - self._sent
+        if not head.startswith(b"HTTP/1.1 200 "):
+            self._fleet.stop(f"message {self._number} was answered {self._buffer[:300]!r}")
+            return
+        self._buffer = b""
+        self._fleet.acknowledged(self._number, self._sent, took)
+        loop, interval = asyncio.get_running_loop(), self._fleet.interval
+        self._due += interval
+        if interval and self._due > loop.time():
+            loop.call_at(self._due, self._send)
+        else:
+            self._send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._fleet.ended.is_set():
+            self._fleet.stop(f"a connection was closed while message {self._number} was under way ({error})")
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0
+
+
+async def send(url: str, fleet: Fleet, connections: int) -> None:
+    """Until the fleet has ended."""
+    target, loop = urlsplit(url), asyncio.get_running_loop()
+    made = [await loop.create_connection(lambda: Connection(fleet), target.hostname, target.port) for _ in range(connections)]
+    loop.add_reader(sys.stdin.fileno(), lambda: None if sys.stdin.buffer.raw.read(1) else fleet.stop())
+    begin = loop.time() + 0.05
+    for place, (_, connection) in enumerate(made):
+        connection.begin(begin + fleet.interval * place / connections)
+    while not fleet.over:
+        await asyncio.sleep(0.05)
+    await asyncio.wait_for(fleet.ended.wait(), ANSWER_S_MAX)
+    loop.remove_reader(sys.stdin.fileno())
+    for transport, _ in made:
+        transport.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="SRMP senders with a ledger of what was acknowledged")
+    parser.add_argument("url")
+    parser.add_argument("--ledger", type=Path, required=True)
+    parser.add_argument("--lineages", type=int, default=1)
+    parser.add_argument("--first", type=int, required=True)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are answered")
+    arguments = parser.parse_args()
+
+    async def run() -> Fleet:
+        interval = arguments.connections / arguments.rate if arguments.rate else 0.0
+        fleet = Fleet(arguments.lineages, arguments.first, arguments.count, interval)
+        await send(arguments.url, fleet, arguments.connections)
+        return fleet
+
+    try:
+        import uvloop
+
+        fleet = uvloop.run(run())
+    except ImportError:
+        fleet = asyncio.run(run())
+    with arguments.ledger.open("wb") as file:
+        array("Q", [len(fleet.numbers), fleet.number - fleet.first]).tofile(file)
+        for column in (fleet.numbers, fleet.sent, fleet.took):
+            column.tofile(file)
+    if fleet.failure:
+        raise SystemExit(fleet.failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What :func:`main` wrote: message by message, in the order of the answers."""
+
+    numbers: array[int]
+    sent: array[float]
+    """On the monotonic clock, which all processes of a machine share; seconds."""
+    took: array[float]
+    made: int
+    """How many messages were sent, answered or not."""
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """Raises :class:`EOFError` for a file that is cut short."""
+        with path.open("rb") as file:
+            head = array("Q")
+            head.fromfile(file, 2)
+            numbers, sent, took = array("Q"), array("d"), array("d")
+            for column in (numbers, sent, took):
+                column.fromfile(file, head[0])
+        return cls(numbers, sent, took, head[1])
+
+    def between(self, begin: float, end: float) -> list[float]:
+        """The times, in seconds, of what was sent in this span of the monotonic clock."""
+        return [took for sent, took in zip(self.sent, self.took, strict=True) if begin <= sent < end]
+
+
+class Senders:
+    """The process, started; :meth:`finish` gives its ledger."""
+
+    def __init__(self, url: str, ledger: Path, *, lineages: int, first: int, connections: int = 32, rate: float = 0.0,
+                 count: int | None = None, core: str | None = CLIENT_CORE) -> None:  # fmt: skip
+        command = ["taskset", "-c", core] if core else []
+        command += [sys.executable, str(Path(__file__)), url, "--ledger", str(ledger), "--lineages", str(lineages)]
+        command += ["--first", str(first), "--connections", str(connections), "--rate", str(rate)]
+        command += ["--count", str(count)] if count else []
+        self._ledger = ledger
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def check(self) -> None:
+        """Raise :class:`RuntimeError` if it has ended."""
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the senders ended: {self._process.stderr.read().decode() if self._process.stderr else ''}")
+
+    def finish(self, *, stop: bool = False) -> Ledger:
+        """Wait for the end (``stop``: ask for it); every message that was sent is answered then."""
+        assert self._process.stdin is not None
+        if stop:
+            self._process.stdin.close()
+        error = self._process.stderr.read().decode() if self._process.stderr else ""
+        if self._process.wait():
+            raise RuntimeError(f"the senders failed: {error}")
+        self._process.stdin.close()
+        return Ledger.read(self._ledger)
+
+    def kill(self) -> None:
+        """If it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def senders(*arguments: object, **options: object) -> Iterator[Senders]:
+    """:class:`Senders` that do not outlive the block."""
+    started = Senders(*arguments, **options)  # type: ignore[arg-type]  # handed on
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def p(values: list[float], share: float) -> float:
+    """A quantile, in milliseconds."""
+    return quantile(values, share) * 1e3
+
+
+if __name__ == "__main__":
+    main()
