@@ -18,7 +18,7 @@ from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesH
 from srmp_spark.mqrr.packets.queue_names import direct_queue
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.packets.user_header import UserHeader
-from srmp_spark.queue_manager.puller.connection import LostError
+from srmp_spark.queue_manager.puller.connection import LostError, NotSentError
 
 GUID = "11223344-5566-7788-99aa-bbccddeeff00"
 OK, EMPTY, NOT_FOUND, USAGE = 0, 0xC00E001B, 0xC00E0088, 0xC00E0050
@@ -92,12 +92,13 @@ class Connection:
         self._faults = faults
         self._gone = False
         self._cursor = -1
+        self.calls_at_once = queue.rng.choice((1, 1, 8))
 
     async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
         queue, rng = self._queue, self._queue.rng
         del wait_s
         if self._gone:
-            raise LostError("gone")
+            raise NotSentError("gone")
         fault = rng.random()
         if fault < self._faults / 2:  # the call never arrived
             self._gone = True

@@ -175,6 +175,11 @@ class ClientConnection:
         self._send_contexts(PduType.BIND, token)
 
     @property
+    def calls_at_once(self) -> int:
+        """How many calls may wait at the same time: one, unless the server agreed to more."""
+        return CALLS_MAX if self._multiplexing else 1
+
+    @property
     def calls_left(self) -> int:
         """How many calls this connection can still make: identifiers end (``CALL_ID_MAX``). Replace it in time."""
         return CALL_ID_MAX - self._call_id
@@ -188,7 +193,7 @@ class ClientConnection:
         if self.calls_left <= 0:
             raise LocalProtocolError(f"this connection made CALL_ID_MAX calls ({CALL_ID_MAX}); make another one of its group")
         self._move(ClientEvent.CALL)
-        if len(self._calls) >= (CALLS_MAX if self._multiplexing else 1):
+        if len(self._calls) >= self.calls_at_once:
             raise LocalProtocolError("a call waits on this connection already; make another connection of its group")
         self._call_id += 1
         call_id, security = self._call_id, self._security

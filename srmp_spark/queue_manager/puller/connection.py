@@ -42,6 +42,10 @@ class LostError(SrmpSparkError):
     """There is no connection, or it ended: whether a call that was under way was carried out is not known."""
 
 
+class NotSentError(LostError):
+    """There was no connection any more: the call was not sent."""
+
+
 class RpcClient(asyncio.Protocol):
     """The connection. Calls may be made at the same time where the server agrees to that."""
 
@@ -123,6 +127,11 @@ class RpcClient(asyncio.Protocol):
         self._timer = None
         self._take(self._engine.handle_timer(self._loop.time()))
 
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may wait at the same time."""
+        return self._engine.calls_at_once
+
     # --- calls --------------------------------------------------------------------------------------------------------------
 
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
@@ -141,7 +150,7 @@ class RpcClient(asyncio.Protocol):
     async def raw(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
         """The stub of an answer; errors as :meth:`call`."""
         if self._why:
-            raise LostError(f"{self._where}: {self._why}")
+            raise NotSentError(f"{self._where}: {self._why}")
         number = self._engine.call(opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS)
         future = self._calls[number] = self._loop.create_future()
         self._flush()

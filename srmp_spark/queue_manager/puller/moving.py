@@ -11,6 +11,7 @@ seconds.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.connection import LostError, RefusedError
+from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue
 
@@ -122,14 +123,29 @@ class Mover:
             self.kept[each.key] = each
 
     async def _end(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
-        for each in messages:
-            if each.state is PulledState.KEPT:
+        """Several at a time where the other side takes that: it may have a sync for each, and can share it."""
+        waiting = [each for each in messages if each.state is PulledState.KEPT]
+        lost = False
+        for at in range(0, len(waiting), queue.calls_at_once):
+            together = waiting[at : at + queue.calls_at_once]
+            for each in together:
                 each.move(PulledEvent.END_SENT)
-                try:
-                    done = await queue.end(each.request)
-                except RefusedError:  # a fault: below the method, and nothing was carried out
+            ends = [queue.end(each.request) for each in together]
+            for each, done in zip(together, await asyncio.gather(*ends, return_exceptions=True), strict=True):
+                if isinstance(done, NotSentError):
+                    each.move(PulledEvent.END_REFUSED)
+                    lost = True
+                    continue
+                if isinstance(done, RefusedError):  # a fault: below the method, and nothing was carried out
                     done = False
-                each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
+                if isinstance(done, bool):
+                    each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
+                elif isinstance(done, LostError):
+                    lost = True
+                else:
+                    raise done
+            if lost:
+                raise LostError("the connection ended before every message was acknowledged")
 
     async def _settle(self) -> None:
         """Forget what is nobody's here, make rows of what is ours. What the queue does not take now stays ours."""

@@ -37,6 +37,11 @@ REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_
 class Calls(Protocol):
     """A connection: :class:`.connection.RpcClient`, or a test's."""
 
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may wait at the same time."""
+        ...
+
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
         """Raises :class:`RefusedError`, :class:`LostError`."""
         ...
@@ -85,6 +90,11 @@ class RemoteQueue:
         """R_EndReceive: whether it was carried out."""
         answer = await self._calls.call(9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request))
         return bool(answer.status == Status.MQ_OK)
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may be made without waiting for the first."""
+        return self._calls.calls_at_once
 
     async def cursor(self) -> int:
         """A new cursor."""

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
-AHEAD_BYTES = 256 * 1024
-"""Of one read: 60 messages of 4 KB, a tenth of a millisecond of each for the question."""
-AHEAD_ROWS = 256
+AHEAD_BYTES = 1024 * 1024
+"""Of one read: 250 messages of 4 KB. A group of the log is unpacked from its beginning for each; measured, a walk is twice as
+fast as with a quarter of this."""
+AHEAD_ROWS = 1_024
 """The same in rows: holes and small messages."""
-KEPT_BYTES = 4 * 1024 * 1024
+KEPT_BYTES = 8 * 1024 * 1024
 """Messages kept of one queue; one that is larger goes through all the same."""
 FOLLOW_SECONDS = 30.0
 """Longest wait for the next commit: every so often the queue itself is looked at."""
