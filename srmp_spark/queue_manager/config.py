@@ -168,6 +168,7 @@ class ServeConfig:
     """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
     rpc: Endpoint | None = None
     subscription: tuple[Subscription, ...] = ()
+    rpc_endpoint_mapper: Endpoint | None = None
     rpc_accounts: Accounts | None = None
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
     """``None``: none on loopback, privacy elsewhere."""
@@ -318,6 +319,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
     Option("rpc", Endpoint.parse, "HOST:PORT", "remote read (MQRR over DCE/RPC; Windows has it on port 2103)"),
+    Option("rpc_endpoint_mapper", Endpoint.parse, "HOST:PORT", "says where --rpc is; clients of Windows ask at port 135"),
     Option("rpc_accounts", _accounts, "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
     Option(
         "rpc_min_auth", _choice("none", "connect", "integrity", "privacy"), "LEVEL",
@@ -445,8 +447,8 @@ def _checked(config: ServeConfig) -> ServeConfig:
 
 def _check_rpc(config: ServeConfig) -> None:
     if config.rpc is None:
-        if config.rpc_min_auth is not None or config.rpc_accounts is not None:
-            raise ConfigurationError("--rpc-min-auth and --rpc-accounts are for --rpc")
+        if any(each is not None for each in (config.rpc_min_auth, config.rpc_accounts, config.rpc_endpoint_mapper)):
+            raise ConfigurationError("--rpc-min-auth, --rpc-accounts and --rpc-endpoint-mapper are for --rpc")
         return
     if config.rpc_auth_level != "none" and config.rpc_accounts is None:
         raise ConfigurationError(

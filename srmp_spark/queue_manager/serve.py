@@ -104,11 +104,14 @@ def serve(config: ServeConfig) -> int:
         api_socket, api = bind(config.api, "--api")
         https_socket, https = bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
         rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
+        mapper = config.rpc_endpoint_mapper
+        mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
         process = _Process(config, directory, clock, listening, api, https, rpc)
+        rpc_sockets = (rpc_socket, mapper_socket)
         try:
-            uvloop.run(process.run(srmp_socket, api_socket, https_socket, rpc_socket, connections_max))
+            uvloop.run(process.run(srmp_socket, api_socket, https_socket, rpc_sockets, connections_max))
         finally:
-            for each in filter(None, (srmp_socket, api_socket, https_socket, rpc_socket)):
+            for each in filter(None, (srmp_socket, api_socket, https_socket, *rpc_sockets)):
                 each.close()
     return 0
 
@@ -133,7 +136,7 @@ class _Process:
 
     async def run(
         self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None,
-        rpc_socket: socket.socket | None, connections_max: int,
+        rpc_sockets: tuple[socket.socket | None, socket.socket | None], connections_max: int,
     ) -> None:  # fmt: skip
         """Serve until a signal."""
         loop = asyncio.get_running_loop()
@@ -178,7 +181,7 @@ class _Process:
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
         if tls_port is not None:
             tls_port.start()
-        rpc_port = await self._serve_rpc(manager, rpc_socket)
+        rpc_port = await self._serve_rpc(manager, *rpc_sockets)
         pullers = Pullers(manager)
         await pullers.start(config.subscription)
         maintenance.start()
@@ -215,13 +218,15 @@ class _Process:
         if maintenance.fatal is not None:
             raise maintenance.fatal
 
-    async def _serve_rpc(self, manager: QueueManager, rpc_socket: socket.socket | None) -> RpcPort | None:
+    async def _serve_rpc(
+        self, manager: QueueManager, rpc_socket: socket.socket | None, mapper_socket: socket.socket | None
+    ) -> RpcPort | None:
         """Remote read, if it is served; what it needs is loaded only then."""
-        if rpc_socket is None or self._rpc is None:
+        if rpc_socket is None:
             return None
         from srmp_spark.queue_manager.remote_read.port import RpcPort
 
-        return await RpcPort.start(manager, self._config, rpc_socket, self._rpc.port)
+        return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket)
 
     async def _serve_api(
         self, manager: QueueManager, health: HealthApi, api_socket: socket.socket

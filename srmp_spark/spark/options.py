@@ -79,6 +79,7 @@ SERVE_OPTIONS: dict[str, str] = {
     "apiKey": "api-key",
     "storeAndForward": "store-and-forward",
     "rpc": "rpc",
+    "rpcEndpointMapper": "rpc-endpoint-mapper",
     "rpcAccounts": "rpc-accounts",
     "rpcMinAuth": "rpc-min-auth",
     "config": "config",

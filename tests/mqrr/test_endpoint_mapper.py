@@ -11,6 +11,7 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
     NOT_REGISTERED,
     MapResponse,
     Tower,
+    decode_map_request,
     decode_map_response,
     encode_map_request,
     parse_tower,
@@ -92,3 +93,30 @@ def test_a_null_pointer_is_no_tower():
     stub = response(TOWER.encode())
     stub = put(stub, 36, 0, 4)[:40] + bytes(4)
     assert decode_map_response(stub) == MapResponse((), 0)
+
+
+# --- our own mapper ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_of_ours_is_understood():
+    asked = decode_map_request(encode_map_request(REMOTE_READ))
+    assert asked is not None
+    assert (asked.interface, asked.transfer_syntax) == (REMOTE_READ, NDR_ID)
+
+
+def test_a_request_without_an_object_is_one():
+    """The object is a unique pointer, and may be NULL."""
+    stub = encode_map_request(REMOTE_READ)
+    without = bytes(4) + stub[20:]
+    assert decode_map_request(without) == decode_map_request(stub)
+
+
+def test_what_our_mapper_answers_our_client_reads():
+    for answer in (MapResponse((TOWER, TOWER), 0), MapResponse((), NOT_REGISTERED)):
+        assert decode_map_response(answer.encode()) == answer
+
+
+@pytest.mark.parametrize("cut", range(0, 130, 3))
+def test_a_request_that_is_cut_is_refused(cut):
+    with pytest.raises(RemoteProtocolError):
+        decode_map_request(encode_map_request(REMOTE_READ)[:cut])

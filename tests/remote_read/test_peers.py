@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,6 +198,18 @@ def test_an_unknown_queue_is_a_fault(go_client: str, served: Served):
     peer = Peer(served, [go_client], go=True, flags=[])
     (line,) = peer.run("open", "private$/none")
     assert (peer.code, line["kind"], line["name"]) == (3, "fault", "MQ_ERROR_QUEUE_NOT_FOUND")
+
+
+def test_the_endpoint_mapper_is_asked_where_remote_read_is(go_client: str, tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        at = free.getsockname()[1]
+    with Served(tmp_path / "data", queues=["private$/orders"], rpc_endpoint_mapper=f"127.0.0.1:{at}") as served:
+        command = [go_client, "peek-all", "-epm-port", str(at), "-queue", "OS:host1\\private$\\orders", "127.0.0.1"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert json.loads(ran.stdout.splitlines()[-1])["done"] is True
+        assert served.process is not None
 
 
 def test_a_transaction_finds_no_coordinator(go_client: str, served: Served):

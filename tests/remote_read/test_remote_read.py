@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from remote_kit import Served, bodies, opened
 
-from srmp_spark.client.remote_queue import RemoteLostError, RemoteReadError, shown
+from srmp_spark.client.remote_queue import RemoteLostError, RemoteReadError, find_port, shown
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
@@ -332,3 +334,21 @@ def test_who_signs_in_is_served_and_others_are_not(start, tmp_path):
         with pytest.raises((RemoteReadError, RemoteLostError)), served.machine(wrong) as machine:
             opened(machine, "private$/orders")
     assert "a pass word" not in served.stderr()
+
+
+def test_the_endpoint_mapper_says_where_remote_read_is(start):
+    served = start(queues=["private$/orders"], rpc_endpoint_mapper="127.0.0.1:0")
+    at = next(
+        port for port in _listening_ports(served.pid)
+        if port not in (served.rpc[1], served.endpoint[1], int(served.api.rpartition(":")[2]))
+    )  # fmt: skip
+    assert find_port("127.0.0.1", at) == served.rpc[1]
+    with socket.create_connection(("127.0.0.1", at), 5) as connection:  # and knows nothing else
+        connection.sendall(b"\x05\0")
+    assert find_port("127.0.0.1", at) == served.rpc[1]
+
+
+def _listening_ports(pid: int) -> list[int]:
+    inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]

@@ -1,4 +1,4 @@
-"""ept_map: on which TCP port does a host serve an interface? The client's side of it, in NDR ([MS-RPCE] 2.2.1.2, C706
+"""ept_map: on which TCP port does a host serve an interface? Both sides of it, in NDR ([MS-RPCE] 2.2.1.2, C706
 appendix O).
 
 The endpoint mapper listens at port 135. Since Windows Vista it is how a client finds RemoteRead; R_GetServerPort was before.
@@ -113,6 +113,22 @@ def encode_map_request(interface: SyntaxId) -> bytes:
     return stub + bytes(-len(stub) % 4) + bytes(20) + _U32.pack(MAX_TOWERS)
 
 
+def decode_map_request(stub: bytes) -> Tower | None:
+    """The tower that a client asks for; ``None`` for one over anything but TCP.
+
+    Raises :class:`RemoteProtocolError` for a stub that does not hold together.
+    """
+    need(stub, 0, 4, "ept_map")
+    at = 4 + (16 if _U32.unpack_from(stub)[0] else 0)
+    need(stub, at, 12, "the tower of ept_map")
+    referent, counted, length = (_U32.unpack_from(stub, at + 4 * number)[0] for number in range(3))
+    if not referent or counted != length or length > TOWER_MAX:
+        raise BadStubError(f"a tower of {length} bytes in an array of {counted}; the range ends at {TOWER_MAX}")
+    need(stub, at + 12, length, "the octets of a tower")
+    need(stub, aligned(at + 12 + length, 4), 24, "what follows the tower of ept_map")
+    return parse_tower(stub[at + 12 : at + 12 + length])
+
+
 class MapResponse(NamedTuple):
     """What an endpoint mapper answers."""
 
@@ -124,6 +140,17 @@ class MapResponse(NamedTuple):
     def port(self, interface: SyntaxId) -> int | None:
         """The port of the first tower for ``interface``; ``None``: there is none."""
         return next((tower.port for tower in self.towers if tower.interface == interface and tower.port), None)
+
+    def encode(self) -> bytes:
+        """The stub."""
+        count = len(self.towers)
+        stub = bytes(20) + b"".join(map(_U32.pack, (count, MAX_TOWERS, 0, count)))
+        stub += b"".join(_U32.pack(_REFERENT + 4 * number) for number in range(count))
+        for tower in self.towers:
+            octets = tower.encode()
+            stub += _U32.pack(len(octets)) * 2 + octets
+            stub += bytes(-len(stub) % 4)
+        return stub + _U32.pack(self.status)
 
     def explain(self) -> str:
         """For a person, when there is no port."""

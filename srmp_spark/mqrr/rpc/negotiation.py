@@ -7,7 +7,7 @@ mask, in a UUID with a known beginning: features that both sides may have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from srmp_spark.mqrr.guids import guid_bytes, guid_text
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR64, TransferSyntax
@@ -56,11 +56,18 @@ def offers(interface: SyntaxId, syntaxes: Sequence[TransferSyntax], features: in
 
 
 def answer(
-    contexts: Iterable[Context], interfaces: Iterable[SyntaxId], *, features: int
+    contexts: Iterable[Context],
+    interfaces: Iterable[SyntaxId],
+    *,
+    features: int,
+    syntaxes: Collection[TransferSyntax] = tuple(TransferSyntax),
 ) -> tuple[tuple[Result, ...], Mapping[int, tuple[SyntaxId, TransferSyntax]], int]:
-    """A server's results, one for each context in their order; what was accepted, by p_cont_id; and the features agreed on."""
+    """A server's results, one for each context in their order; what was accepted, by p_cont_id; and the features agreed on.
+
+    ``syntaxes``: those that its interfaces are served in.
+    """
     contexts, known = tuple(contexts), frozenset(interfaces)
-    chosen = {interface: _choose(interface, contexts) for interface in known}
+    chosen = {interface: _choose(interface, contexts, syntaxes) for interface in known}
     accepted: dict[int, tuple[SyntaxId, TransferSyntax]] = {}
     taken: set[SyntaxId] = set()
     agreed = 0
@@ -84,13 +91,15 @@ def answer(
     return tuple(results), accepted, agreed
 
 
-def _choose(interface: SyntaxId, contexts: Iterable[Context]) -> TransferSyntax | None:
+def _choose(
+    interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]
+) -> TransferSyntax | None:
     """The transfer syntax for an interface: the preferred one if it is offered, else the first that is known."""
     offered = [
         syntax
         for context in contexts
         if context.interface == interface
         for identifier in context.transfer_syntaxes
-        if (syntax := transfer_syntax_of(identifier)) is not None
+        if (syntax := transfer_syntax_of(identifier)) is not None and syntax in served
     ]
     return PREFERRED if PREFERRED in offered else next(iter(offered), None)

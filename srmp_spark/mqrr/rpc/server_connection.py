@@ -8,7 +8,7 @@ message, blocks nothing here. When the transport is gone the owner says :meth:`S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,8 @@ class ServerSettings:
     """Each interface with the opnums that it has."""
     port: int
     """The secondary address of a bind_ack, as text."""
+    syntaxes: Collection[TransferSyntax] = tuple(TransferSyntax)
+    """Those that the interfaces are served in."""
     min_auth_level: int = AuthLevel.NONE
     """Calls below it get the fault 5, access denied. Windows since Vista demands packet privacy ([MS-MQRR] appendix B <19>)."""
     accept_security: Callable[[int, int], SecurityContext | None] | None = None
@@ -283,7 +285,9 @@ class ServerConnection:
         self._deadline = None if done else self._deadline
 
     def _send_results(self, kind: PduType, pdu: Pdu, bind: Bind, token: bytes) -> None:
-        results, accepted, _ = answer(bind.contexts, self._settings.interfaces, features=KEEP_CONNECTION_ON_ORPHAN)
+        results, accepted, _ = answer(
+            bind.contexts, self._settings.interfaces, features=KEEP_CONNECTION_ON_ORPHAN, syntaxes=self._settings.syntaxes
+        )
         self._contexts.update(accepted)
         group = self._association.id if self._association is not None else 0
         ack = BindAck(self._fragment, self._settings.fragment, group, str(self._settings.port), results)

@@ -6,12 +6,10 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Hashable, Iterable
+from typing import Any, Protocol, cast
 
 from srmp_spark.mqrr.rpc.associations import Associations
-from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.security import SecurityContext
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
 from srmp_spark.mqrr.rpc.server_events import (
     CallCancelled,
@@ -21,9 +19,8 @@ from srmp_spark.mqrr.rpc.server_events import (
     ConnectionEvent,
     Rundown,
 )
-from srmp_spark.mqrr.server.remote_read import OPNUMS
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
-from srmp_spark.queue_manager.remote_read.service import RemoteReadService
+from srmp_spark.queue_manager.remote_read.service import Answers
 
 CONNECTIONS_MAX = 2_000
 """Connections at once; a reader has one, and a second one while it cancels. Further ones are closed as they come."""
@@ -37,22 +34,41 @@ KEEPALIVE_PROBES = 4
 log = logging.getLogger(__name__)
 
 
+class Service(Protocol):
+    """What is called: :class:`.service.RemoteReadService`, or the endpoint mapper."""
+
+    def connected(self, key: Hashable, answers: Answers) -> None:
+        """A connection whose calls will be named by ``key``."""
+        ...
+
+    def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
+        """It is gone, and nobody waits for the answers of these calls."""
+        ...
+
+    def call(self, key: Hashable, received: CallReceived) -> None:
+        """A call came."""
+        ...
+
+    def cancelled(self, key: Hashable, call_id: int) -> None:
+        """Its caller does not want to wait."""
+        ...
+
+    def orphaned(self, key: Hashable, call_id: int) -> None:
+        """Its caller does not wait."""
+        ...
+
+    def run_down(self, descriptors: Iterable[OpenQueue]) -> None:
+        """Their client is gone."""
+        ...
+
+
 class RpcEndpoint:
     """All connections of one port."""
 
-    def __init__(
-        self,
-        service: RemoteReadService,
-        port: int,
-        *,
-        min_auth_level: int,
-        accept_security: Callable[[int, int], SecurityContext | None] | None,
-    ) -> None:
+    def __init__(self, service: Service, settings: ServerSettings) -> None:
         self.service = service
         self.loop = asyncio.get_running_loop()
-        self.settings = ServerSettings(
-            interfaces={REMOTE_READ: OPNUMS}, port=port, min_auth_level=min_auth_level, accept_security=accept_security
-        )
+        self.settings = settings
         self.associations: Associations[OpenQueue] = Associations(
             new_id=lambda: secrets.randbits(32), new_uuid=lambda: secrets.token_bytes(16)
         )
