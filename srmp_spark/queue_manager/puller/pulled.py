@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
 from srmp_spark.mqrr.lookup_identifier import candidates, sequence_of
 from srmp_spark.mqrr.message_of_packet import message_of
@@ -54,16 +55,24 @@ def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: Pulled
 
 
 def load_pulled(connection: sqlite3.Connection, subscription: str) -> list[Pulled]:
-    """What was stored when the process ended: whether End was sent, nobody knows."""
+    """What was stored when the process ended: whether End was sent, nobody knows.
+
+    Raises :class:`StoreDamagedError` for what cannot be read any more.
+    """
     found = connection.execute(
         "SELECT lookup_id, message_id, packet FROM pulled WHERE subscription = ? ORDER BY rowid", (subscription,)
     )
     return [
-        Pulled(
-            PulledKey(lookup_id % 2**64, message_id), packet, message_of(parse_message_packet(packet)), PulledState.UNANSWERED
-        )
+        Pulled(PulledKey(lookup_id % 2**64, message_id), packet, _stored(subscription, packet), PulledState.UNANSWERED)
         for lookup_id, message_id, packet in found
     ]
+
+
+def _stored(subscription: str, packet: bytes) -> Message:
+    try:
+        return message_of(parse_message_packet(packet))
+    except RemoteProtocolError as error:  # it was read once before it was stored
+        raise StoreDamagedError(f"a message that was pulled from {subscription} cannot be read: {error}") from error
 
 
 def keep_pulled(connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int) -> None:
