@@ -64,9 +64,12 @@ class RowsStream:
         return self._closed
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Keep the connection for the next call if all was read, else give it up."""
         self._closed = True
-        self._response.close()
+        if self._body.isclosed() and not self._body.will_close:
+            self._response.raw.release_conn()  # requests itself knows only of what was read through it
+        else:
+            self._response.close()
 
     def interrupt(self) -> None:
         """Make a read that waits in another thread end now. :meth:`close` would wait for it: it takes the same lock."""

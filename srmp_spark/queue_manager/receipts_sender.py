@@ -45,6 +45,9 @@ from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.state import StoredReceipt
 
+TICK_SECONDS = 0.02
+"""How much later than its timer a stream receipt leaves (500 ms, [MC-MQSRM] 3.1.2.3), about as Windows' clock ticks: a sender
+that was busy when our 200 came must not see the receipt before half a second is over on its own clock."""
 HOST_RECEIPTS_PER_SECOND = 200.0
 """What one host is sent at most: no flood to a victim, and more than an honest peer's messages of a day that ask for one."""
 OWN_SENDER_RECEIPTS_PER_SECOND = 500.0
@@ -172,7 +175,7 @@ class ReceiptsSender:
                 return
             self._stream_timer.cancel()
         self._stream_timer_at = due
-        self._stream_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._streams_due)
+        self._stream_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()) + TICK_SECONDS, self._streams_due)
 
     def _streams_due(self) -> None:
         self._stream_timer = None

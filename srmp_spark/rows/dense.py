@@ -80,6 +80,7 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
         if kind not in (SEGMENT, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
             raise StoreDamagedError(f"{kind!r} is no frame of the dense stream: the queue manager is of another version")
         if kind == END:
+            stream.read(1)  # nothing comes behind it; who has seen that may use the connection again
             return
         epoch = _exactly(stream, epoch_length).decode()
         keep = tuple(_RANGE.iter_unpack(_exactly(stream, ranges * _RANGE.size)))

@@ -8,7 +8,9 @@ exact schema, ascending sequences, nothing outside the range, nothing missing bu
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import os
 import socket
 import time
 from collections.abc import Generator, Iterator
@@ -39,6 +41,8 @@ BATCH_BYTES_MAX = 32 << 20
 """A batch of large bodies is cut by size: Spark's JVM holds each batch in direct memory."""
 READ_AHEAD_BYTES = 4 << 20
 """Read while the JVM takes rows: less than a segment of small messages, so one is in use, one held and one being read."""
+CLIENTS_MAX = 8
+"""Queue managers, and tokens for them, that one Python worker keeps a connection to."""
 RESUME_SECONDS = 60.0
 """A read that breaks (the queue manager was restarted) goes on behind its last row, for at most this long without progress."""
 RESUME_PAUSE_SECONDS = 0.5
@@ -72,8 +76,14 @@ def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator
     return merged(_checked(partition, options))
 
 
+@functools.lru_cache(maxsize=CLIENTS_MAX)
+def _client(url: str, token: str | None, pid: int) -> QueueManagerClient:
+    """Spark keeps its Python workers: with their client the next task finds a connection. ``pid``: no fork may share one."""
+    return QueueManagerClient(url, token)
+
+
 def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    client = QueueManagerClient(partition.url, options.token)
+    client = _client(partition.url, options.token, os.getpid())
     after, rows = partition.after, 0
     dense = True
     progress_at = time.monotonic()

@@ -23,7 +23,8 @@ from srmp_spark.testing.service import RunningQueueManager
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 CONNECTOR = "fd74b8eb-2af7-4ac5-9405-074e315df392"
 SENT = seconds_of("20260918T120000")
-RECEIPT_EARLIEST, RECEIPT_LATEST = 0.5, 10.5
+RECEIPT_EARLIEST, RECEIPT_LATEST = 0.5 - 0.05, 10.5
+"""Seconds since the sender saw our 200, which a busy machine shows it late."""
 """Seconds ([MC-MQSRM] 3.1.1.3.2: 500 ms after the last message, 10 s at most; half a second for the way)."""
 
 

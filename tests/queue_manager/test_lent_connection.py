@@ -17,6 +17,7 @@ from typing import IO
 from urllib.parse import quote
 
 import pytest
+import urllib3
 from peer_kit import Peer
 
 from srmp_spark.client.api import QueueManagerClient
@@ -67,6 +68,24 @@ def test_the_connection_serves_further_calls(running: RunningQueueManager, clien
         connection.request("GET", "/v1/status")
         assert json.load(connection.getresponse())["queue_manager"] == running.guid
     connection.close()
+
+
+def test_who_has_read_all_rows_uses_the_connection_again(
+    running: RunningQueueManager, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    connect = urllib3.util.connection.create_connection
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", lambda *a, **k: made.append(a) or connect(*a, **k))
+    client = QueueManagerClient(running.api)
+    epoch = client.range(QUEUE).epoch
+    for _ in range(3):
+        with client.rows(QUEUE, epoch=epoch, after=0, to=large, dense=True) as stream:
+            assert sequences(stream.as_file())[-1] == large
+    assert len(made) == 1
+    with client.rows(QUEUE, epoch=epoch, after=0, to=large, dense=True) as stream:
+        stream.read(100)
+    assert client.range(QUEUE).end == large, "what was not read is not taken for the next answer"
+    assert len(made) == 2
 
 
 def test_a_call_sent_ahead_is_answered_behind_the_rows(
