@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 import threading
 import time
@@ -349,6 +348,6 @@ def test_the_endpoint_mapper_says_where_remote_read_is(start):
 
 
 def _listening_ports(pid: int) -> list[int]:
-    inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    inodes = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]

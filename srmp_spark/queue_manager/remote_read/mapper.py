@@ -1,6 +1,6 @@
 """An endpoint mapper of our own (``--rpc-endpoint-mapper``): where remote read is, and nothing else ([MS-RPCE] 2.2.1.2).
 
-Clients since Windows Vista ask at port 135 and not at a port that they know. Where somebody listens there already, they ask that
+Clients since Windows Vista ask at port 135 and not at a port that they know. Where somebody listens there already they ask that
 one: this is for machines on which nobody does.
 """
 
