@@ -10,6 +10,7 @@ A run of all of them also fails when a test that docs/MUSTS.md relies on did not
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,19 @@ def musts_table() -> musts.Table:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the controller sees every report
         config.pluginmanager.register(MustsGate(musts_table(), ROOT), "musts-gate")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """``caplog`` shows text in every process. PySpark's own class of loggers makes JSON of the handlers that it is given, and
+    pytest gives its own to each logger that does not propagate, as Spark's for queries do once one has failed.
+    """
+    for logger in tuple(logging.root.manager.loggerDict.values()):
+        if type(logger).__name__ == "PySparkLogger":
+            logger.propagate = True
+    plugin = item.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter(plugin.formatter)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
