@@ -37,12 +37,12 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
     Close,
-    Committed,
     Effect,
     Fault,
     Message,
-    NotCommitted,
     Open,
+    OutcomeNotStored,
+    OutcomeStored,
     Purge,
     Read,
     Reason,
@@ -182,10 +182,10 @@ class World:
             self.do(self.server.purged(effect.purging))
         elif isinstance(effect, Close):
             self.open.remove((effect.queue, effect.receive))
-        elif isinstance(effect, Committed):
+        elif isinstance(effect, OutcomeStored):
             self.committed.append(effect.transaction)
         else:
-            assert isinstance(effect, NotCommitted)
+            assert isinstance(effect, OutcomeNotStored)
 
     def release(self) -> None:
         """Do what was held back."""

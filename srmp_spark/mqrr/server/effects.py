@@ -133,16 +133,16 @@ class Close(NamedTuple):
     receive: bool
 
 
-class Committed(NamedTuple):
+class OutcomeStored(NamedTuple):
     """The outcome of a transaction is stored."""
 
     transaction: bytes
 
 
-class NotCommitted(NamedTuple):
+class OutcomeNotStored(NamedTuple):
     """It could not be stored: everything is as it was before the transaction."""
 
     transaction: bytes
 
 
-Effect = Answer | Fault | Open | Read | Take | Purge | Close | Committed | NotCommitted
+Effect = Answer | Fault | Open | Read | Take | Purge | Close | OutcomeStored | OutcomeNotStored

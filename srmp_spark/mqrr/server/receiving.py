@@ -17,7 +17,18 @@ from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
 from srmp_spark.mqrr.packets.sections import cut_sections
 from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
-from srmp_spark.mqrr.server.effects import Answer, CallId, Committed, Effect, Message, NotCommitted, Read, Reason, Take, Taken
+from srmp_spark.mqrr.server.effects import (
+    Answer,
+    CallId,
+    Effect,
+    Message,
+    OutcomeNotStored,
+    OutcomeStored,
+    Read,
+    Reason,
+    Take,
+    Taken,
+)
 from srmp_spark.mqrr.server.limits import (
     CATCH_UP_S,
     CLEANUP_S,
@@ -311,7 +322,7 @@ class Receiving:
         if done.call is not None:
             self._emit(Answer(done.call, StatusResponse(Status.MQ_OK).encode(done.call.syntax)))
         if done.transaction is not None:
-            self._emit(Committed(done.transaction))
+            self._emit(OutcomeStored(done.transaction))
 
     def not_stored(self, storing: int, status: Status) -> None:
         """It could not be stored: they are in their queues as before, and nobody has them."""
@@ -323,7 +334,7 @@ class Receiving:
         if done.call is not None:
             self._emit(Answer(done.call, StatusResponse(status).encode(done.call.syntax)))
         if done.transaction is not None:
-            self._emit(NotCommitted(done.transaction))
+            self._emit(OutcomeNotStored(done.transaction))
         for descriptor, request, found in done.items:
             self.satisfy(descriptor.queue, ((found, found),))
             self._settle(descriptor, request)
@@ -435,7 +446,7 @@ class Receiving:
         if taken:
             self._take(None, taken, transaction)
         elif committed:
-            self._emit(Committed(transaction))
+            self._emit(OutcomeStored(transaction))
         for operation in back:
             self._abort(operation, event)
 

@@ -324,7 +324,7 @@ class RemoteReadServer:
         return self._take_effects()
 
     def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
-        """A transaction has ended. ``Committed`` or ``NotCommitted`` follows a commit, as soon as it is stored."""
+        """A transaction has ended. ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit, as soon as it is stored."""
         self._receiving.outcome(transaction, committed=committed)
         return self._take_effects()
 

@@ -15,12 +15,12 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
     Close,
-    Committed,
     Effect,
     Fault,
     Message,
-    NotCommitted,
     Open,
+    OutcomeNotStored,
+    OutcomeStored,
     Purge,
     QueueView,
     Read,
@@ -140,7 +140,7 @@ class RemoteReadService:
         elif isinstance(effect, Close):
             self._close(effect)
         else:
-            assert not isinstance(effect, Committed | NotCommitted), "there is no coordinator"
+            assert not isinstance(effect, OutcomeStored | OutcomeNotStored), "there is no coordinator"
 
     def _on_timer(self) -> None:
         self._timer = None

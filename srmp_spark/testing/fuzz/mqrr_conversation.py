@@ -39,12 +39,12 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
     Close,
-    Committed,
     Effect,
     Fault,
     Message,
-    NotCommitted,
     Open,
+    OutcomeNotStored,
+    OutcomeStored,
     Purge,
     Read,
     Take,
@@ -143,7 +143,7 @@ class Conversation:
             self.opened -= 1
             _demand(self.opened >= 0, "closed more often than opened")
         else:
-            _demand(isinstance(effect, Committed | NotCommitted), "an effect that nobody knows")
+            _demand(isinstance(effect, OutcomeStored | OutcomeNotStored), "an effect that nobody knows")
 
     def _find(self, asked: Open) -> _Queue | None:
         try:
