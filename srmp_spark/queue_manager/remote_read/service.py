@@ -19,7 +19,6 @@ from srmp_spark.mqrr.server.effects import (
     Fault,
     Message,
     Open,
-    OutcomeNotStored,
     OutcomeStored,
     Purge,
     QueueView,
@@ -68,13 +67,24 @@ class Answers(Protocol):
         ...
 
 
+class Coordinator(Protocol):
+    """Who ends transactions, by :meth:`RemoteReadService.outcome`. None is built ([MS-DTCO]): tests have one."""
+
+    def ended(self, transaction: bytes, *, committed: bool) -> None:
+        """The commit that it asked for is stored; or it could not be, and all is as it was before the transaction."""
+        ...
+
+
 class RemoteReadService:
     """All remote readers of one queue manager."""
 
-    def __init__(self, manager: QueueManager, port: int) -> None:
+    def __init__(self, manager: QueueManager, port: int, coordinator: Coordinator | None = None) -> None:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
-        self._server = RemoteReadServer(port, new_move_context=partial(secrets.randbits, 64))
+        self._coordinator = coordinator
+        self._server = RemoteReadServer(
+            port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None
+        )
         self._connections: dict[Hashable, Answers] = {}
         self._served: dict[int, ServedQueue] = {}
         """By the identity of the queue: one that is deleted and made again is another one."""
@@ -110,6 +120,10 @@ class RemoteReadService:
         """Their client is gone."""
         self._do(self._server.run_down(descriptors, self._loop.time()))
 
+    def outcome(self, transaction: bytes, *, committed: bool) -> None:
+        """The coordinator has decided."""
+        self._do(self._server.outcome(transaction, committed=committed))
+
     # --- effects ----------------------------------------------------------------------------------------------------------
 
     def _do(self, effects: Iterable[Effect]) -> None:
@@ -140,7 +154,8 @@ class RemoteReadService:
         elif isinstance(effect, Close):
             self._close(effect)
         else:
-            assert not isinstance(effect, OutcomeStored | OutcomeNotStored), "there is no coordinator"
+            assert self._coordinator is not None, "without one nothing is enlisted"
+            self._coordinator.ended(effect.transaction, committed=isinstance(effect, OutcomeStored))
 
     def _on_timer(self) -> None:
         self._timer = None
