@@ -37,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench scale sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test check docs-musts bench scale sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace interop-mqrr
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +69,7 @@ check: setup ## ruff, mypy, the import rules, the links of the documentation
 	@$(VENV)/bin/mypy
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
 
-docs-musts: setup ## docs/MUSTS.md: each MUST of [MC-MQSRM] and the tests that fail when it is broken
+docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md: each MUST of [MC-MQSRM], [MS-MQRR] and the tests that fail when it is broken
 	@$(PYTHON) -m srmp_spark.testing.musts
 
 bench: setup java ## measure against the targets; the last line is one JSON object
@@ -104,11 +104,11 @@ clocks: setup ## simulated runs with and without a wall clock that is set: make 
 
 proof: setup strace ## the long versions of the rest: damaged Delta state, two of everything, set clocks, forgeries: make proof PYTHONS="python3.10 python3.13"
 	@SRMP_SPARK_DAMAGES=300 SRMP_SPARK_RACES=1000 SRMP_SPARK_PAUSE_SECONDS=60 SRMP_SPARK_CLOCK_JUMPS=200 \
-		SRMP_SPARK_FORGERIES=10000 SRMP_SPARK_SIM_DIGESTS=1000 SRMP_SPARK_SIM_SEEDS=10000 SRMP_SPARK_PYTHONS="$(PYTHONS)" \
+		SRMP_SPARK_FORGERIES=10000 SRMP_SPARK_SIM_DIGESTS=1000 SRMP_SPARK_SIM_SEEDS=10000 SRMP_SPARK_MQRR_MUTANTS=10000 SRMP_SPARK_PYTHONS="$(PYTHONS)" \
 		$(PYTHON) -m pytest -s -v tests/delta/test_damage.py tests/delta/test_publisher_race.py tests/disk/test_publish_trace.py \
 		tests/queue_manager/test_two_of_everything.py tests/queue_manager/test_clock_jumps_live.py \
 		tests/queue_manager/test_https.py tests/sender/test_https_out.py tests/sender/test_receipts_address.py \
-		tests/simulation/test_simulation.py $(PYTEST)
+		tests/simulation/test_simulation.py tests/mqrr/test_mqrr_fuzz.py $(PYTEST)
 
 strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
@@ -124,6 +124,10 @@ fuzz: setup ## random bad inputs for every parser on all cores; what is found be
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
 	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py
+
+interop-mqrr: setup ## foreign clients read our queues over RPC: go-msrpc (needs Go) and impacket
+	@$(PYTHON) -m pip install --progress-bar off --disable-pip-version-check --quiet --editable '.[dev,interop]'
+	@SRMP_SPARK_INTEROP_MQRR=1 $(PYTHON) -m pytest -v tests/remote_read/test_peers.py $(PYTEST)
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
 	@$(PYTHON) -m srmp_spark.testing.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)

@@ -1,4 +1,11 @@
-"""The place of ``format("mqrr")`` (MSMQ remote read); the format itself comes with the remote read protocol.
+"""Spark imports every top-level ``pyspark_*`` module and registers its ``DefaultSource``: this is ``format("mqrr")``.
 
-Spark looks for one ``DefaultSource`` a module. None is defined yet, so Spark skips this module without a warning.
+As in ``pyspark_srmp`` a problem in our own package turns into "format not found", and never into an exception at import time.
 """
+
+try:
+    from srmp_spark.spark.mqrr_source import MqrrDataSource as DefaultSource
+except ImportError:  # an incomplete installation must not break other people's formats
+    pass
+else:
+    __all__ = ["DefaultSource"]

@@ -62,6 +62,8 @@ class ReadyLine(_AlwaysReady, total=False):
 
     https: str
     """URL of the SRMP port over TLS, if there is one."""
+    rpc: str
+    """``HOST:PORT`` of remote read, if it is served."""
 
 
 class Endpoint(ReadyLine, total=False):

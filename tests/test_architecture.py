@@ -17,12 +17,14 @@ PACKAGE = ROOT / "srmp_spark"
 
 NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "spark": {"client", "rows"} | NOUNS,
-    "client": {"rows"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp"} | NOUNS,
+    "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
+    "client": {"rows", "mqrr"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr", "signing_in"} | NOUNS,
     "store": {"rows", "srmp"} | NOUNS,
-    "rows": {"srmp"} | NOUNS,
+    "rows": {"srmp", "mqrr"} | NOUNS,
     "srmp": {"message", "names", "errors"},
+    "mqrr": {"message", "names", "errors"},
+    "signing_in": {"mqrr", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "holder": {"errors"},
@@ -36,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
 
-SANS_IO = ("srmp",)
+SANS_IO = ("srmp", "mqrr")
 IO_MODULES = {
     "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
     "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",

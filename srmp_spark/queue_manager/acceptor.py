@@ -34,7 +34,7 @@ from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.writers import Caller, Writers
-from srmp_spark.rows.group import FORM_OF, Record
+from srmp_spark.rows.group import FORM_OF, Form, Record
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
 from srmp_spark.srmp.forwarding import hops_of
@@ -198,18 +198,25 @@ class Acceptor:
     # --- from anywhere ------------------------------------------------------------------------------------------------------
 
     def take(
-        self, message: Message, arrival: Arrival, post: bytes, head_length: int, requester: Requester
+        self,
+        message: Message,
+        arrival: Arrival,
+        post: bytes,
+        head_length: int,
+        requester: Requester,
+        *,
+        form: Form | None = None,
     ) -> Refused | Pending:
         """Decide about a decoded message and see it to its answer.
 
-        ``message`` is what decoding ``post`` gives, its signature checked. Raises :class:`StoreSyncError` when the process is
-        about to end: then nothing may be answered.
+        ``message`` is what decoding ``post`` gives, its signature checked; ``form`` says how, if ``post`` is none.
+        Raises :class:`StoreSyncError` when the process is about to end: then nothing may be answered.
         """
         now = self._monotonic()
         try:
             outcome = self._receiver.receive(message, arrival, now)
             if not isinstance(outcome, Refused):
-                self._submit(outcome, Record(arrival, post, head_length, FORM_OF[message.signature]), requester)
+                self._submit(outcome, Record(arrival, post, head_length, form or FORM_OF[message.signature]), requester)
                 return outcome
         except StoreSyncError:  # the journal has failed before, and said so
             raise
@@ -236,6 +243,18 @@ class Acceptor:
             'accept.refused status=%d reason=%s destination=%r peer=%s sender_name=%r because="%s" hint="%s"',
             status, reason, destination[:NAME_MAX], peer, sender_name, text[:TEXT_MAX], hint,
         )  # fmt: skip
+
+    def move_in(self, queue: str, record: Record, requester: Requester) -> int:
+        """A row of another queue of ours becomes one of this: its sequence. Raises :class:`StoreSyncError` as :meth:`take`."""
+        try:
+            outcome = self._receiver.move_in(queue)
+            self._submit(outcome, record, requester)
+        except StoreSyncError:
+            raise
+        except Exception as error:
+            log.exception("accept.fatal queue=%s", queue)
+            raise self._journal.abandon("moving a message", error) from error
+        return outcome.sequence
 
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
         """Hand what the engine has taken to the journal."""

@@ -19,11 +19,13 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
 from srmp_spark.queue_manager.own_names import own_names
+from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscriptions
 from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
 from srmp_spark.queue_manager.signers import Signer, parse_signers
 from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
 from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writers
+from srmp_spark.signing_in.accounts import Accounts, read_accounts
 from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
 from srmp_spark.store.delta.state_folder import check_state
 
@@ -165,6 +167,12 @@ class ServeConfig:
     api_key: Path | None = None
     exit_when_unused: float | None = None
     """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
+    rpc: Endpoint | None = None
+    subscription: tuple[Subscription, ...] = ()
+    rpc_endpoint_mapper: Endpoint | None = None
+    rpc_accounts: Accounts | None = None
+    rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
+    """``None``: none on loopback, privacy elsewhere."""
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
@@ -174,6 +182,13 @@ class ServeConfig:
         """What becomes of messages that are not for a queue of ours."""
         policy = UrlPolicy(self.allow_url)
         return Forwarding(store_and_forward=self.store_and_forward, allows=policy.names, inbound=self.redirect.inbound)
+
+    @property
+    def rpc_auth_level(self) -> str:
+        """Below which calls at the RPC port are refused."""
+        if self.rpc_min_auth is not None:
+            return self.rpc_min_auth
+        return "none" if self.rpc is None or self.rpc.is_loopback else "privacy"
 
     def all_tokens(self) -> Tokens:
         """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
@@ -189,7 +204,7 @@ class ServeConfig:
 
     def local_hosts(self, listening: Endpoint) -> LocalHosts:
         """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3)."""
-        listeners = [listening.host] if self.listen_https is None else [listening.host, self.listen_https.host]
+        listeners = [listening.host, *(each.host for each in (self.listen_https, self.rpc) if each is not None)]
         names = {canonical_host(name) for name in (*self.host_name, *listeners)}
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
@@ -242,6 +257,10 @@ def _host(text: str) -> str:
     if not text or any(c in text for c in "/:@ ?#") or not text.isprintable():
         raise ValueError("expected a host name without scheme and port")
     return canonical_host(text)
+
+
+def _accounts(text: str) -> Accounts:
+    return read_accounts(Path(text))
 
 
 def _base_url(text: str) -> str:
@@ -300,13 +319,22 @@ OPTIONS: tuple[Option, ...] = (
     Option("client_key", Path, "FILE", "its private key, PEM"),
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
+    Option("rpc", Endpoint.parse, "HOST:PORT", "remote read (MQRR over DCE/RPC; Windows has it on port 2103)"),
+    Option("rpc_endpoint_mapper", Endpoint.parse, "HOST:PORT", "says where --rpc is; clients of Windows ask at port 135"),
+    Option("rpc_accounts", _accounts, "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
+    Option(
+        "rpc_min_auth",
+        _choice("none", "connect", "integrity", "privacy"),
+        "LEVEL",
+        "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
+    ),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
     Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
 )
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
-    "writer": parse_writers,
+    "writer": parse_writers, "subscription": parse_subscriptions,
 }  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
@@ -414,6 +442,7 @@ def _checked(config: ServeConfig) -> ServeConfig:
     _check_ports(config)
     if config.state is not None:
         check_state(config.state)
+    _check_rpc(config)
     check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
@@ -424,7 +453,7 @@ def _checked(config: ServeConfig) -> ServeConfig:
 
 def _check_ports(config: ServeConfig) -> None:
     """The kernel would let two listeners of one process have a port each thinks its own."""
-    named = [("--listen", config.listen), ("--api", config.api), ("--listen-https", config.listen_https)]
+    named = [("--listen", config.listen), ("--api", config.api), ("--listen-https", config.listen_https), ("--rpc", config.rpc)]
     taken: dict[Endpoint, str] = {}
     for flag, endpoint in named:
         if endpoint is None or not endpoint.port:
@@ -434,6 +463,19 @@ def _check_ports(config: ServeConfig) -> None:
                 f"{taken[endpoint]} and {flag} are both {endpoint.host}:{endpoint.port}: give each its own port"
             )
         taken[endpoint] = flag
+
+
+def _check_rpc(config: ServeConfig) -> None:
+    if config.rpc is None:
+        if any(each is not None for each in (config.rpc_min_auth, config.rpc_accounts, config.rpc_endpoint_mapper)):
+            raise ConfigurationError("--rpc-min-auth, --rpc-accounts and --rpc-endpoint-mapper are for --rpc")
+        return
+    if config.rpc_auth_level != "none" and config.rpc_accounts is None:
+        raise ConfigurationError(
+            f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: give "
+            "--rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none where only those who may read everything "
+            "can connect"
+        )
 
 
 def _check_tls(config: ServeConfig) -> None:

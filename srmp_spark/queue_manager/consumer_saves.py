@@ -6,7 +6,7 @@ call, because the answer did not come in time, asks whether it holds. An answer 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from srmp_spark.queue_manager.catalogue import Queue
@@ -31,6 +31,17 @@ class ConsumerSaves:
         """It was changed: return when that is on stable storage. Raises :class:`StoreSyncError`."""
         consumer.changes += 1
         await self._journal.transact(partial(self._write, queue=queue, consumer=consumer))
+
+    async def save_together(self, changed: Sequence[tuple[Queue, Consumer]]) -> None:
+        """:meth:`save` of several in one transaction."""
+        for _, consumer in changed:
+            consumer.changes += 1
+
+        def write(transaction: Transaction) -> None:
+            for queue, consumer in changed:
+                self._write(transaction, queue=queue, consumer=consumer)
+
+        await self._journal.transact(write)
 
     async def settle(self, queue: Queue, consumer: Consumer) -> None:
         """It was not changed: return when it is on stable storage as it is, mostly at once. Errors as for :meth:`save`."""

@@ -21,7 +21,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.srmp.decisions import Marks
-from srmp_spark.srmp.ranges import Range
+from srmp_spark.srmp.ranges import Range, gaps
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
@@ -198,6 +198,10 @@ class Consumer:
     def skip_to(self, to: int) -> int:
         """Rows up to ``to`` are no more (purged, trimmed): they count as received. How many rows that added."""
         return self._add(self.received + 1, to) if to > self.received else 0
+
+    def skip_all_but(self, to: int, spared: Sequence[int]) -> int:
+        """:meth:`skip_to`, but for these rows beyond the mark."""
+        return sum(self._add(first, last) for first, last in gaps(self.received + 1, to, [(each, each) for each in spared]))
 
     def pass_over(self, trimmed_to: int, holes: Sequence[Range]) -> None:
         """Rows up to ``trimmed_to`` and in ``holes`` (ascending, disjoint) are no more: the mark does not stop before them."""

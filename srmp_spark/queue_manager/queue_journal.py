@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import sqlite3
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from srmp_spark.names import JOURNAL_SUFFIX, base_of_journal
@@ -93,12 +94,12 @@ class QueueJournal(Queue):
             self.wake()
         self.state.count = self.waiting_for(default)
 
-    def purge(self) -> int:
+    def purge(self, spared: Sequence[int] = ()) -> int:
         """Take away what waits in the journal: the rows stay with the queue until their time is over; how many those were."""
         count = self.state.count
-        self.default.skip_to(self.end)
+        self.default.skip_all_but(self.end, spared)
         self.follow()
-        return count
+        return count - self.state.count
 
 
 class JournalSwitch(NamedTuple):

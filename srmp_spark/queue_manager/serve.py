@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
 
 import uvicorn
@@ -40,6 +40,7 @@ from srmp_spark.queue_manager.config import Endpoint, ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.puller.puller import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, listen, raise_descriptor_limit
@@ -56,6 +57,9 @@ API_SHUTDOWN_SECONDS = 2
 """What calls of the API under way get at the end: long polls are cut off."""
 GARBAGE_THRESHOLD = 50_000
 """Objects until Python looks for cycles: the accepting path makes none, and each look costs a pause."""
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.remote_read.port import RpcPort
 
 EXPAT_WANTED = (2, 6, 0)
 """The first that does not read a long token again and again; why an older one will do: :mod:`srmp_spark.srmp.xml_tree`."""
@@ -99,11 +103,15 @@ def serve(config: ServeConfig) -> int:
         srmp_socket, listening = bind(config.listen, "--listen")
         api_socket, api = bind(config.api, "--api")
         https_socket, https = bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
-        process = _Process(config, directory, clock, listening, api, https)
+        rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
+        mapper = config.rpc_endpoint_mapper
+        mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
+        process = _Process(config, directory, clock, listening, api, https, rpc)
+        rpc_sockets = (rpc_socket, mapper_socket)
         try:
-            uvloop.run(process.run(srmp_socket, api_socket, https_socket, connections_max))
+            uvloop.run(process.run(srmp_socket, api_socket, https_socket, rpc_sockets, connections_max))
         finally:
-            for each in filter(None, (srmp_socket, api_socket, https_socket)):
+            for each in filter(None, (srmp_socket, api_socket, https_socket, *rpc_sockets)):
                 each.close()
     return 0
 
@@ -113,7 +121,7 @@ class _Process:
 
     def __init__(
         self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
-        https: Endpoint | None,
+        https: Endpoint | None, rpc: Endpoint | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._directory = directory
@@ -121,13 +129,15 @@ class _Process:
         self._listening = listening
         self._api = api
         self._https_url = https.url("https") if https is not None else None
+        self._rpc = rpc
         self._server_tls = server_tls(config) if https is not None else None
         self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
         self._api_url = api.url("https" if config.api_cert else "http")
 
     async def run(
-        self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None, connections_max: int
-    ) -> None:
+        self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None,
+        rpc_sockets: tuple[socket.socket | None, socket.socket | None], connections_max: int,
+    ) -> None:  # fmt: skip
         """Serve until a signal."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
@@ -173,6 +183,9 @@ class _Process:
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
             listen(https_socket, config.listen_https, "--listen-https")
             tls_port.start()
+        rpc_port = await self._serve_rpc(manager, *rpc_sockets)
+        pullers = Pullers(manager)
+        await pullers.start(config.subscription)
         maintenance.start()
         manager.start_sending()
         dead_letters.start()
@@ -191,6 +204,9 @@ class _Process:
         if tls_port is not None:
             await tls_port.close()
         await endpoint.drain()
+        await pullers.stop()
+        if rpc_port is not None:
+            await rpc_port.close()
         await maintenance.stop()
         api_server.should_exit = True
         await api_task
@@ -203,6 +219,16 @@ class _Process:
         log.info("process.stopped position=%d", manager.journal.position)
         if maintenance.fatal is not None:
             raise maintenance.fatal
+
+    async def _serve_rpc(
+        self, manager: QueueManager, rpc_socket: socket.socket | None, mapper_socket: socket.socket | None
+    ) -> RpcPort | None:
+        """Remote read, if it is served; what it needs is loaded only then."""
+        if rpc_socket is None:
+            return None
+        from srmp_spark.queue_manager.remote_read.port import RpcPort
+
+        return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket)
 
     async def _serve_api(
         self, manager: QueueManager, health: HealthApi, api_socket: socket.socket
@@ -249,6 +275,8 @@ class _Process:
         }
         if self._https_url is not None:
             ready["https"] = self._https_url
+        if self._rpc is not None:
+            ready["rpc"] = self._rpc.url().partition("://")[2]
         found = self._directory.path.stat()
         endpoint: interface.Endpoint = {
             **ready,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
@@ -185,6 +186,8 @@ class QueueManager:
         """Called when our order queue has new rows; the process has it tell the sender."""
         self.forward_came: Callable[[], object] = lambda: None
         """The same for the queue of what is forwarded."""
+        self.subscriptions: Callable[[], list[dict[str, Any]]] = list
+        """What ``status`` says of remote queues that are read; the process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""
@@ -291,25 +294,26 @@ class QueueManager:
             log.info("queue.deleted name=%s", name)
             return name
 
-    async def purge_queue(self, name: str) -> int:
-        """Take away what waits; how many rows that was."""
+    async def purge_queue(self, name: str, spared: Sequence[int] = ()) -> int:
+        """Take away what waits, but for rows that remote readers have; how many rows that was."""
         async with self._admin:
             queue = self.catalogue.find(name)
             if isinstance(queue, QueueJournal):
-                purged = queue.purge()
+                purged = queue.purge(spared)
                 await self.saves.save(queue, queue.default)
                 return purged
 
             def purge(transaction: Transaction) -> int:
                 received, ahead = queue.default.received, list(queue.default.ahead)
-                purged = queues.purge(transaction, queue.name, self.directory.segments, received=received, ahead=ahead)
+                segments, left = self.directory.segments, [*ahead, *((each, each) for each in spared)]
+                purged = queues.purge(transaction, queue.name, segments, received=received, ahead=ahead, spared=spared)
                 end = end_of(transaction.connection, queue.id)
-                taken = list(gaps(max(received, queue.trimmed_to) + 1, end, ahead))
+                taken = list(gaps(max(received, queue.trimmed_to) + 1, end, left))
                 self.decide(transaction, queue, taken, Reason.QUEUE_PURGED)
                 queue.cut(taken)
                 queue.damage.clear()
                 # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
-                queue.default.skip_to(end)
+                queue.default.skip_all_but(end, spared)
                 self.saves.join(transaction, queue, queue.default)
                 queue.marks_moved()
                 transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
@@ -400,7 +404,7 @@ class QueueManager:
         Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of.
         """
         consumer = queue.consumer(name)
-        self._check_holder(consumer, holder)
+        self.check_holder(consumer, holder)
         highest = max([to or 0, *(sequences or [])])
         if highest > span.end:
             raise ApiError(
@@ -446,7 +450,8 @@ class QueueManager:
         if consumer is not None:
             await self.saves.settle(queue, consumer)  # it may be a repeat of the call that gave the lease up
 
-    def _check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
+    def check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
+        """Raises a 409 unless ``holder`` has the lease."""
         if consumer.holder == holder:
             return
         if consumer.is_held(self.clock.monotonic()):

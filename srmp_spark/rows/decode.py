@@ -14,6 +14,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
+from struct import Struct
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +23,8 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message, Receipt, StreamPosition
+from srmp_spark.mqrr.message_of_packet import message_of
+from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
 from srmp_spark.rows.columns import LOG_COLUMNS, arrow_schema
 from srmp_spark.rows.group import Form, Record
@@ -75,7 +79,19 @@ class Decoded(NamedTuple):
     messages: list[Message]
     soap_actions: list[str | None]
     parts: list[Parts]
-    """Offsets into ``record.content``."""
+    """Offsets into ``record.content``; of a packet none."""
+
+    def add(self, sequence: int, record: Record, message: Message, soap_action: str | None, parts: Parts) -> None:
+        """One more."""
+        self.sequences.append(sequence)
+        self.records.append(record)
+        self.messages.append(message)
+        self.soap_actions.append(soap_action)
+        self.parts.append(parts)
+
+
+_NO_PARTS = Parts((0, 0), None, None)
+_LOOKUP_ID = Struct("<Q")
 
 
 def decode(queue: str, pairs: Iterable[tuple[int, Record]]) -> Decoded:
@@ -86,7 +102,10 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]]) -> Decoded:
     decoded = Decoded([], [], [], [], [])
     known: dict[bytes, tuple[bytes, str | None]] = {}
     for sequence, record in pairs:
-        _, post, head_length, _ = record
+        _, post, head_length, form = record
+        if form is Form.PACKET:
+            decoded.add(sequence, record, read_packet(queue, sequence, post[head_length:]), None, _NO_PARTS)
+            continue
         head = post[:head_length]
         found = known.get(head)
         if found is None:
@@ -97,18 +116,23 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]]) -> Decoded:
             message, parts = decode_parts(found[0], post[head_length:])
         except RemoteProtocolError as error:
             raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
-        decoded.sequences.append(sequence)
-        decoded.records.append(record)
-        decoded.messages.append(message)
-        decoded.soap_actions.append(found[1])
-        decoded.parts.append(parts)
+        decoded.add(sequence, record, message, found[1], parts)
     return decoded
 
 
+def read_packet(queue: str, sequence: int, packet: bytes) -> Message:
+    """The message of a stored packet. Raises :class:`StoreDamagedError`: it was read once before it was stored."""
+    try:
+        return message_of(parse_message_packet(packet))
+    except RemoteProtocolError as error:
+        raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
+
+
 def rows_of(
-    queue_manager: str, epoch: str, queue: str, pairs: Iterable[tuple[int, Record]], envelope: bool = False
+    queue_manager: str | None, epoch: str | None, queue: str, pairs: Iterable[tuple[int, Record]], envelope: bool = False
 ) -> pa.RecordBatch:
-    """One batch of the (sequence, record) pairs, in their order; ``envelope`` fills the column of that name.
+    """One batch of the (sequence, record) pairs, in their order; ``envelope`` fills the column of that name. ``None``:
+    they are in no log of ours.
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
     """
@@ -126,7 +150,9 @@ def rows_of(
     return with_log_columns(columns, len(decoded.sequences), queue_manager, epoch, queue)
 
 
-def with_log_columns(columns: dict[str, pa.Array], rows: int, queue_manager: str, epoch: str, queue: str) -> pa.RecordBatch:
+def with_log_columns(
+    columns: dict[str, pa.Array], rows: int, queue_manager: str | None, epoch: str | None, queue: str
+) -> pa.RecordBatch:
     """The batch of INTERFACE.md section 4 from the columns that a log keeps; those that are missing are null."""
     for name, value in zip(LOG_COLUMNS, (queue_manager, epoch, queue), strict=True):
         columns[name] = pa.repeat(pa.scalar(value, pa.string()), rows)
@@ -166,6 +192,7 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
         field("delivery_receipt_to"), field("commitment_positive"), field("commitment_negative")
     )
     columns["signature_status"] = _array("signature_status", _signature_status(field("signature"), decoded.records))
+    _lookup_ids(columns, decoded.records)
     _stream_columns(columns, field("stream"))
     _receipt_columns(columns, field("receipt"))
     return columns
@@ -264,6 +291,12 @@ def _receipts_requested(delivery: Sequence[str | None], positive: Sequence[bool]
     names = ("delivery", "commitment_positive", "commitment_negative")
     asked = zip(delivery, positive, negative, strict=True)
     return pa.array([[name for name, wanted in zip(names, each, strict=True) if wanted] for each in asked], type_)
+
+
+def _lookup_ids(columns: dict[str, pa.Array], records: Sequence[Record]) -> None:
+    ids = [_LOOKUP_ID.unpack_from(each.post)[0] if each.form is Form.PACKET else None for each in records]
+    if ids.count(None) < len(ids):
+        columns["lookup_id"] = pa.array([None if each is None else Decimal(each) for each in ids], _types["lookup_id"])
 
 
 def _stream_columns(columns: dict[str, pa.Array], streams: Sequence[StreamPosition | None]) -> None:

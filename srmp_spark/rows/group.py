@@ -34,6 +34,8 @@ class Form(IntEnum):
     """The same, signed, and the signature of its attachments was found valid when it was accepted."""
     SRMP_INVALID = 32
     """The same, signed, and the signature was found invalid when it was accepted."""
+    PACKET = 64
+    """A message packet that was read from a remote queue ([MS-MQRR] 2.2.5); in place of the head its lookup identifier, u64."""
 
     @classmethod
     def _missing_(cls, value: object) -> Form:

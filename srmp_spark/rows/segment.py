@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -205,6 +206,8 @@ def _dictionary(column: pa.Array) -> pa.Array:
 def _to_json(value: pa.Scalar) -> object:
     if pa.types.is_binary(value.type):
         return base64.b64encode(value.as_py()).decode()
+    if pa.types.is_decimal(value.type):
+        return str(value.as_py())
     return value.value if pa.types.is_timestamp(value.type) else value.as_py()
 
 
@@ -213,6 +216,8 @@ def _repeat(name: str, value: Any, rows: int) -> pa.Array:  # noqa: ANN401  # a 
     if pa.types.is_list(type_):  # an empty list: the general way builds each
         empty = pa.array([], type_.value_type)
         return pa.ListArray.from_buffers(type_, rows, [None, pa.py_buffer(bytes(4 * (rows + 1)))], children=[empty])
+    if pa.types.is_decimal(type_):
+        return pa.repeat(pa.scalar(Decimal(value), type_), rows)
     return pa.repeat(pa.scalar(base64.b64decode(value) if pa.types.is_binary(type_) else value, type_), rows)
 
 

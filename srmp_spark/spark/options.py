@@ -78,6 +78,10 @@ SERVE_OPTIONS: dict[str, str] = {
     "apiCert": "api-cert",
     "apiKey": "api-key",
     "storeAndForward": "store-and-forward",
+    "rpc": "rpc",
+    "rpcEndpointMapper": "rpc-endpoint-mapper",
+    "rpcAccounts": "rpc-accounts",
+    "rpcMinAuth": "rpc-min-auth",
     "config": "config",
 }
 """Embedded only: option → flag of ``srmp-spark serve`` (INTERFACE.md section 2)."""

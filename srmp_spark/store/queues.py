@@ -84,12 +84,14 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
 
 
 def purge(
-    transaction: Transaction, name: str, segments: Path, *, received: int | None = None, ahead: Iterable[Range] = ()
-) -> int:
+    transaction: Transaction, name: str, segments: Path, *, received: int | None = None, ahead: Iterable[Range] = (),
+    spared: Iterable[int] = (),
+) -> int:  # fmt: skip
     """Take away every row that the default consumer has not received, and mark all as received; returns how many those were.
 
     The purged rows become holes: they stay counted, for every consumer. ``received`` and ``ahead`` are its marks if they are
-    known better than the store does: one that is still to be saved holds all the same. Else the stored ones count.
+    known better than the store does: one that is still to be saved holds all the same. Else the stored ones count. Rows that
+    are ``spared`` stay as they are: a remote reader has them.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
@@ -98,12 +100,16 @@ def purge(
         found = db.execute(sql, (queue_id,)).fetchone()
         received, ahead = (found[0], json.loads(found[1])) if found else (0, [])
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
-    kept = [(low, high) for low, high in ahead]  # rows that were received out of turn are no waiting rows
+    alive = [(sequence, sequence) for sequence in spared if sequence > received]
+    kept = [*((low, high) for low, high in ahead), *alive]  # rows that were received out of turn are no waiting rows
     purged = _make_holes(transaction, queue_id, max(received, trimmed_to) + 1, end, kept, "purged", segments)
+    marked = gaps(1, max(end, received), alive)
+    to = marked[0][1] if marked and marked[0][0] == 1 else 0
+    beyond = [run for run in marked if run[0] > 1]
     db.execute(
-        "INSERT INTO consumers(queue_id, name, received) VALUES (?, 'default', ?) "
-        "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = '[]'",
-        (queue_id, max(end, received)),
+        "INSERT INTO consumers(queue_id, name, received, ahead) VALUES (?, 'default', ?, ?) "
+        "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = excluded.ahead",
+        (queue_id, to, json.dumps(beyond)),
     )
     return purged
 

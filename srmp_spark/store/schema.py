@@ -104,10 +104,19 @@ ADDED = """
 CREATE TABLE IF NOT EXISTS accepted_gaps(
     queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, started_at INTEGER NOT NULL,
     after INTEGER NOT NULL, next_position INTEGER, PRIMARY KEY (queue, guid)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pulled(
+    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, message_id TEXT NOT NULL, pulled_at INTEGER NOT NULL,
+    packet BLOB NOT NULL, UNIQUE (subscription, lookup_id, message_id)
+);
+CREATE TABLE IF NOT EXISTS copied(
+    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, PRIMARY KEY (subscription, lookup_id)
 ) WITHOUT ROWID
 """
-"""New in 0.2, made at every open. Beside ``streams``, whose columns 0.1 counts when it writes: it opens such a directory,
-and forgets what was accepted. A row outlives its gap: it names the position that was the last one then."""
+"""New in 0.2, made at every open. ``accepted_gaps`` stands beside ``streams``, whose columns 0.1 counts when it writes: it
+opens such a directory, and forgets what was accepted. A row outlives its gap: it names the position that was the last one then.
+``pulled`` has messages of remote queues that are locked there or were removed there, and are no rows yet; ``copied`` the lookup
+identifiers of those that are rows and still there. Lookup identifiers are two's complement."""
 
 
 def row_key(queue_id: int, last: int) -> int:

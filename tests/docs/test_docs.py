@@ -16,6 +16,7 @@ from benchmarks.bench import BENCHES
 from srmp_spark.cli import LATER, parser
 from srmp_spark.queue_manager.config import OPTIONS
 from srmp_spark.rows.columns import NAMES
+from srmp_spark.spark.mqrr_options import MQRR_OPTIONS
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 from srmp_spark.spark.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
 from srmp_spark.spark.sink_options import SINK_OPTIONS
@@ -128,13 +129,20 @@ def test_each_command_exists(path: Path) -> None:
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
 def test_each_option_exists(path: Path) -> None:
-    known = {spec.name for spec in (*SOURCE_OPTIONS, *SINK_OPTIONS)} | set(SERVE_OPTIONS) | {"checkpointLocation"}
+    known = {spec.name for spec in (*SOURCE_OPTIONS, *SINK_OPTIONS, *MQRR_OPTIONS)}
+    known |= set(SERVE_OPTIONS) | {"checkpointLocation"}
     assert set(OPTION.findall(text_of(path))) - known == set()
 
 
 def test_the_readme_has_every_option_of_the_source() -> None:
     table = {match[1] for match in re.finditer(r"^\| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)}
     assert {spec.name for spec in SOURCE_OPTIONS} <= table
+
+
+def test_the_readme_has_every_option_of_remote_read() -> None:
+    readme = text_of(ROOT / "README.md")
+    remote = readme[readme.index("## Remote queues") : readme.index("## Delta state")]
+    assert {spec.name for spec in MQRR_OPTIONS} <= set(re.findall(r"^\| `(\w+)` \|", remote, re.MULTILINE))
 
 
 def test_the_readme_has_every_option_and_column_of_the_sink() -> None:

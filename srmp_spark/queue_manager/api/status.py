@@ -122,7 +122,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
             for host, count in sorted(manager.receipts.blocked.items())
         ],
-        "subscriptions": [],
+        "subscriptions": manager.subscriptions(),
     }
 
 

@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -31,6 +31,7 @@ from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
 from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
 from srmp_spark.queue_manager.reader.events import Events
+from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs, record_blob
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
@@ -64,6 +65,9 @@ class Reader:
             "holes": self._holes,
             "seal": self._seal,
             "trim": self._trim,
+            "packets": self._packets,
+            "priorities": self._priorities,
+            "record": self._record,
         }
         self._stop = threading.Event()
         self._publishers: list[threading.Thread] = []
@@ -154,6 +158,32 @@ class Reader:
                     while batch is not None:
                         writer.write_batch(batch)
                         batch = next(batches, None)
+        answer.end()
+
+    def _packets(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """Rows as remote readers get them."""
+        what = (command[key] for key in ("queue", "epoch", "after", "to", "max_bytes"))
+        with self._log() as stored:
+            self._write(answer, message_frames(stored, *what))
+
+    def _record(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """One row as it is stored."""
+        what = (command[key] for key in ("queue", "epoch", "sequence"))
+        with self._log() as stored:
+            self._write(answer, record_blob(stored, *what))
+
+    def _priorities(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """Which priority rows have, in runs."""
+        what = (command[key] for key in ("queue", "epoch", "after", "to"))
+        with self._log() as stored:
+            self._write(answer, priority_runs(stored, self._queue_manager, *what))
+
+    @staticmethod
+    def _write(answer: AnswerWriter, pieces: Iterator[bytes]) -> None:
+        first = next(pieces, b"")  # a refusal must come before the head
+        answer.head({})
+        for piece in chain((first,), pieces):
+            answer.write(piece)
         answer.end()
 
     def _start_publisher(self, name: str, run: Callable[[], None]) -> None:

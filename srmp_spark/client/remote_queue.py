@@ -1,0 +1,295 @@
+"""A queue of another machine over RPC, one call after the other ([MS-MQRR] 3.2): what an executor reads and a command opens.
+
+    with RemoteMachine.connect("windows.example") as machine, machine.open(queue_format) as queue:
+        for shown in queue.walk():
+            shown.packet, shown.sequence_id, shown.arrived_at
+
+Theory of operation. One connection, one call at a time. Nothing is repeated here: a call that got no answer may have been
+carried out, and what to do then the caller alone knows (:class:`RemoteLostError`). A machine is found by its endpoint mapper,
+port 135, unless a port is given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.errors import BadStubError
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_PEEK,
+    METHODS,
+    RR_ACK,
+    RR_NACK,
+    SHARE_DENY_NONE,
+    EndReceiveRequest,
+    HandleNumberRequest,
+    HandleRequest,
+    OpenRequest,
+    Parameters,
+)
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
+from srmp_spark.mqrr.ndr.stub import ContextHandle
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, TransferSyntax
+from srmp_spark.mqrr.packets.message_packet import MessagePacket
+from srmp_spark.mqrr.packets.sections import ALL, join_sections
+from srmp_spark.mqrr.queue_format import QueueFormat
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.client_connection import (
+    Answered,
+    Bound,
+    ClientConnection,
+    ClientResult,
+    ClientSettings,
+    Closed,
+    Faulted,
+)
+from srmp_spark.mqrr.rpc.endpoint_mapper import (
+    ENDPOINT_MAPPER,
+    ENDPOINT_MAPPER_PORT,
+    EPT_MAP,
+    decode_map_response,
+    encode_map_request,
+)
+from srmp_spark.mqrr.status import Status, status_text
+
+CONNECT_SECONDS = 10.0
+"""A machine that does not take a connection within this is not there."""
+ANSWER_SECONDS = 60.0
+"""Longest silence before an answer, beyond what a call waits on purpose."""
+READ_BYTES = 262_144
+EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
+"""Both are "nothing more": which one depends on whether a cursor was used."""
+
+
+class RemoteReadError(SrmpSparkError):
+    """The other queue manager refuses a call; ``status`` is its HRESULT or fault."""
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(f"{what}: {status_text(status)}")
+        self.status = status
+
+
+class RemoteLostError(SrmpSparkError):
+    """The machine cannot be reached, or the connection ended: whether the last call was carried out is not known."""
+
+
+class Shown(NamedTuple):
+    """A message that a read returned."""
+
+    packet: MessagePacket
+    sequence_id: int
+    """The low seven bytes of its lookup identifier."""
+    arrived_at: int
+    """Seconds since 1970, UTC, by the other machine's clock."""
+    raw: bytes
+    """The packet as it came; its first part, if less than all of it was asked for."""
+
+
+class _Channel:
+    """One bound connection."""
+
+    def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
+        self._where = f"{host}:{port}"
+        self._engine = ClientConnection(settings)
+        self._results: list[ClientResult] = []
+        try:
+            self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
+        except OSError as error:
+            raise RemoteLostError(f"{self._where} cannot be reached: {error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._engine.bind(time.monotonic(), group_id=group_id)
+            bound = self._wait(lambda each: isinstance(each, Bound), ANSWER_SECONDS)
+            assert isinstance(bound, Bound)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.syntax: TransferSyntax = bound.syntax
+        self.group_id = bound.group_id
+
+    def call(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
+        """The stub of the answer. Raises :class:`RemoteReadError` for a fault, :class:`RemoteLostError`."""
+        number = self._engine.call(opnum, stub, time.monotonic(), timeout_s=wait_s + ANSWER_SECONDS)
+
+        def mine(each: ClientResult) -> bool:
+            return isinstance(each, Answered | Faulted) and each.call_id == number
+
+        answer = self._wait(mine, wait_s + ANSWER_SECONDS)
+        if isinstance(answer, Faulted):
+            raise RemoteReadError(answer.status, f"{self._where} refuses opnum {opnum}")
+        assert isinstance(answer, Answered)
+        return answer.stub
+
+    def _wait(self, is_it: Callable[[ClientResult], bool], seconds: float) -> ClientResult:
+        deadline = time.monotonic() + seconds
+        try:
+            while True:
+                if data := self._engine.data_to_send():
+                    self._socket.settimeout(ANSWER_SECONDS)
+                    self._socket.sendall(data)
+                for each in self._results:
+                    if isinstance(each, Closed):
+                        raise RemoteLostError(f"{self._where}: {each.reason}")
+                    if is_it(each):
+                        self._results.remove(each)
+                        return each
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                received = self._socket.recv(READ_BYTES)
+                self._results += self._engine.receive(received) if received else self._engine.lost()
+        except OSError as error:
+            self._engine.lost()
+            raise RemoteLostError(f"{self._where}: {str(error) or type(error).__name__}") from None
+
+    def close(self) -> None:
+        """End it; handles that were opened over it are run down."""
+        self._socket.close()
+
+
+def find_port(host: str, mapper_port: int = ENDPOINT_MAPPER_PORT) -> int:
+    """The port of RemoteRead, by the endpoint mapper. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+    channel = _Channel(host, mapper_port, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,)))
+    try:
+        answer = decode_map_response(channel.call(EPT_MAP, encode_map_request(REMOTE_READ)))
+    except RemoteProtocolError as error:
+        raise RemoteReadError(Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}") from None
+    finally:
+        channel.close()
+    port = answer.port(REMOTE_READ)
+    if port is None:
+        raise RemoteReadError(answer.status, f"{host} serves no remote read: {answer.explain()}")
+    return port
+
+
+class RemoteMachine:
+    """A connection to the queue manager of another machine."""
+
+    def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
+        self.host = host
+        self._port = port
+        self._settings = settings
+        self._channel = _Channel(host, port, settings, group_id)
+
+    @classmethod
+    def connect(cls, host: str, port: int | None = None, settings: ClientSettings | None = None) -> RemoteMachine:
+        """Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        return cls(host, find_port(host) if port is None else port, settings or ClientSettings())
+
+    def second(self) -> RemoteMachine:
+        """Another connection of the same client, which may use its handles: a call that waits on this one is cancelled over it.
+
+        Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        return RemoteMachine(self.host, self._port, self._settings, self._channel.group_id)
+
+    def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # the response of METHODS
+        """One call. Raises :class:`RemoteReadError` for a fault or an answer that cannot be read, :class:`RemoteLostError`."""
+        stub = self._channel.call(opnum, asked.encode(self._channel.syntax), wait_s)
+        try:
+            return METHODS[opnum].decode_response(stub, self._channel.syntax)
+        except BadStubError as error:
+            raise RemoteReadError(
+                Status.RPC_X_BAD_STUB_DATA, f"{self.host} answers {METHODS[opnum].name} with what is none: {error}"
+            ) from None
+
+    def checked(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
+        """:meth:`call`, and an HRESULT other than MQ_OK is a :class:`RemoteReadError`."""
+        answer = self.call(opnum, asked, wait_s)
+        if answer.status != Status.MQ_OK:
+            raise RemoteReadError(answer.status, f"{self.host}, {METHODS[opnum].name}")
+        return answer
+
+    def open(self, queue: QueueFormat, access: int = ACCESS_PEEK, share: int = SHARE_DENY_NONE) -> RemoteQueue:
+        """Open a queue. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        answer = self.call(2, OpenRequest(queue, access, share))
+        return RemoteQueue(self, answer.handle)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> RemoteMachine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class RemoteQueue:
+    """An open queue."""
+
+    def __init__(self, machine: RemoteMachine, handle: ContextHandle) -> None:
+        self._machine = machine
+        self.handle = handle
+        self._requests = itertools.count(1)
+
+    def start(
+        self,
+        action: Action,
+        *,
+        wait_s: float = 0.0,
+        max_body: int = ALL,
+        **more: Any,  # noqa: ANN401  # fields of StartReceiveRequest
+    ) -> tuple[int, StartReceiveResponse]:
+        """R_StartReceive: the request's number and the answer, whatever its status. Errors as :meth:`RemoteMachine.call`."""
+        request = next(self._requests)
+        asked = StartReceiveRequest(
+            self.handle, action=action, timeout_ms=int(wait_s * 1000), request_id=request, max_body_size=max_body,
+            max_compound_message_size=max_body, **more,
+        )  # fmt: skip
+        return request, self._machine.call(7, asked, wait_s)
+
+    def end(self, request: int, *, keep: bool = False) -> None:
+        """R_EndReceive: the message is ours, or stays where it is (``keep``)."""
+        self._machine.checked(9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request))
+
+    def cancel(self, request: int, over: RemoteMachine) -> bool:
+        """R_CancelReceive over another connection: whether anything with this number waited. Errors as there."""
+        answer = over.call(8, HandleNumberRequest(self.handle, request))
+        if answer.status not in (Status.MQ_OK, Status.STATUS_NOT_FOUND):
+            raise RemoteReadError(answer.status, f"{self._machine.host}, R_CancelReceive")
+        return bool(answer.status == Status.MQ_OK)
+
+    def peek(self, action: Action = Action.PEEK_CURRENT, **more: Any) -> Shown | None:  # noqa: ANN401
+        """A message; ``None``: there is none. Raises :class:`RemoteReadError` for every other status, and as :func:`shown`."""
+        _, answer = self.start(action, **more)
+        if answer.status in EMPTY:
+            return None
+        if answer.status != Status.MQ_OK:
+            raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
+        return shown(answer)
+
+    def walk(self, max_body: int = ALL) -> Iterator[Shown]:
+        """All messages that are there and not locked, by a cursor: what is taken in between is passed over."""
+        cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor
+        action = Action.PEEK_CURRENT
+        while (found := self.peek(action, cursor=cursor, max_body=max_body)) is not None:
+            yield found
+            action = Action.PEEK_NEXT
+        self._machine.checked(5, HandleNumberRequest(self.handle, cursor))
+
+    def purge(self) -> None:
+        """R_PurgeQueue."""
+        self._machine.checked(6, HandleRequest(self.handle))
+
+    def close(self) -> None:
+        """R_CloseQueue."""
+        self._machine.checked(3, HandleRequest(self.handle))
+
+    def __enter__(self) -> RemoteQueue:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+
+
+def shown(answer: StartReceiveResponse) -> Shown:
+    """The message of a good answer. Raises :class:`RemoteProtocolError` for one that does not hold together: read it again."""
+    if not answer.sections:
+        raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
+    return Shown(join_sections(answer.sections), answer.sequence_id, answer.arrive_time, answer.sections[0].data)

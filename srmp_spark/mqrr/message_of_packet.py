@@ -1,0 +1,134 @@
+"""A message packet as the noun that all transports share ([MS-MQDMPR] 3.1.7.1.31, from which the columns of a row come).
+
+What MSMQ calls differently over HTTP and in a packet comes out the same:
+
+========================  ====================================================================================================
+acknowledgements          PA asks for a delivery receipt, PR and NR for a commitment receipt, all sent to the administration
+                          queue. NA, which HTTP does not know, shows in none of them
+TransactionHeader         the position in a stream: TxSequenceID is its ordinal, the source queue manager its GUID
+moments                   microseconds; TimeToBeReceived is counted from SentTime, TimeToReachQueue is a moment already
+acknowledgement messages  class and correlation say it; ``receipt`` is about elements of an envelope
+========================  ====================================================================================================
+
+A message that came over HTTP has its envelope and its POST in the packet too, and the codec of SRMP reads more in them; what
+stands here is what the headers say.
+"""
+
+from __future__ import annotations
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.message import Message, SignatureStatus, StreamId, StreamPosition
+from srmp_spark.mqrr.packets.base_header import INFINITE
+from srmp_spark.mqrr.packets.message_packet import MessagePacket
+from srmp_spark.mqrr.packets.message_properties_header import CORRELATION_SIZE, Acknowledgements
+from srmp_spark.mqrr.packets.multi_queue_format_header import FormatNameElement
+from srmp_spark.mqrr.packets.security_header import ProviderInfo, SecurityHeader
+from srmp_spark.mqrr.packets.transaction_header import TransactionHeader
+from srmp_spark.mqrr.packets.user_header import DeliveryMode
+
+_MICROSECONDS = 1_000_000
+
+
+def message_of(packet: MessagePacket) -> Message:
+    """The message of a packet that is whole.
+
+    Raises :class:`RemoteProtocolError` for one of which a part is missing: it is no message, and must be read again.
+    """
+    if packet.missing:
+        raise RemoteProtocolError(
+            f"{packet.missing} bytes of {packet.id} were not sent; read it again with all of its body",
+            section="[MS-MQRR] 2.2.6",
+        )
+    user, properties, transaction = packet.user, packet.properties, packet.transaction
+    destination, admin, response = user.format_names()
+    asked = properties.acknowledgements
+    decided = asked & (Acknowledgements.POSITIVE_RECEIVE | Acknowledgements.NEGATIVE_RECEIVE)
+    lists = packet.multi_queue_format
+    provider = _provider(packet.security)
+    return Message(
+        destination=_as_sent(destination),
+        action="MSMQ:" + _well_formed(properties.label),
+        lineage=user.source_queue_manager,
+        uniquifier=user.message_id,
+        has_msmq=True,
+        message_class=properties.message_class,
+        priority=packet.priority,
+        durable=transaction is not None or user.delivery_mode == DeliveryMode.RECOVERABLE,
+        stream=None if transaction is None else _stream(user.source_queue_manager, transaction),
+        sent_at=user.sent_time * _MICROSECONDS,
+        expires_at=_moment(user.sent_time + user.time_to_be_received, infinite=user.time_to_be_received == INFINITE),
+        time_to_reach_queue=_moment(packet.base.time_to_reach_queue, infinite=packet.base.time_to_reach_queue == INFINITE),
+        body=packet.body,
+        body_type=properties.body_type,
+        extension=properties.extension_data or None,
+        correlation=None if properties.correlation_id == bytes(CORRELATION_SIZE) else properties.correlation_id,
+        app_specific=properties.application_tag,
+        hash_algorithm=properties.hash_algorithm or None,
+        response_queue=None if response is None else _well_formed(response),
+        delivery_receipt_to=_receipts_to(admin) if asked & Acknowledgements.POSITIVE_ARRIVAL else None,
+        commitment_receipt_to=_receipts_to(admin) if decided else None,
+        commitment_positive=bool(asked & Acknowledgements.POSITIVE_RECEIVE),
+        commitment_negative=bool(asked & Acknowledgements.NEGATIVE_RECEIVE),
+        journal=user.positive_journaling,
+        dead_letter=user.negative_journaling,
+        trace=packet.base.tracing,
+        first_in_transaction=transaction is not None and transaction.first_in_transaction,
+        last_in_transaction=transaction is not None and transaction.last_in_transaction,
+        connector_type=user.connector_type,
+        connector_qm=None if transaction is None else transaction.connector_queue_manager,
+        provider_type=None if provider is None else provider.type,
+        provider_name=None if provider is None else _well_formed(provider.name),
+        source_qm=user.source_queue_manager,
+        destination_list=() if lists is None else _names(lists.destination),
+        admin_list=() if lists is None else _names(lists.administration),
+        response_list=() if lists is None else _names(lists.response),
+        signature=_signature(packet.security),
+        soap_body=None if packet.soap is None else _well_formed(packet.soap.body),
+    )
+
+
+def _well_formed(text: str) -> str:
+    """``text`` without halves of surrogate pairs, which a packet may hold and no column can: U+FFFD in their place."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _as_sent(format_name: str | None) -> str:
+    """A format name as ``<to>`` would hold it: the bare address of a direct one, ``MSMQ:`` in front of any other."""
+    if format_name is None:
+        return "MSMQ:"
+    name = _well_formed(format_name)
+    return name.removeprefix("DIRECT=") if name.startswith("DIRECT=") else f"MSMQ:{name}"
+
+
+def _receipts_to(admin: str | None) -> str | None:
+    return None if admin is None else _well_formed(admin)
+
+
+def _moment(seconds: int, *, infinite: bool) -> int | None:
+    return None if infinite else seconds * _MICROSECONDS
+
+
+def _stream(guid: str, transaction: TransactionHeader) -> StreamPosition:
+    number = transaction.sequence_number
+    return StreamPosition(StreamId(guid, transaction.sequence_id), number, transaction.previous_sequence_number, number == 1)
+
+
+def _names(elements: tuple[FormatNameElement, ...]) -> tuple[str, ...]:
+    return tuple(_well_formed(element.format_name) for element in elements)
+
+
+def _provider(security: SecurityHeader | None) -> ProviderInfo | None:
+    """The provider of a signature; one that cannot be read says as little as none, and costs no message."""
+    try:
+        return None if security is None else security.provider()
+    except RemoteProtocolError:
+        return None
+
+
+def _signature(security: SecurityHeader | None) -> SignatureStatus:
+    """Nothing is verified here: what the sender's queue manager found (AU) is its word, over a line that need not be safe."""
+    return "unverified" if security is not None and security.signature else "none"

@@ -1,0 +1,59 @@
+"""What all stubs share: the check before each read, and the layouts that are the same in both syntaxes."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, NamedTuple
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.mqrr.errors import BadStubError
+from srmp_spark.mqrr.guids import GUID_SIZE, NULL_GUID_BYTES
+from srmp_spark.mqrr.packets.wire import fits
+
+HANDLE_SIZE = 20
+U8_MAX, U16_MAX, U32_MAX, U64_MAX = 0xFF, 0xFFFF, 0xFFFFFFFF, 2**64 - 1
+
+
+class ContextHandle(NamedTuple):
+    """A context handle on the wire: attributes, always 0, and a UUID that its server chose (C706 appendix N.1)."""
+
+    attributes: int
+    uuid: bytes
+
+    @property
+    def is_null(self) -> bool:
+        """The handle of nothing: what a close returns, and a failed open would."""
+        return self.uuid == NULL_GUID_BYTES
+
+    def __repr__(self) -> str:
+        return f"ContextHandle({self.attributes}, {self.uuid.hex()})"
+
+
+NULL_HANDLE = ContextHandle(0, NULL_GUID_BYTES)
+_HANDLE = Struct("<I16s")
+
+
+def read_handle(data: bytes) -> ContextHandle:
+    """The handle in 20 bytes."""
+    return ContextHandle(*_HANDLE.unpack(data))
+
+
+def write_handle(handle: ContextHandle) -> bytes:
+    """20 bytes. Raises :class:`LocalProtocolError` for a UUID of another size."""
+    if len(handle.uuid) != GUID_SIZE:
+        raise LocalProtocolError(f"the UUID of a context handle has {GUID_SIZE} bytes, not {len(handle.uuid)}")
+    return _HANDLE.pack(fits(handle.attributes, U32_MAX, "context_handle_attributes"), handle.uuid)
+
+
+def need(stub: bytes, at: int, size: int, what: str) -> None:
+    """``size`` bytes must follow ``at``. Raises :class:`BadStubError`."""
+    if size > len(stub) - at:
+        raise BadStubError(
+            f"{what} needs {size} bytes and {max(0, len(stub) - at)} are left in the stub", section="[MS-RPCE] 3.1.1.5.3.2.2.3"
+        )
+
+
+def unpack(layout: Struct, stub: bytes, what: str) -> tuple[Any, ...]:
+    """The beginning of ``stub`` by ``layout``; what lies behind is not looked at. Raises :class:`BadStubError`."""
+    need(stub, 0, layout.size, what)
+    return layout.unpack_from(stub)

@@ -1,0 +1,65 @@
+"""Where a message was received from: 16 bytes of the UserHeader, or the ExtendedAddressHeader ([MS-MQRR] 2.2.5.1, 2.2.5.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+
+from srmp_spark.mqrr.packets.limits import U16_MAX, U32_MAX
+from srmp_spark.mqrr.packets.wire import fits
+
+OVERLAY_SIZE = 16
+_LAYOUT = Struct("<HHI")
+
+
+class AddressType(IntEnum):
+    """AddressType of both headers; others are kept as numbers."""
+
+    NONE = 0
+    """"This header MUST be ignored.\""""
+    IPV4 = 1
+    IPV6 = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAddress:
+    """An address as both headers carry it: the UserHeader with 8 bytes, the ExtendedAddressHeader with 16."""
+
+    length: int
+    """AddressLength: of the whole address, also where only its first 8 bytes are here."""
+    type: int
+    scope: int = 0
+    address: bytes
+
+    @property
+    def text(self) -> str | None:
+        """``192.0.2.1`` or ``2001:db8:0:0:0:0:0:1``; ``None`` where the bytes do not hold a whole address."""
+        if self.type == AddressType.IPV4 and len(self.address) >= 4:
+            return ".".join(map(str, self.address[:4]))
+        if self.type == AddressType.IPV6 and len(self.address) >= 16:
+            return ":".join(f"{self.address[i] << 8 | self.address[i + 1]:x}" for i in range(0, 16, 2))
+        return None
+
+    def encode(self, size: int) -> bytes:
+        """AddressLength, AddressType, AddressScope and ``size`` bytes of address: as much of it as fits, then zeros."""
+        head = _LAYOUT.pack(
+            fits(self.length, U16_MAX, "AddressLength"), fits(self.type, U16_MAX, "AddressType"),
+            fits(self.scope, U32_MAX, "AddressScope"),
+        )  # fmt: skip
+        return head + self.address[:size].ljust(size, b"\0")
+
+
+NO_ADDRESS = HostAddress(length=0, type=AddressType.NONE, address=b"")
+
+
+def ip_address(packed: bytes, scope: int = 0) -> HostAddress:
+    """An address of 4 or 16 bytes; ``scope`` of an IPv6 one (RFC 2553 3.3)."""
+    kind = AddressType.IPV4 if len(packed) == 4 else AddressType.IPV6
+    return HostAddress(length=len(packed), type=kind, scope=scope, address=packed)
+
+
+def parse_host_address(data: bytes) -> HostAddress:
+    """What :meth:`HostAddress.encode` wrote; of ``data`` all bytes behind the first eight are address."""
+    length, kind, scope = _LAYOUT.unpack_from(data)
+    return HostAddress(length=length, type=kind, scope=scope, address=data[_LAYOUT.size :])

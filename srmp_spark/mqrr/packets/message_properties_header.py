@@ -1,0 +1,131 @@
+"""MessagePropertiesHeader: label, class, correlation, extension and, in a binary message, the body ([MS-MQMQ] 2.2.19.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+from struct import Struct
+
+from srmp_spark.errors import LimitExceededError, LocalProtocolError, RemoteProtocolError
+from srmp_spark.mqrr.packets.limits import LABEL_WCHARS_MAX, U16_MAX, U32_MAX
+from srmp_spark.mqrr.packets.wire import fits, pad, padded, read_wchars, require, write_wchars
+
+FIXED_SIZE = 56
+CORRELATION_SIZE = 20
+
+_SECTION = "[MS-MQMQ] 2.2.19.3"
+_LAYOUT = Struct("<BBH20sIIIIIIII")
+_ACKNOWLEDGEMENTS_MAX = 0x0F
+
+
+class Acknowledgements(IntFlag):
+    """Which administration acknowledgements the sender asks for."""
+
+    NONE = 0
+    POSITIVE_ARRIVAL = 1
+    """PA: it reached the queue."""
+    POSITIVE_RECEIVE = 2
+    """PR."""
+    NEGATIVE_ARRIVAL = 4
+    """NA."""
+    NEGATIVE_RECEIVE = 8
+    """NR."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePropertiesHeader:
+    """The properties of a message. Algorithms, privacy levels, classes and body types are kept as numbers, also unknown
+    ones."""
+
+    acknowledgements: int = Acknowledgements.NONE
+    message_class: int = 0
+    correlation_id: bytes = bytes(CORRELATION_SIZE)
+    body_type: int = 0
+    application_tag: int = 0
+    allocation_body_size: int = 0
+    """0: as large as the body."""
+    privacy_level: int = 0
+    hash_algorithm: int = 0
+    encryption_algorithm: int = 0
+    label: str = ""
+    """Without its NUL."""
+    extension_data: bytes = b""
+    message_body: bytes = b""
+    """Empty in a message that came over HTTP: its body lies in the CompoundMessageHeader."""
+    missing: int = 0
+    """Bytes of the body that the reader did not ask for ([MS-MQRR] 2.2.6, the first of two sections)."""
+
+    @property
+    def message_size(self) -> int:
+        """MessageSize: bytes of the whole body, also where a part of it is missing."""
+        return len(self.message_body) + self.missing
+
+    def encode_before_body(self) -> bytes:
+        """Everything before the body. Raises :class:`LocalProtocolError` for what does not fit."""
+        if len(self.correlation_id) != CORRELATION_SIZE:
+            raise LocalProtocolError(f"CorrelationID has {CORRELATION_SIZE} bytes, not {len(self.correlation_id)}")
+        label = write_wchars(self.label) if self.label else b""
+        size = self.message_size
+        head = _LAYOUT.pack(
+            fits(self.acknowledgements, _ACKNOWLEDGEMENTS_MAX, "MessagePropertiesHeader.Flags"),
+            fits(len(label) // 2, LABEL_WCHARS_MAX, "LabelLength"),
+            fits(self.message_class, U16_MAX, "MessageClass"),
+            self.correlation_id,
+            fits(self.body_type, U32_MAX, "BodyType"),
+            fits(self.application_tag, U32_MAX, "ApplicationTag"),
+            fits(size, U32_MAX, "MessageSize"),
+            fits(self.allocation_body_size or size, U32_MAX, "AllocationBodySize"),
+            fits(self.privacy_level, U32_MAX, "PrivacyLevel"),
+            fits(self.hash_algorithm, U32_MAX, "HashAlgorithm"),
+            fits(self.encryption_algorithm, U32_MAX, "EncryptionAlgorithm"),
+            fits(len(self.extension_data), U32_MAX, "ExtensionSize"),
+        )
+        return head + label + self.extension_data
+
+    def encode(self) -> bytes:
+        """The whole header. Raises :class:`LocalProtocolError` for what does not fit, and when a part of the body is
+        missing."""
+        if self.missing:
+            raise LocalProtocolError(f"{self.missing} bytes of the body are missing; read the message again, with all of it")
+        return pad(self.encode_before_body() + self.message_body)
+
+
+def parse_message_properties_header(data: bytes, at: int, end: int, *, missing: int = 0) -> tuple[MessagePropertiesHeader, int]:
+    """The header at ``at`` and where the next one begins. The last ``missing`` bytes of the body were not sent.
+
+    Raises :class:`RemoteProtocolError` for a label, an extension or a body that is longer than what is left and for a body
+    shorter than ``missing``, :class:`LimitExceededError` for a label above 250 WCHARs.
+    """
+    start = at
+    require(at, FIXED_SIZE, end, "MessagePropertiesHeader", _SECTION)
+    (flags, label_length, message_class, correlation_id, body_type, application_tag, message_size, allocation_body_size,
+     privacy_level, hash_algorithm, encryption_algorithm, extension_size) = _LAYOUT.unpack_from(data, at)  # fmt: skip
+    at += FIXED_SIZE
+    if label_length > LABEL_WCHARS_MAX:
+        raise LimitExceededError("LABEL_WCHARS_MAX", LABEL_WCHARS_MAX, label_length, section=_SECTION)
+    require(at, 2 * label_length, end, "Label", _SECTION)
+    label = read_wchars(data, at, label_length)
+    at += 2 * label_length
+    require(at, extension_size, end, "ExtensionData", _SECTION)
+    extension_data = data[at : at + extension_size]
+    at += extension_size
+    if missing > message_size:
+        raise RemoteProtocolError(f"{missing} bytes of a body of {message_size} were not sent", section="[MS-MQRR] 2.2.6")
+    require(at, message_size - missing, end, "MessageBody", _SECTION)
+    message_body = data[at : at + message_size - missing]
+    header = MessagePropertiesHeader(
+        acknowledgements=flags & _ACKNOWLEDGEMENTS_MAX,
+        message_class=message_class,
+        correlation_id=correlation_id,
+        body_type=body_type,
+        application_tag=application_tag,
+        allocation_body_size=0 if allocation_body_size == message_size else allocation_body_size,
+        privacy_level=privacy_level,
+        hash_algorithm=hash_algorithm,
+        encryption_algorithm=encryption_algorithm,
+        label=label,
+        extension_data=extension_data,
+        message_body=message_body,
+        missing=missing,
+    )
+    return header, start + padded(at + len(message_body) - start)

@@ -1,0 +1,107 @@
+"""A packet in one section or two: a reader may ask for the first bytes of the body only ([MS-MQRR] 2.2.6, 2.2.7, 3.1.4.7).
+
+The limit counts the bytes of the body in a binary message, and those of the whole CompoundMessageHeader (its 16 bytes before
+the data included) in an SRMP message. Where there is more, the first section ends with the last byte that the limit allows,
+and a second one holds what follows the body. All sizes inside say how large everything *would* be, so the sections joined are
+no packet. Nothing is said about the padding behind a body that was cut: none is written, and up to three bytes are accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.mqrr.packets.message_packet import (
+    EncodedPacket,
+    MessagePacket,
+    parse_head,
+    parse_message_packet,
+    parse_second_section,
+)
+
+ALL = 0xFFFFFFFF
+"""dwMaxBodySize and dwMaxCompoundMessageSize of a reader that wants everything. 0 is allowed too: the headers alone."""
+
+_SECTION = "[MS-MQRR] 2.2.6"
+
+
+class SectionType(IntEnum):
+    """[MS-MQRR] 2.2.7."""
+
+    FULL_PACKET = 0
+    BINARY_FIRST = 1
+    BINARY_SECOND = 2
+    SRMP_FIRST = 3
+    SRMP_SECOND = 4
+
+
+_T = SectionType
+_SECOND_OF = {_T.BINARY_FIRST: _T.BINARY_SECOND, _T.SRMP_FIRST: _T.SRMP_SECOND}
+
+
+class SectionBuffer(NamedTuple):
+    """One section. SectionSize is the length of ``data``."""
+
+    type: int
+    size_alloc: int
+    """Bytes that the section would have with the whole body in it. "The bytes present" are SectionSize, against 3.1.4.7's
+    prose."""
+    data: bytes
+
+
+def split_sections(
+    packet: MessagePacket, encoded: EncodedPacket, *, max_body_size: int, max_compound_message_size: int
+) -> tuple[SectionBuffer, ...]:
+    """The sections that a server returns for ``packet``, whose bytes are ``encoded``."""
+    return cut_sections(
+        encoded, srmp=packet.compound is not None, max_body_size=max_body_size,
+        max_compound_message_size=max_compound_message_size,
+    )  # fmt: skip
+
+
+def cut_sections(
+    encoded: EncodedPacket, *, srmp: bool, max_body_size: int, max_compound_message_size: int
+) -> tuple[SectionBuffer, ...]:
+    """The same from the bytes alone; ``srmp``: the message came over HTTP, and the other limit counts."""
+    limit = max_compound_message_size if srmp else max_body_size
+    if limit >= len(encoded.counted):
+        data = encoded.joined()
+        return (SectionBuffer(_T.FULL_PACKET, len(data), data),)
+    kind = _T.SRMP_FIRST if srmp else _T.BINARY_FIRST
+    first = SectionBuffer(kind, len(encoded.head) + len(encoded.counted), encoded.head + encoded.counted[:limit])
+    if not encoded.tail:
+        return (first,)
+    return first, SectionBuffer(_SECOND_OF[kind], len(encoded.tail), encoded.tail)
+
+
+def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
+    """The packet of the sections that a read returned; what the reader did not ask for is its ``missing``.
+
+    Raises :class:`RemoteProtocolError` for sections that do not belong together, and for a packet that is broken or cut
+    otherwise.
+    """
+    kinds = tuple(section.type for section in sections)
+    if kinds == (_T.FULL_PACKET,):
+        if sections[0].size_alloc != len(sections[0].data):
+            raise RemoteProtocolError("a full packet whose two sizes differ", section=_SECTION)
+        return parse_message_packet(sections[0].data)
+    if not kinds or kinds[0] not in _SECOND_OF or kinds[1:] not in ((), (_SECOND_OF[_T(kinds[0])],)):
+        raise RemoteProtocolError(f"sections of the types {kinds} make no packet", section="[MS-MQRR] 2.2.7")
+    first = sections[0]
+    missing = first.size_alloc - len(first.data)
+    # Up to three bytes of padding behind the cut are in SectionSize and not in SectionSizeAlloc.
+    extra = max(-missing, 0)
+    if extra > 3:
+        raise RemoteProtocolError(f"a section of {len(first.data)} bytes that says {first.size_alloc}", section=_SECTION)
+    head = parse_head(first.data, max(missing, 0))
+    if (head.compound is not None) != (kinds[0] == _T.SRMP_FIRST):
+        raise RemoteProtocolError(
+            f"a section of type {kinds[0]} that holds the other kind of message", section="[MS-MQRR] 2.2.7"
+        )
+    if len(first.data) - head.at > 3:
+        raise RemoteProtocolError(f"{len(first.data) - head.at} bytes behind the body of a first section", section=_SECTION)
+    if len(sections) == 2 and sections[1].size_alloc != len(sections[1].data):
+        raise RemoteProtocolError("a second section whose two sizes differ", section=_SECTION)
+    return parse_second_section(head, sections[1].data if len(sections) == 2 else b"")

@@ -1,0 +1,404 @@
+"""One connection as its client sees it: calls in, bytes out; bytes and ``now`` in, answers out ([MS-RPCE] 3.3.2).
+
+Theory of operation: :mod:`.client_states`. The owner connects, calls :meth:`ClientConnection.bind`, sends
+:meth:`ClientConnection.data_to_send` and feeds what comes. Each bind and each call has a deadline
+(:meth:`ClientConnection.timer`); one that passes closes the connection, because an answer that comes later would be about a
+call that nobody knows any more. What became of it the other side alone can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64, TransferSyntax
+from srmp_spark.mqrr.rpc.binding import (
+    REMOTE_READ,
+    Bind,
+    BindAck,
+    NakReason,
+    ResultCode,
+    SyntaxId,
+    parse_bind_ack,
+    parse_bind_nak,
+)
+from srmp_spark.mqrr.rpc.calls import (
+    CALL_HEADER_SIZE,
+    Assembly,
+    encode_auth3,
+    encode_cancel,
+    encode_orphaned,
+    parse_fault,
+    parse_response,
+    request_pieces,
+)
+from srmp_spark.mqrr.rpc.client_states import MAY_COME, TRANSITIONS, ClientEvent, ClientState
+from srmp_spark.mqrr.rpc.limits import (
+    CALL_ID_MAX,
+    CALL_TIMEOUT_S,
+    CALLS_MAX,
+    FRAGMENT_MAX,
+    FRAGMENT_MIN,
+    RESPONSE_MAX,
+    SECURITY_LEGS_MAX,
+)
+from srmp_spark.mqrr.rpc.negotiation import KEEP_CONNECTION_ON_ORPHAN, offers, syntax_id, transfer_syntax_of
+from srmp_spark.mqrr.rpc.pdu import (
+    CONCURRENT_MULTIPLEXING,
+    SUPPORT_HEADER_SIGN,
+    WHOLE,
+    AuthLevel,
+    Pdu,
+    PduStream,
+    PduType,
+    encode_pdu,
+    parse_pdu,
+)
+from srmp_spark.mqrr.rpc.security import LEVELS, ConnectionSecurity, SecurityContext, SecurityError, encode_piece, open_piece
+from srmp_spark.mqrr.rpc.verification_trailer import VerificationTrailer, append_trailer
+from srmp_spark.mqrr.status import status_text
+
+_AUTH_CONTEXT_ID = 1
+"""Any number: a connection has one security context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What a client asks for."""
+
+    interface: SyntaxId = REMOTE_READ
+    syntaxes: Sequence[TransferSyntax] = (NDR, NDR64)
+    """Offered in this order, each in a context of its own, as Windows does."""
+    offer_features: bool = True
+    multiplexing: bool = True
+    fragment: int = FRAGMENT_MAX
+    auth_level: int = AuthLevel.NONE
+    security: SecurityContext | None = None
+    call_timeout_s: float = CALL_TIMEOUT_S
+
+
+class Bound(NamedTuple):
+    """The negotiation is over: calls may be made."""
+
+    syntax: TransferSyntax
+    group_id: int
+    """For further connections that shall use this one's context handles."""
+
+
+class Answered(NamedTuple):
+    """A response."""
+
+    call_id: int
+    stub: bytes
+
+
+class Faulted(NamedTuple):
+    """A fault: of the call below its method, or of a method that returns nothing."""
+
+    call_id: int
+    status: int
+
+
+class ShutdownAsked(NamedTuple):
+    """The server wants the connection closed: make no more calls on it, close it when none waits."""
+
+
+class Closed(NamedTuple):
+    """The connection is of no more use. Send what is left to send, then close the transport."""
+
+    reason: str
+    calls: tuple[int, ...]
+    """Those that will have no answer: whether the server carried them out is not known."""
+
+
+ClientResult = Bound | Answered | Faulted | ShutdownAsked | Closed
+
+
+class _Pending:
+    """A call that waits."""
+
+    __slots__ = ("assembly", "deadline")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.assembly: Assembly | None = None
+
+
+class ClientConnection:
+    """The client's side of one transport connection."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        if (settings.security is None) != (settings.auth_level == AuthLevel.NONE):
+            raise LocalProtocolError("an authentication level needs a security provider, and a provider a level")
+        if settings.security is not None and settings.auth_level not in LEVELS:
+            raise LocalProtocolError(f"authentication level {settings.auth_level}; take connect, integrity or privacy")
+        self._settings = settings
+        self._state = ClientState.ESTABLISHED
+        self._stream = PduStream()
+        self._out: list[bytes] = []
+        self._results: list[ClientResult] = []
+        self._calls: dict[int, _Pending] = {}
+        self._call_id = 0
+        self._deadline: float | None = None
+        self._context_id = -1
+        self._syntax: TransferSyntax | None = None
+        self._group_id = 0
+        self._fragment = FRAGMENT_MIN
+        self._multiplexing = False
+        self._legs = 0
+        self._security = (
+            None
+            if settings.security is None
+            else ConnectionSecurity(context=settings.security, level=settings.auth_level, context_id=_AUTH_CONTEXT_ID)
+        )
+
+    # --- what the owner calls -----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClientState:
+        """For logs and tests."""
+        return self._state
+
+    def bind(self, now: float, *, group_id: int = 0) -> None:
+        """Begin. ``group_id`` of :class:`Bound` joins the association of another connection.
+
+        Raises :class:`SecurityError` when the security provider cannot begin, without credentials for instance.
+        """
+        self._move(ClientEvent.SEND_BIND)
+        self._group_id = group_id
+        self._deadline = now + self._settings.call_timeout_s
+        token = b"" if self._security is None else self._security.context.step(b"")
+        if self._security is not None and not token:
+            raise SecurityError("the security provider has no first token")
+        self._send_contexts(PduType.BIND, token)
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may wait at the same time: one, unless the server agreed to more."""
+        return CALLS_MAX if self._multiplexing else 1
+
+    @property
+    def calls_left(self) -> int:
+        """How many calls this connection can still make: identifiers end (``CALL_ID_MAX``). Replace it in time."""
+        return CALL_ID_MAX - self._call_id
+
+    def call(self, opnum: int, stub: bytes, now: float, *, timeout_s: float | None = None) -> int:
+        """Make a call and give its number. ``timeout_s``: for one that may wait on purpose.
+
+        Raises :class:`LocalProtocolError` before :class:`Bound`, after :class:`Closed`, for a second call at a time where the
+        server did not agree to that, and when there are no :attr:`calls_left`.
+        """
+        if self.calls_left <= 0:
+            raise LocalProtocolError(f"this connection made CALL_ID_MAX calls ({CALL_ID_MAX}); make another one of its group")
+        self._move(ClientEvent.CALL)
+        if len(self._calls) >= self.calls_at_once:
+            raise LocalProtocolError("a call waits on this connection already; make another connection of its group")
+        self._call_id += 1
+        call_id, security = self._call_id, self._security
+        if security is not None and security.protects and not security.sign_header and self._syntax is not None:
+            trailer = VerificationTrailer(
+                call_id=call_id, context_id=self._context_id, opnum=opnum, interface=self._settings.interface,
+                transfer_syntax=syntax_id(self._syntax),
+            )  # fmt: skip
+            stub = append_trailer(stub, trailer)
+        token_size = 0 if security is None else security.token_size
+        for piece in request_pieces(self._context_id, opnum, stub, fragment=self._fragment, token_size=token_size):
+            self._out.append(encode_piece(PduType.REQUEST, call_id, piece, 0, security))
+        wait = self._settings.call_timeout_s if timeout_s is None else timeout_s
+        self._calls[call_id] = _Pending(now + wait)
+        return call_id
+
+    def cancel(self, call_id: int) -> None:
+        """Ask the server to answer a call now. Its answer still comes."""
+        if call_id in self._calls:
+            self._out.append(encode_cancel(call_id))
+
+    def orphan(self, call_id: int) -> None:
+        """Leave a call alone: no answer will come. The connection is closed, for the server may not know orphans."""
+        if call_id in self._calls:
+            self._out.append(encode_orphaned(call_id))
+            self._close(ClientEvent.GONE, f"call {call_id} was given up")
+
+    def receive(self, data: bytes) -> list[ClientResult]:
+        """What became of ``data``. Never raises for what a server sends: a protocol error closes the connection."""
+        if not self._is_closed():
+            try:
+                for raw in self._stream.receive(data):
+                    self._receive_pdu(parse_pdu(raw))
+                    if self._is_closed():
+                        break
+            except RemoteProtocolError as error:
+                if not self._is_closed():
+                    self._close(ClientEvent.PROTOCOL_ERROR, str(error))
+        return self._take_results()
+
+    def data_to_send(self) -> bytes:
+        """What is to be sent, once."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def timer(self) -> float | None:
+        """When :meth:`handle_timer` is to be called; ``None``: nothing waits."""
+        deadlines = [pending.deadline for pending in self._calls.values()]
+        if self._deadline is not None:
+            deadlines.append(self._deadline)
+        return min(deadlines, default=None)
+
+    def handle_timer(self, now: float) -> list[ClientResult]:
+        """Close the connection if a deadline has passed."""
+        due = self.timer()
+        if due is not None and due <= now and self._state is not ClientState.CLOSED:
+            self._close(ClientEvent.TIMED_OUT, "the server did not answer in time")
+        return self._take_results()
+
+    def lost(self, reason: str = "the transport connection is gone") -> list[ClientResult]:
+        """The transport is gone, or the owner is about to close it."""
+        if self._state is not ClientState.CLOSED:
+            self._close(ClientEvent.GONE, reason)
+        return self._take_results()
+
+    def __repr__(self) -> str:
+        return f"<ClientConnection {self._state.name} group={self._group_id} calls={sorted(self._calls)}>"
+
+    # --- PDUs ---------------------------------------------------------------------------------------------------------------
+
+    def _is_closed(self) -> bool:
+        return self._state is ClientState.CLOSED
+
+    def _take_results(self) -> list[ClientResult]:
+        results, self._results = self._results, []
+        return results
+
+    def _move(self, event: ClientEvent) -> None:
+        target = TRANSITIONS.get((self._state, event))
+        if target is None:
+            raise LocalProtocolError(f"{event.name} cannot happen to a connection that is {self._state.name}")
+        self._state = target
+
+    def _close(self, event: ClientEvent, reason: str) -> None:
+        self._move(event)
+        self._results.append(Closed(reason, tuple(self._calls)))
+        self._calls.clear()
+        self._deadline = None
+
+    def _receive_pdu(self, pdu: Pdu) -> None:
+        if pdu.type not in MAY_COME[self._state]:
+            raise RemoteProtocolError(f"a PDU of type {pdu.type} while {self._state.name}", section="[MS-RPCE] 3.3.2")
+        if pdu.type in (PduType.BIND_ACK, PduType.ALTER_CONTEXT_RESP):
+            self._negotiated(pdu)
+        elif pdu.type == PduType.BIND_NAK:
+            reason = parse_bind_nak(pdu.body).reason
+            name = NakReason(reason).name if reason in NakReason.__members__.values() else str(reason)
+            self._close(ClientEvent.REFUSED, f"the server refuses the bind: {name}")
+        elif pdu.type == PduType.FAULT:
+            self._fault(pdu)
+        elif pdu.type == PduType.SHUTDOWN:
+            self._move(ClientEvent.SHUTDOWN)
+            self._results.append(ShutdownAsked())
+        else:
+            self._response(pdu)
+
+    # --- negotiation --------------------------------------------------------------------------------------------------------
+
+    def _send_contexts(self, kind: PduType, token: bytes) -> None:
+        settings, security = self._settings, self._security
+        features = KEEP_CONNECTION_ON_ORPHAN if settings.offer_features else None
+        bind = Bind(
+            settings.fragment, settings.fragment, self._group_id, offers(settings.interface, settings.syntaxes, features)
+        )
+        flags = WHOLE | (CONCURRENT_MULTIPLEXING if settings.multiplexing else 0)
+        trailer = None
+        if security is not None:
+            trailer = security.trailer(token)
+            if security.protects and security.context.supports_header_signing:
+                flags |= SUPPORT_HEADER_SIGN
+        self._call_id += 1
+        self._out.append(encode_pdu(kind, flags, self._call_id, bind.encode(), trailer))
+
+    def _negotiated(self, pdu: Pdu) -> None:
+        ack = parse_bind_ack(pdu.body)
+        security = self._security
+        if pdu.type == PduType.BIND_ACK:
+            self._group_id = ack.group_id
+            self._fragment = max(min(ack.max_receive, self._settings.fragment), FRAGMENT_MIN)
+            self._multiplexing = self._settings.multiplexing and bool(pdu.flags & CONCURRENT_MULTIPLEXING)
+            if security is not None:
+                offered = security.protects and security.context.supports_header_signing
+                security.sign_header = offered and bool(pdu.flags & SUPPORT_HEADER_SIGN)
+            if not self._choose(ack):
+                self._close(ClientEvent.REFUSED, "the server accepts neither the interface nor a transfer syntax of ours")
+                return
+        if security is not None and not self._secured(security, pdu):
+            return
+        syntax = self._syntax
+        assert syntax is not None
+        self._move(ClientEvent.ACCEPTED)
+        self._deadline = None
+        self._results.append(Bound(syntax, self._group_id))
+
+    def _choose(self, ack: BindAck) -> bool:
+        """Whether a context was accepted. More results than contexts, or a syntax that was not offered there, are an error."""
+        for context_id, result in enumerate(ack.results):
+            if result.result != ResultCode.ACCEPTANCE:
+                continue
+            syntax = transfer_syntax_of(result.transfer_syntax)
+            if context_id >= len(self._settings.syntaxes) or syntax is not self._settings.syntaxes[context_id]:
+                raise RemoteProtocolError("the server accepts a transfer syntax that was not offered", section="C706 12.6.4.4")
+            self._context_id, self._syntax = context_id, syntax
+            return True
+        return False
+
+    def _secured(self, security: ConnectionSecurity, pdu: Pdu) -> bool:
+        """Whether the negotiation is over, perhaps with an auth3. Raises :class:`SecurityError`."""
+        context = security.context
+        if context.complete:
+            return True
+        if pdu.auth is None:
+            raise SecurityError("the server ends the negotiation before the security provider does")
+        self._legs += 1
+        if self._legs > SECURITY_LEGS_MAX:
+            raise SecurityError(f"more than {SECURITY_LEGS_MAX} legs (SECURITY_LEGS_MAX)")
+        trailer = security.trailer(context.step(pdu.auth.token))
+        content = security.is_complete()
+        if trailer is None:
+            if not content:
+                raise SecurityError("the security provider has nothing more to say and is not content")
+            return True
+        if content and context.odd_legs:
+            self._call_id += 1
+            self._out.append(encode_auth3(self._call_id, trailer))
+            return True
+        self._move(ClientEvent.CONTINUES)
+        self._send_contexts(PduType.ALTER_CONTEXT, trailer.token)
+        return False
+
+    # --- calls --------------------------------------------------------------------------------------------------------------
+
+    def _response(self, pdu: Pdu) -> None:
+        pending = self._calls.get(pdu.call_id)
+        if pending is None:
+            raise RemoteProtocolError(f"a response to call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.2")
+        self._move(ClientEvent.ANSWER)
+        response = parse_response(pdu)
+        if response.context_id != self._context_id or pdu.is_first != (pending.assembly is None):
+            raise RemoteProtocolError("a response of another context, or out of order", section="C706 12.6.4.10")
+        response = response._replace(stub=open_piece(pdu, response.stub, CALL_HEADER_SIZE, self._security))
+        if pending.assembly is None:
+            pending.assembly = Assembly(pdu.call_id, response, limit=RESPONSE_MAX, limit_name="RESPONSE_MAX")
+        pending.assembly.add(response)
+        if pdu.is_last:
+            del self._calls[pdu.call_id]
+            self._results.append(Answered(pdu.call_id, pending.assembly.stub()))
+
+    def _fault(self, pdu: Pdu) -> None:
+        status = parse_fault(pdu).status
+        if self._state is not ClientState.CONTEXT_NEGOTIATED:
+            self._close(ClientEvent.REFUSED, f"the server refuses the negotiation: {status_text(status)}")
+            return
+        if self._calls.pop(pdu.call_id, None) is None:
+            raise RemoteProtocolError(f"a fault of call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.1")
+        self._move(ClientEvent.ANSWER)
+        self._results.append(Faulted(pdu.call_id, status))

@@ -1,0 +1,26 @@
+"""Every limit of the server of remote read, with its reason."""
+
+from __future__ import annotations
+
+CURSORS_MAX = 1_000
+"""Cursors of one handle: a reader needs one."""
+REQUESTS_MAX = 1_000
+"""Requests of one handle that are not ended: calls that wait, and messages that are locked."""
+WAITING_MAX = 1_000
+"""Reads that wait for a message of one queue; each is looked at when one comes."""
+OPEN_MAX = 10_000
+"""Handles of one queue."""
+TRANSACTIONS_MAX = 1_000
+"""Transactions that have no outcome yet; each ends by itself after TRANSACTION_TIMEOUT_S."""
+OPERATIONS_MAX = 10_000
+"""Messages received and moved in one transaction: they are stored in one commit."""
+
+CLEANUP_S = 300.0
+"""Pending Request Cleanup Timer: 300,000 ms ([MS-MQRR] 3.1.2.2, appendix B <11>)."""
+TRANSACTION_TIMEOUT_S = 300.0
+"""From the enlistment to the outcome: one whose coordinator says nothing for so long is aborted."""
+CATCH_UP_S = 10.0
+"""Longest wait of a reader that does not want to wait, for messages that are in the queue and whose priorities are not known
+yet: it takes milliseconds."""
+INFINITE_TIMEOUT = 0xFFFFFFFF
+"""ulTimeout of a reader that waits for as long as it takes."""

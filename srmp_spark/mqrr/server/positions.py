@@ -1,0 +1,163 @@
+"""Which messages a queue holds, in the order of MSMQ, without the messages: priority first, then arrival.
+
+A message is known by its LookupIdentifier (:mod:`srmp_spark.mqrr.lookup_identifier`), which says where it stands, so the order
+needs no list of its own. For each priority there are the runs of sequences that are there; a backlog of a million messages of
+one priority is one run. Identifiers go up from the head of the queue to its tail.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.mqrr.lookup_identifier import PRIORITY_MAX, SEQUENCE_BITS, SEQUENCE_MAX
+
+START = -1
+"""Before the head ([MS-MQDMPR] 3.1.1.2, MessagePositionList.Start)."""
+_COMPACT = 4_096
+"""Runs that were used up at the head before their memory is given back: that moves all others."""
+
+
+class Came(NamedTuple):
+    """Messages of one priority that follow each other in the log."""
+
+    priority: int
+    first: int
+    last: int
+
+
+class _Runs:
+    """Ascending, disjoint runs; they are used up from the head, mostly."""
+
+    __slots__ = ("_firsts", "_head", "_lasts")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._head = 0
+
+    def append(self, first: int, last: int) -> None:
+        if self._head < len(self._lasts) and first <= self._lasts[-1]:
+            raise LocalProtocolError(f"messages {first} to {last} do not follow {self._lasts[-1]}")
+        if self._head < len(self._lasts) and self._lasts[-1] == first - 1:
+            self._lasts[-1] = last
+        else:
+            self._firsts.append(first)
+            self._lasts.append(last)
+
+    def _at(self, sequence: int) -> int:
+        """The run that holds ``sequence``; -1: none."""
+        at = bisect_right(self._firsts, sequence, self._head) - 1
+        return at if at >= self._head and sequence <= self._lasts[at] else -1
+
+    def __contains__(self, sequence: int) -> bool:
+        return self._at(sequence) >= 0
+
+    def after(self, sequence: int) -> int | None:
+        """The lowest above ``sequence``."""
+        at = bisect_right(self._lasts, sequence, self._head)
+        return max(self._firsts[at], sequence + 1) if at < len(self._lasts) else None
+
+    def before(self, sequence: int) -> int | None:
+        """The highest below ``sequence``."""
+        at = bisect_left(self._firsts, sequence, self._head) - 1
+        return min(self._lasts[at], sequence - 1) if at >= self._head else None
+
+    def remove(self, sequence: int) -> bool:
+        at = self._at(sequence)
+        if at < 0:
+            return False
+        first, last = self._firsts[at], self._lasts[at]
+        if first == last:
+            if at == self._head:
+                self._skip(at + 1)
+            else:
+                del self._firsts[at], self._lasts[at]
+        elif sequence == first:
+            self._firsts[at] = sequence + 1
+        elif sequence == last:
+            self._lasts[at] = sequence - 1
+        else:
+            self._lasts[at] = sequence - 1
+            self._firsts.insert(at + 1, sequence + 1)
+            self._lasts.insert(at + 1, last)
+        return True
+
+    def drop_through(self, sequence: int) -> None:
+        self._skip(bisect_right(self._lasts, sequence, self._head))
+        if self._head < len(self._firsts) and self._firsts[self._head] <= sequence:
+            self._firsts[self._head] = sequence + 1
+
+    def _skip(self, to: int) -> None:
+        self._head = to
+        if to >= _COMPACT or to == len(self._firsts):
+            del self._firsts[:to], self._lasts[:to]
+            self._head = 0
+
+    def count(self) -> int:
+        firsts, lasts = self._firsts[self._head :], self._lasts[self._head :]
+        return sum(lasts) - sum(firsts) + len(firsts)
+
+
+class Positions:
+    """The messages of one queue, whatever their state."""
+
+    __slots__ = ("_dropped", "_ranks")
+
+    def __init__(self) -> None:
+        self._ranks = tuple(_Runs() for _ in range(PRIORITY_MAX + 1))
+        """By 7 − priority."""
+        self._dropped = 0
+
+    def add(self, runs: Iterable[Came]) -> None:
+        """They came, behind all of their priority that are here. Raises :class:`LocalProtocolError` if they did not."""
+        for priority, first, last in runs:
+            if not 0 <= priority <= PRIORITY_MAX or not 0 < first <= last <= SEQUENCE_MAX:
+                raise LocalProtocolError(f"no messages have priority {priority} and sequences {first} to {last}")
+            if last > self._dropped:
+                self._ranks[PRIORITY_MAX - priority].append(max(first, self._dropped + 1), last)
+
+    def __contains__(self, lookup_id: int) -> bool:
+        rank = lookup_id >> SEQUENCE_BITS
+        return 0 <= rank <= PRIORITY_MAX and (lookup_id & SEQUENCE_MAX) in self._ranks[rank]
+
+    def following(self, lookup_id: int) -> int | None:
+        """The next message behind an identifier, which need not be there; ``None``: none."""
+        rank, sequence = (lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX) if lookup_id >= 0 else (0, -1)
+        while rank <= PRIORITY_MAX:
+            found = self._ranks[rank].after(sequence)
+            if found is not None:
+                return rank << SEQUENCE_BITS | found
+            rank, sequence = rank + 1, -1
+        return None
+
+    def preceding(self, lookup_id: int) -> int | None:
+        """The message before an identifier; ``None``: none, and never the one at the tail."""
+        rank, sequence = lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX
+        if rank > PRIORITY_MAX:
+            rank, sequence = PRIORITY_MAX, SEQUENCE_MAX + 1
+        while rank >= 0:
+            found = self._ranks[rank].before(sequence)
+            if found is not None:
+                return rank << SEQUENCE_BITS | found
+            rank, sequence = rank - 1, SEQUENCE_MAX + 1
+        return None
+
+    def remove(self, lookup_id: int) -> None:
+        """It is gone; nothing happens if it was."""
+        rank = lookup_id >> SEQUENCE_BITS
+        if 0 <= rank <= PRIORITY_MAX:
+            self._ranks[rank].remove(lookup_id & SEQUENCE_MAX)
+
+    def drop_through(self, sequence: int) -> None:
+        """Everything that came up to ``sequence`` is gone, of all priorities."""
+        if sequence > self._dropped:
+            self._dropped = sequence
+            for runs in self._ranks:
+                runs.drop_through(sequence)
+
+    def __len__(self) -> int:
+        """Messages."""
+        return sum(runs.count() for runs in self._ranks)

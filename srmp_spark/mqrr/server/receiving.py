@@ -1,0 +1,506 @@
+"""Receives and peeks: looking, waiting, locking, ending ([MS-MQRR] 3.1.4.7 to 3.1.4.9, 3.1.4.13 to 3.1.4.15, 3.1.5.1).
+
+Theory of operation: :mod:`.requests` (a request), :mod:`.position_states` (a message), :mod:`.cursors`. This module lets the
+three go together: whatever happens, a message is locked exactly as long as there is a request, an operation of a transaction
+or a commit under way that will end its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
+from srmp_spark.mqrr.lookup_identifier import PRIORITY_MAX, SEQUENCE_BITS, sequence_of
+from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, StatusResponse
+from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
+from srmp_spark.mqrr.packets.sections import cut_sections
+from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
+from srmp_spark.mqrr.server.effects import (
+    Answer,
+    CallId,
+    Effect,
+    Message,
+    OutcomeNotStored,
+    OutcomeStored,
+    Read,
+    Reason,
+    Take,
+    Taken,
+)
+from srmp_spark.mqrr.server.limits import (
+    CATCH_UP_S,
+    CLEANUP_S,
+    INFINITE_TIMEOUT,
+    REQUESTS_MAX,
+    WAITING_MAX,
+)
+from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
+from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.requests import Limits, Request, RequestEvent, RequestState, fits_together
+from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
+from srmp_spark.mqrr.server.transactions import Operation, Transaction, Transactions
+from srmp_spark.mqrr.status import Status
+
+
+@dataclass(slots=True, eq=False)
+class _Storing:
+    """What a Take is about, for when it is stored."""
+
+    call: CallId | None
+    items: list[tuple[OpenQueue, Request, int]]
+    """(handle, request, LookupIdentifier)."""
+    transaction: bytes | None = None
+
+
+class Receiving:
+    """The requests of all handles."""
+
+    def __init__(self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool) -> None:
+        """``new_number`` numbers what is asked of the owner. Without a ``coordinator`` nothing is enlisted."""
+        self._emit = emit
+        self._new_number = new_number
+        self._readings: dict[int, tuple[OpenQueue, Request]] = {}
+        self._storings: dict[int, _Storing] = {}
+        self.transactions = Transactions(coordinator=coordinator)
+        self._timers: list[tuple[float, int, OpenQueue | None, Request | bytes]] = []
+        self.settled: Callable[[OpenQueue], None] = lambda _descriptor: None
+        """Called when nothing of a closed handle is left to decide."""
+
+    # --- R_StartReceive, R_StartTransactionalReceive ------------------------------------------------------------------------
+
+    def start(self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float) -> None:
+        """A call; it is answered now or later."""
+        status = self._start(descriptor, call, asked, now)
+        if status is not Status.MQ_OK:
+            self._emit(Answer(call, failure(status).encode(call.syntax)))
+
+    def _start(self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float) -> Status:
+        """Why it fails at once."""
+        try:
+            action = Action(asked.action)
+        except ValueError:
+            return Status.MQ_ERROR_INVALID_PARAMETER
+        if not fits_together(action, asked) or asked.request_id in descriptor.requests:
+            return Status.MQ_ERROR_INVALID_PARAMETER
+        if not descriptor.may_read or (action in RECEIVES and not descriptor.may_receive):
+            return Status.MQ_ERROR_ACCESS_DENIED
+        cursor: Cursor | None = None
+        if asked.cursor:
+            cursor = descriptor.cursors.get(asked.cursor)
+            if cursor is None:
+                return Status.STATUS_INVALID_HANDLE
+            if cursor.is_waiting or (action is Action.PEEK_NEXT and cursor.state is CursorState.UNREAD):
+                return Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+        transaction = asked.transaction if asked.transaction != NO_TRANSACTION else None
+        joined = self._may_join(descriptor, action, transaction)
+        if isinstance(joined, Status):
+            return joined
+        if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
+            return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        request = Request(
+            call=call, id=asked.request_id, action=action, lookup_id=asked.lookup_id, cursor=cursor,
+            limits=Limits(asked.max_body_size, asked.max_compound_message_size), transaction=transaction,
+            may_wait=asked.timeout_ms > 0,
+            called_at=now,
+            deadline=None if asked.timeout_ms == INFINITE_TIMEOUT else now + asked.timeout_ms / 1000,
+        )  # fmt: skip
+        status = self._look(descriptor, request)
+        if status is Status.MQ_OK:
+            descriptor.requests[request.id] = request
+            if joined is not None:
+                joined.operations.append(Operation(descriptor, request))
+        return status
+
+    def _may_join(self, descriptor: OpenQueue, action: Action, transaction: bytes | None) -> Transaction | Status | None:
+        if transaction is None:
+            return None
+        if not descriptor.queue.view.transactional or action not in RECEIVES:
+            return Status.MQ_ERROR_TRANSACTION_USAGE
+        found = self.transactions.get(transaction)
+        if found is None:
+            # 3.1.4.13 makes a transaction here that has no name, so that nobody could end it: the message would stay locked.
+            return Status.MQ_ERROR_TRANSACTION_SEQUENCE
+        return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if found.is_full else found
+
+    def _look(self, descriptor: OpenQueue, request: Request, *, again: bool = False) -> Status:
+        """Find a message or begin to wait; why neither. ``again``: the one that was found has left the queue."""
+        queue, cursor = descriptor.queue, request.cursor
+        if request.action in LOOKUPS:
+            sought = queue.by_lookup_id(request.action, request.lookup_id)
+            if sought.lookup_id is None:
+                return sought.status
+            found: int | None = sought.lookup_id
+        elif cursor is None:
+            found = queue.head()
+        elif cursor.state is CursorState.READ and request.action is not Action.PEEK_NEXT and not again:
+            if queue.state_of(cursor.position) is not PositionState.AVAILABLE:
+                return Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+            found = cursor.position
+        else:
+            found = queue.available_after(cursor.position)
+        if found is not None:
+            self._found(descriptor, request, found)
+            return Status.MQ_OK
+        if request.may_wait:
+            return self._wait(descriptor, request)
+        if queue.view.is_behind():  # who was told that a message is in the queue must find it
+            request.deadline = request.called_at + CATCH_UP_S
+            return self._wait(descriptor, request)
+        return request.nothing
+
+    def _wait(self, descriptor: OpenQueue, request: Request) -> Status:
+        queue = descriptor.queue
+        if len(queue.waiting) >= WAITING_MAX:
+            return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        if request.cursor is not None:
+            request.cursor.move(CursorEvent.WAIT_TO_RECEIVE if request.receives else CursorEvent.WAIT_TO_PEEK)
+        queue.waiting.append(Waiter(descriptor, request))
+        if request.deadline is not None:
+            self._at(request.deadline, descriptor, request)
+        return Status.MQ_OK
+
+    def _found(self, descriptor: OpenQueue, request: Request, lookup_id: int) -> None:
+        request.move(RequestEvent.FOUND)
+        request.found = lookup_id
+        if request.cursor is not None:
+            request.cursor.move(CursorEvent.TAKEN if request.receives else CursorEvent.SHOWN, lookup_id)
+        if request.receives:
+            descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
+        reading = self._new_number()
+        self._readings[reading] = descriptor, request
+        self._emit(Read(reading, descriptor.queue.view, sequence_of(lookup_id)))
+
+    # --- what the owner says of a message that it was asked to read ---------------------------------------------------------
+
+    def read(self, reading: int, message: Message, now: float) -> None:
+        """Here it is."""
+        descriptor, request = self._readings.pop(reading)
+        if request.state is not RequestState.READING:
+            return
+        call, request.call = request.call, None
+        if call is None or request.found is None:  # who asked is gone
+            self._fail(descriptor, request)
+            return
+        limits = request.limits
+        sections = cut_sections(
+            message.packet, srmp=message.srmp, max_body_size=limits.body,
+            max_compound_message_size=limits.compound_message,
+        )  # fmt: skip
+        # Also for peeks, of which 3.1.4.7 says nothing: a reader rebuilds the lookup identifier from what it gets.
+        response = StartReceiveResponse(message.arrived_at, sequence_of(request.found), sections, Status.MQ_OK)
+        if request.receives:
+            request.move(RequestEvent.HANDED_OVER)
+            request.cleanup_at = now + CLEANUP_S
+            self._at(request.cleanup_at, descriptor, request)
+        else:
+            request.move(RequestEvent.SHOWN)
+            del descriptor.requests[request.id]
+        self._emit(Answer(call, response.encode(call.syntax)))
+
+    def not_read(self, reading: int, status: Status) -> None:
+        """It cannot be read."""
+        descriptor, request = self._readings.pop(reading)
+        if request.state is RequestState.READING:
+            self._answer(request, status)
+            self._fail(descriptor, request)
+
+    def vanished(self, reading: int) -> None:
+        """It has left the queue in between: look again."""
+        descriptor, request = self._readings.pop(reading)
+        if request.state is not RequestState.READING or request.found is None:
+            return
+        if descriptor.queue.state_of(request.found) is not PositionState.GONE:
+            descriptor.queue.move(request.found, PositionEvent.VANISHED)
+        request.move(RequestEvent.VANISHED)
+        request.found = None
+        status = self._look(descriptor, request, again=True)
+        if status is not Status.MQ_OK:
+            self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, status)
+
+    def _fail(self, descriptor: OpenQueue, request: Request) -> None:
+        request.move(RequestEvent.FAILED)
+        del descriptor.requests[request.id]
+        if request.receives:
+            self._unlock(descriptor, request)
+
+    # --- R_CancelReceive, time-outs, callers that are gone ------------------------------------------------------------------
+
+    def cancel(self, descriptor: OpenQueue, request_id: int) -> Status:
+        """End a wait; NOT_FOUND if nothing with this identifier waits at this handle."""
+        request = descriptor.requests.get(request_id)
+        if request is None or request.state is not RequestState.WAITING:
+            return Status.STATUS_NOT_FOUND
+        self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED)
+        return Status.MQ_OK
+
+    def call_cancelled(self, descriptor: OpenQueue, request: Request) -> None:
+        """Its caller does not want to wait."""
+        if request.state is RequestState.WAITING:
+            self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED)
+
+    def call_gone(self, descriptor: OpenQueue, request: Request) -> None:
+        """Its caller is no longer there: what it would have got goes to others."""
+        request.call = None
+        self.call_cancelled(descriptor, request)
+
+    def _stop_waiting(self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status) -> None:
+        descriptor.queue.stop_waiting(request)
+        self._leave_transaction(request)
+        del descriptor.requests[request.id]
+        if request.cursor is not None:
+            request.cursor.give_up()
+        self._answer(request, status)
+        request.move(event)
+
+    def _answer(self, request: Request, status: Status) -> None:
+        call, request.call = request.call, None
+        if call is not None:
+            self._emit(Answer(call, failure(status).encode(call.syntax)))
+
+    # --- R_EndReceive, R_EndTransactionalReceive ----------------------------------------------------------------------------
+
+    def end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool) -> None:
+        """A call; one that removes a message is answered when that is stored."""
+        status = self._end(descriptor, call, asked, transactional=transactional)
+        if status is not None:
+            self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
+
+    def _end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool) -> Status | None:
+        """What to answer now; ``None``: later."""
+        if not any(each.receives for each in descriptor.requests.values()):
+            return Status.MQ_ERROR_INVALID_HANDLE
+        request = descriptor.requests.get(asked.request_id)
+        if request is None or request.state is not RequestState.HELD or request.found is None:
+            return Status.MQ_ERROR_INVALID_PARAMETER
+        if request.transaction is not None and not transactional:
+            return Status.MQ_ERROR_INVALID_PARAMETER  # "ended through R_EndTransactionalReceive, not through this method"
+        del descriptor.requests[request.id]
+        queue, found = descriptor.queue, request.found
+        if queue.state_of(found) is PositionState.GONE:
+            self._leave_transaction(request)
+            request.move(RequestEvent.CLOSED)
+            return Status.MQ_ERROR_MESSAGE_NOT_FOUND
+        if asked.ack != RR_ACK:
+            self._leave_transaction(request)
+            request.move(RequestEvent.REFUSED)
+            return None if self._give_back(descriptor, request, call) else Status.MQ_OK
+        if request.transaction is not None:
+            request.move(RequestEvent.ACKNOWLEDGED_IN_TRANSACTION)
+            descriptor.unsettled.add(request)
+            return Status.MQ_OK
+        request.move(RequestEvent.ACKNOWLEDGED)
+        self._take(call, [(descriptor, request, self._taken(descriptor, request, found, Reason.RECEIVED))])
+        return None
+
+    def _taken(self, descriptor: OpenQueue, request: Request, found: int, reason: Reason) -> Taken:
+        """Its message is about to leave the queue."""
+        queue = descriptor.queue
+        purged = queue.state_of(found) is PositionState.PURGE_PENDING
+        queue.move(found, PositionEvent.TAKE)
+        return Taken(queue.view, sequence_of(found), Reason.PURGED if purged else reason, None if purged else request.to)
+
+    def _take(
+        self, call: CallId | None, items: Sequence[tuple[OpenQueue, Request, Taken]], transaction: bytes | None = None
+    ) -> None:
+        storing = self._new_number()
+        kept = [(descriptor, request, request.found or 0) for descriptor, request, _ in items]
+        self._storings[storing] = _Storing(call, kept, transaction)
+        for descriptor, request, _ in items:
+            descriptor.unsettled.add(request)
+        self._emit(Take(storing, tuple(taken for _, _, taken in items)))
+
+    def stored(self, storing: int) -> None:
+        """It is on stable storage that these messages have left."""
+        done = self._storings.pop(storing)
+        for descriptor, request, found in done.items:
+            descriptor.queue.move(found, PositionEvent.STORED)
+            if request.state is RequestState.STORING:
+                request.move(RequestEvent.STORED)
+            self._settle(descriptor, request)
+        if done.call is not None:
+            self._emit(Answer(done.call, StatusResponse(Status.MQ_OK).encode(done.call.syntax)))
+        if done.transaction is not None:
+            self._emit(OutcomeStored(done.transaction))
+
+    def not_stored(self, storing: int, status: Status) -> None:
+        """It could not be stored: they are in their queues as before, and nobody has them."""
+        done = self._storings.pop(storing)
+        for descriptor, request, found in done.items:
+            descriptor.queue.move(found, PositionEvent.NOT_STORED)
+            if request.state is RequestState.STORING:
+                request.move(RequestEvent.NOT_STORED)
+        if done.call is not None:
+            self._emit(Answer(done.call, StatusResponse(status).encode(done.call.syntax)))
+        if done.transaction is not None:
+            self._emit(OutcomeNotStored(done.transaction))
+        for descriptor, request, found in done.items:
+            self.satisfy(descriptor.queue, ((found, found),))
+            self._settle(descriptor, request)
+
+    def _settle(self, descriptor: OpenQueue, request: Request) -> None:
+        descriptor.unsettled.discard(request)
+        if descriptor.closed and not descriptor.unsettled:
+            self.settled(descriptor)
+
+    # --- locks --------------------------------------------------------------------------------------------------------------
+
+    def _give_back(self, descriptor: OpenQueue, request: Request, call: CallId | None) -> bool:
+        """End the lock without taking; whether a purge that waited for it is stored now, with ``call`` answered after it."""
+        queue, found = descriptor.queue, request.found
+        if found is None or queue.state_of(found) is PositionState.GONE:
+            return False
+        if queue.move(found, PositionEvent.RETURN) is PositionState.AVAILABLE:
+            self.satisfy(queue, ((found, found),))
+            return False
+        self._take(call, [(descriptor, request, Taken(queue.view, sequence_of(found), Reason.PURGED))])
+        return True
+
+    def _unlock(self, descriptor: OpenQueue, request: Request) -> None:
+        self._leave_transaction(request)
+        self._give_back(descriptor, request, None)
+
+    def satisfy(self, queue: SharedQueue, fresh: Sequence[tuple[int, int]]) -> None:
+        """Messages became available, by their identifiers in closed runs: who waits gets one, the longest waiting first.
+
+        Who waits at a cursor gets what came, wherever it stands; what the cursor had passed by stays passed by.
+        """
+        for waiter in tuple(queue.waiting):
+            descriptor, request = waiter.descriptor, waiter.request
+            if request.state is not RequestState.WAITING:
+                continue
+            found = queue.head() if request.cursor is None else queue.first_of(fresh)
+            if found is not None:
+                queue.stop_waiting(request)
+                self._found(descriptor, request, found)
+
+    def came(self, queue: SharedQueue, runs: Iterable[Came]) -> None:
+        """Messages came."""
+        runs = tuple(runs)
+        queue.came(runs)
+        ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
+        self.satisfy(queue, [(rank | each.first, rank | each.last) for rank, each in ranked])
+        if queue.view.is_behind():
+            return
+        for waiter in tuple(queue.waiting):
+            if not waiter.request.may_wait:
+                self._stop_waiting(waiter.descriptor, waiter.request, RequestEvent.TIMED_OUT, waiter.request.nothing)
+
+    def close(self, descriptor: OpenQueue, status: Status) -> None:
+        """A handle is closed, run down or stale: its calls are told ``status``, its locks end."""
+        for request in tuple(descriptor.requests.values()):
+            was = request.state
+            descriptor.queue.stop_waiting(request)
+            if request.cursor is not None:
+                request.cursor.give_up()
+            self._answer(request, status)
+            request.move(RequestEvent.CLOSED)
+            self._leave_transaction(request)
+            if request.receives and was in (RequestState.READING, RequestState.HELD):
+                self._give_back(descriptor, request, None)
+        descriptor.requests.clear()
+
+    # --- transactions -------------------------------------------------------------------------------------------------------
+
+    def enlist(self, asked: EnlistRequest, now: float) -> Status:
+        """R_QMEnlistRemoteTransaction."""
+        made = self.transactions.enlist(asked.transaction, now)
+        if isinstance(made, Status):
+            return made
+        self._at(made.deadline, None, made.id)
+        return Status.MQ_OK
+
+    def move(
+        self, descriptor: OpenQueue, call: CallId, request: Request, lookup_id: int, transaction: Transaction | None
+    ) -> bool:
+        """R_MoveMessage, of a message that is available: whether it is done; else ``call`` is answered when it is stored."""
+        request.found = lookup_id
+        request.move(RequestEvent.FOUND)
+        request.move(RequestEvent.HANDED_OVER)  # the other queue is its reader
+        descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
+        if transaction is None:
+            request.move(RequestEvent.ACKNOWLEDGED)
+            self._take(call, [(descriptor, request, self._taken(descriptor, request, lookup_id, Reason.MOVED))])
+            return False
+        request.move(RequestEvent.ACKNOWLEDGED_IN_TRANSACTION)
+        descriptor.unsettled.add(request)
+        transaction.operations.append(Operation(descriptor, request, Reason.MOVED))
+        return True
+
+    def outcome(self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED) -> None:
+        """The coordinator has decided. What was received and not acknowledged goes back either way."""
+        ended = self.transactions.pop(transaction)
+        if ended is None:
+            return
+        taken: list[tuple[OpenQueue, Request, Taken]] = []
+        back: list[Operation] = []
+        for operation in ended.operations:
+            descriptor, request = operation.descriptor, operation.request
+            there = request.found is not None and descriptor.queue.state_of(request.found) is not PositionState.GONE
+            if committed and request.state is RequestState.IN_TRANSACTION and there and request.found is not None:
+                request.move(RequestEvent.COMMITTED)
+                taken.append((descriptor, request, self._taken(descriptor, request, request.found, operation.reason)))
+            else:
+                back.append(operation)
+        if taken:
+            self._take(None, taken, transaction)
+        elif committed:
+            self._emit(OutcomeStored(transaction))
+        for operation in back:
+            self._abort(operation, event)
+
+    def _abort(self, operation: Operation, event: RequestEvent) -> None:
+        descriptor, request = operation.descriptor, operation.request
+        if request.state is RequestState.WAITING:
+            self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED)
+            return
+        if request.state is RequestState.READING:
+            self._answer(request, Status.MQ_ERROR_OPERATION_CANCELLED)
+            request.move(RequestEvent.FAILED)
+        else:
+            request.move(event)
+        if descriptor.requests.get(request.id) is request:  # its identifier may be another one's by now
+            del descriptor.requests[request.id]
+        self._give_back(descriptor, request, None)
+        if request not in {each for storing in self._storings.values() for _, each, _ in storing.items}:
+            self._settle(descriptor, request)
+
+    def _leave_transaction(self, request: Request) -> None:
+        joined = None if request.transaction is None else self.transactions.get(request.transaction)
+        if joined is not None:
+            joined.drop(request)
+
+    # --- timers -------------------------------------------------------------------------------------------------------------
+
+    def _at(self, when: float, descriptor: OpenQueue | None, what: Request | bytes) -> None:
+        heappush(self._timers, (when, self._new_number(), descriptor, what))
+
+    def _is_due(self, when: float, what: Request | bytes) -> bool:
+        """Whether a timer still means something."""
+        if isinstance(what, bytes):
+            transaction = self.transactions.get(what)
+            return transaction is not None and transaction.deadline == when
+        if what.state is RequestState.WAITING:
+            return what.deadline == when
+        return what.state is RequestState.HELD and what.cleanup_at == when
+
+    def timer(self) -> float | None:
+        """When :meth:`handle_timer` is to be called."""
+        while self._timers and not self._is_due(self._timers[0][0], self._timers[0][3]):
+            heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def handle_timer(self, now: float) -> None:
+        """Waits that are over, locks of readers that never came back, transactions without an outcome."""
+        while (due := self.timer()) is not None and due <= now:
+            _, _, descriptor, what = heappop(self._timers)
+            if isinstance(what, bytes):
+                self.outcome(what, committed=False, event=RequestEvent.CLEANED_UP)
+            elif descriptor is not None and what.state is RequestState.WAITING:
+                status = Status.MQ_ERROR_IO_TIMEOUT if what.may_wait else what.nothing
+                self._stop_waiting(descriptor, what, RequestEvent.TIMED_OUT, status)
+            elif descriptor is not None:
+                del descriptor.requests[what.id]
+                what.move(RequestEvent.CLEANED_UP)
+                self._unlock(descriptor, what)

@@ -1,0 +1,378 @@
+"""The RemoteRead server: calls in, effects out ([MS-MQRR] 3.1.4).
+
+    effects = server.call(connection, received, now)       a CallReceived of the RPC layer
+    effects = server.opened(opening, view, runs, now)      what the owner did of what the effects said
+    effects = server.came(view, runs, now)                 messages came
+    server.timer(), server.handle_timer(now)
+
+``connection`` names the transport connection of a call; it comes back in what is to be answered, and nothing is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from srmp_spark.errors import LimitExceededError
+from srmp_spark.mqrr.errors import BadStubError
+from srmp_spark.mqrr.lookup_identifier import sequence_of
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    METHODS,
+    SHARE_DENY_NONE,
+    SHARE_DENY_SHARE,
+    CloseQueueResponse,
+    CursorResponse,
+    EndReceiveRequest,
+    EnlistRequest,
+    HandleNumberRequest,
+    HandleRequest,
+    MoveMessageRequest,
+    OpenForMoveResponse,
+    OpenRequest,
+    Parameters,
+    PortResponse,
+    SetClassRequest,
+    StatusResponse,
+)
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, failure
+from srmp_spark.mqrr.ndr.stub import NULL_HANDLE
+from srmp_spark.mqrr.rpc.associations import Association
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.server.cursors import Cursor
+from srmp_spark.mqrr.server.effects import Answer, CallId, Close, Effect, Fault, Message, Open, Purge, QueueView
+from srmp_spark.mqrr.server.limits import CURSORS_MAX, OPEN_MAX
+from srmp_spark.mqrr.server.moving import Moving
+from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
+from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.receiving import Receiving
+from srmp_spark.mqrr.server.requests import RequestState
+from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue
+from srmp_spark.mqrr.status import Status
+
+OPNUMS = frozenset(METHODS)
+
+
+@dataclass(slots=True, eq=False)
+class _Opening:
+    call: CallId
+    association: Association[OpenQueue]
+    access: int
+    share: int
+    abandoned: bool = False
+
+
+class RemoteReadServer:
+    """All clients of one queue manager."""
+
+    def __init__(self, port: int, *, new_move_context: Callable[[], int], coordinator: bool = False) -> None:
+        """``port`` is what R_GetServerPort returns, wherever it is asked. ``new_move_context``: a random number of 64 bits.
+        ``coordinator``: somebody calls :meth:`outcome`."""
+        self._port = port
+        self._queues: dict[QueueView, SharedQueue] = {}
+        self._openings: dict[int, _Opening] = {}
+        self._purgings: dict[int, CallId] = {}
+        self._cursors = 0
+        self._numbers = 0
+        self._effects: list[Effect] = []
+        self._receiving = Receiving(self._effects.append, self._new_number, coordinator=coordinator)
+        self._receiving.settled = self._settled
+        self._moving = Moving(self._receiving, new_move_context)
+
+    # --- calls --------------------------------------------------------------------------------------------------------------
+
+    def call(self, connection: Hashable, received: CallReceived, now: float) -> list[Effect]:
+        """A call of RemoteRead. Never raises for what a client sends."""
+        call = CallId(connection, received.call_id, received.syntax)
+        try:
+            asked = METHODS[received.opnum].decode_request(received.stub, received.syntax)
+        except BadStubError:
+            return [Fault(call, Status.RPC_X_BAD_STUB_DATA)]
+        self._dispatch(received.opnum, call, asked, received.association, now)
+        return self._take_effects()
+
+    def _dispatch(
+        self,
+        opnum: int,
+        call: CallId,
+        asked: Any,  # noqa: ANN401  # one of the requests of METHODS
+        association: Association[OpenQueue],
+        now: float,
+    ) -> None:
+        if isinstance(asked, OpenRequest):
+            self._open(call, asked, association, for_move=opnum == 11)
+        elif isinstance(asked, EnlistRequest):
+            self._answer(call, StatusResponse(self._receiving.enlist(asked, now)))
+        elif not hasattr(asked, "handle"):
+            self._answer(call, PortResponse(self._port))
+        else:
+            descriptor = association.find(asked.handle)
+            if descriptor is None:
+                self._effects.append(Fault(call, Status.NCA_S_FAULT_CONTEXT_MISMATCH))
+            elif opnum == 3:
+                self._close_queue(call, asked, association)
+            elif descriptor.stale is not None:
+                self._answer_stale(opnum, call, descriptor.stale)
+            elif isinstance(asked, StartReceiveRequest):
+                self._receiving.start(descriptor, call, asked, now)
+            elif isinstance(asked, MoveMessageRequest):
+                status = self._moving.move(association, descriptor, call, asked)
+                if status is not None:
+                    self._answer(call, StatusResponse(status))
+            elif isinstance(asked, EndReceiveRequest):
+                self._receiving.end(descriptor, call, asked, transactional=opnum == 15)
+            else:
+                self._call_on(opnum, call, asked, descriptor)
+
+    def _call_on(self, opnum: int, call: CallId, asked: Any, descriptor: OpenQueue) -> None:  # noqa: ANN401
+        """The calls on an open queue that are answered at once, and R_PurgeQueue."""
+        if opnum == 4:
+            self._answer(call, self._create_cursor(descriptor))
+        elif isinstance(asked, HandleNumberRequest):
+            status = (
+                self._close_cursor(descriptor, asked.number) if opnum == 5 else self._receiving.cancel(descriptor, asked.number)
+            )
+            self._answer(call, StatusResponse(status))
+        elif isinstance(asked, HandleRequest):
+            self._purge(call, descriptor)
+        else:
+            assert isinstance(asked, SetClassRequest), "there are no others"
+            self._answer(call, StatusResponse(self._receiving.transactions.set_class(descriptor, asked)))
+
+    def _answer(self, call: CallId, response: Parameters) -> None:
+        self._effects.append(Answer(call, response.encode(call.syntax)))
+
+    def _answer_stale(self, opnum: int, call: CallId, status: Status) -> None:
+        response: Parameters = StatusResponse(status)
+        if opnum in (7, 13):
+            response = failure(status)
+        elif opnum == 4:
+            response = CursorResponse(0, status)
+        self._answer(call, response)
+
+    # --- R_OpenQueue, R_OpenQueueForMove, R_CloseQueue ----------------------------------------------------------------------
+
+    def _open(self, call: CallId, asked: OpenRequest, association: Association[OpenQueue], *, for_move: bool) -> None:
+        access = (ACCESS_MOVE,) if for_move else (ACCESS_RECEIVE, ACCESS_PEEK)
+        share = (SHARE_DENY_NONE,) if for_move else (SHARE_DENY_NONE, SHARE_DENY_SHARE)
+        if asked.access not in access or asked.share not in share:
+            self._effects.append(Fault(call, Status.MQ_ERROR_INVALID_PARAMETER))
+        else:
+            opening = self._new_number()
+            self._openings[opening] = _Opening(call, association, asked.access, asked.share)
+            self._effects.append(Open(opening, asked.queue, asked.access == ACCESS_RECEIVE, for_move))
+
+    def knows(self, view: QueueView) -> bool:
+        """Whether the queue is open, so that :meth:`opened` needs no runs."""
+        return view in self._queues
+
+    def opened(self, opening: int, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
+        """The queue was found, and is held if it is to be received from. ``runs``: all that is in it; what comes from now on
+        is told by :meth:`came`. For a queue that is open already ``runs`` are not looked at."""
+        asked = self._openings.pop(opening)
+        receive = asked.access == ACCESS_RECEIVE
+        queue = self._queues.get(view)
+        if queue is None:
+            queue = SharedQueue(view)
+            queue.came(runs)
+        status = self._why_not(asked, queue)
+        if status is None:
+            descriptor = OpenQueue(queue, asked.access, asked.share)
+            try:
+                handle = asked.association.open(descriptor)
+            except LimitExceededError:
+                status = Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+            else:
+                self._queues[view] = queue
+                queue.descriptors.append(descriptor)
+                answer: Parameters = HandleRequest(handle)
+                if asked.access == ACCESS_MOVE:
+                    answer = OpenForMoveResponse(self._moving.opened(asked.association, descriptor), handle)
+                self._answer(asked.call, answer)
+        if status is not None:
+            self._effects += (Fault(asked.call, status), Close(view, receive))
+        self._receiving.handle_timer(now)
+        return self._take_effects()
+
+    @staticmethod
+    def _why_not(asked: _Opening, queue: SharedQueue) -> Status | None:
+        if asked.abandoned or asked.association.connections <= 0:
+            return Status.MQ_ERROR_OPERATION_CANCELLED  # nobody hears it
+        if queue.conflict(asked.access, asked.share):
+            return Status.MQ_ERROR_SHARING_VIOLATION
+        return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if len(queue.descriptors) >= OPEN_MAX else None
+
+    def not_opened(self, opening: int, status: Status) -> list[Effect]:
+        """There is no such queue, or somebody else receives from it."""
+        self._effects.append(Fault(self._openings.pop(opening).call, status))
+        return self._take_effects()
+
+    def _close_queue(self, call: CallId, asked: HandleRequest, association: Association[OpenQueue]) -> None:
+        descriptor = association.close(asked.handle)
+        assert descriptor is not None, "it was found"
+        self._answer(call, CloseQueueResponse(NULL_HANDLE, Status.MQ_OK))
+        self._close(descriptor)
+
+    def run_down(self, descriptors: Iterable[OpenQueue], now: float) -> list[Effect]:
+        """The last connection of a client is gone, and these are its handles (3.1.6)."""
+        for descriptor in descriptors:
+            self._close(descriptor)
+        self._receiving.handle_timer(now)
+        return self._take_effects()
+
+    def _close(self, descriptor: OpenQueue) -> None:
+        queue = descriptor.queue
+        descriptor.closed = True
+        self._moving.closed(descriptor)
+        if descriptor in queue.descriptors:
+            queue.descriptors.remove(descriptor)
+        self._receiving.close(descriptor, Status.MQ_ERROR_OPERATION_CANCELLED)
+        descriptor.cursors.clear()
+        if not descriptor.unsettled:
+            self._settled(descriptor)
+
+    def _settled(self, descriptor: OpenQueue) -> None:
+        """A closed handle has nothing left that could still become of it."""
+        queue = descriptor.queue
+        if not queue.descriptors and not queue.locked() and self._queues.get(queue.view) is queue:
+            del self._queues[queue.view]
+        self._effects.append(Close(queue.view, descriptor.may_receive))
+
+    # --- cursors, R_PurgeQueue ----------------------------------------------------------------------------------------------
+
+    def _create_cursor(self, descriptor: OpenQueue) -> CursorResponse:
+        if len(descriptor.cursors) >= CURSORS_MAX:
+            return CursorResponse(0, Status.MQ_ERROR_INSUFFICIENT_RESOURCES)
+        self._cursors = self._cursors % 0xFFFFFFFF + 1  # 0 is no cursor; four billion later the first ones are long closed
+        descriptor.cursors[self._cursors] = Cursor(self._cursors)
+        return CursorResponse(self._cursors, Status.MQ_OK)
+
+    def _close_cursor(self, descriptor: OpenQueue, number: int) -> Status:
+        cursor = descriptor.cursors.pop(number, None)
+        if cursor is None:
+            return Status.MQ_ERROR_INVALID_HANDLE
+        for request in tuple(descriptor.requests.values()):
+            if request.cursor is cursor and request.state is RequestState.WAITING:
+                self._receiving.cancel(descriptor, request.id)
+        return Status.MQ_OK
+
+    def _purge(self, call: CallId, descriptor: OpenQueue) -> None:
+        if not descriptor.may_receive:
+            self._answer(call, StatusResponse(Status.STATUS_ACCESS_DENIED))
+            return
+        queue = descriptor.queue
+        spared = []
+        for lookup_id in queue.locked():
+            if queue.state_of(lookup_id) is not PositionState.GONE:
+                queue.move(lookup_id, PositionEvent.PURGE)
+                spared.append(sequence_of(lookup_id))
+        purging = self._new_number()
+        self._purgings[purging] = call
+        self._effects.append(Purge(purging, queue.view, tuple(sorted(spared))))
+
+    def purged(self, purging: int, status: Status = Status.MQ_OK) -> list[Effect]:
+        """It is on stable storage that the queue is empty but for what is locked; or it could not be emptied."""
+        self._answer(self._purgings.pop(purging), StatusResponse(status))
+        return self._take_effects()
+
+    # --- what the owner says ------------------------------------------------------------------------------------------------
+
+    def read(self, reading: int, message: Message, now: float) -> list[Effect]:
+        """The message that was to be read."""
+        self._receiving.read(reading, message, now)
+        return self._take_effects()
+
+    def not_read(self, reading: int, status: Status) -> list[Effect]:
+        """It cannot be read, which only its owner can mend."""
+        self._receiving.not_read(reading, status)
+        return self._take_effects()
+
+    def vanished(self, reading: int) -> list[Effect]:
+        """It has left the queue in between."""
+        self._receiving.vanished(reading)
+        return self._take_effects()
+
+    def stored(self, storing: int) -> list[Effect]:
+        """What was to be taken has left its queues, on stable storage."""
+        self._receiving.stored(storing)
+        return self._take_effects()
+
+    def not_stored(self, storing: int, status: Status) -> list[Effect]:
+        """It has not, none of it."""
+        self._receiving.not_stored(storing, status)
+        return self._take_effects()
+
+    def came(self, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
+        """Messages are in the queue that were not."""
+        self._receiving.handle_timer(now)
+        queue = self._queues.get(view)
+        if queue is not None:
+            self._receiving.came(queue, runs)
+        return self._take_effects()
+
+    def lost(self, view: QueueView, status: Status, *, receivers_only: bool = False) -> list[Effect]:
+        """The queue was deleted, or somebody else receives from it now (``receivers_only``): nothing can be done with these
+        handles any more but closing them, and what was locked through them is not."""
+        queue = self._queues.get(view)
+        for descriptor in () if queue is None else tuple(queue.descriptors):
+            if descriptor.stale is None and (descriptor.may_receive or not receivers_only):
+                descriptor.stale = status
+                self._receiving.close(descriptor, status)
+        return self._take_effects()
+
+    def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
+        """A transaction has ended. ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit, as soon as it is stored."""
+        self._receiving.outcome(transaction, committed=committed)
+        return self._take_effects()
+
+    # --- what the RPC layer says of calls -----------------------------------------------------------------------------------
+
+    def call_cancelled(self, connection: Hashable, number: int) -> list[Effect]:
+        """A caller does not want to wait any more; it is answered all the same."""
+        for descriptor, request in self._waiting_for(connection, {number}):
+            self._receiving.call_cancelled(descriptor, request)
+        return self._take_effects()
+
+    def calls_gone(self, connection: Hashable, numbers: Iterable[int]) -> list[Effect]:
+        """Nobody waits for the answers of these calls any more."""
+        gone = set(numbers)
+        for opening in self._openings.values():
+            opening.abandoned |= opening.call.connection == connection and opening.call.number in gone
+        for descriptor, request in self._waiting_for(connection, gone):
+            self._receiving.call_gone(descriptor, request)
+        return self._take_effects()
+
+    def _waiting_for(self, connection: Hashable, numbers: set[int]) -> list[tuple[OpenQueue, Any]]:
+        return [
+            (descriptor, request)
+            for queue in self._queues.values()
+            for descriptor in queue.descriptors
+            for request in descriptor.requests.values()
+            if request.call is not None and request.call.connection == connection and request.call.number in numbers
+        ]
+
+    # --- time ---------------------------------------------------------------------------------------------------------------
+
+    def timer(self) -> float | None:
+        """When :meth:`handle_timer` is to be called; ``None``: not at all."""
+        return self._receiving.timer()
+
+    def handle_timer(self, now: float) -> list[Effect]:
+        """Time is over for some."""
+        self._receiving.handle_timer(now)
+        return self._take_effects()
+
+    def _new_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _take_effects(self) -> list[Effect]:
+        effects = self._effects[:]
+        self._effects.clear()
+        return effects
+
+    def __repr__(self) -> str:
+        return f"<RemoteReadServer queues={list(self._queues.values())}>"

@@ -1,0 +1,63 @@
+"""Which queue a QUEUE_FORMAT names, for a server whose queues are known by name ([MS-MQRR] 3.1.4.2, [MS-MQDMPR] 3.1.7.1.5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.mqrr.queue_format import READABLE, QueueFormat, QueueFormatType, QueueSuffix
+from srmp_spark.mqrr.status import Status
+
+JOURNAL_SUFFIX = ";journal"
+_PROTOCOLS = ("OS", "TCP")
+
+
+class CannotOpenError(SrmpSparkError):
+    """The queue is not opened, for the reason ``status``."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class WhichQueue(NamedTuple):
+    """A queue by host and name."""
+
+    host: str
+    """A name or an address; ``.`` is this machine."""
+    name: str
+    r"""As it was written: ``private$\orders``, ``private$\orders;retry`` of a subqueue; ``;journal`` behind it in small letters
+    if its journal is meant."""
+
+
+def which_queue(queue: QueueFormat) -> WhichQueue:
+    """The queue that a client wants to open.
+
+    Raises :class:`CannotOpenError` for what breaks the rules, cannot be read, or is a kind of name that no queue of ours has: a
+    public or private identifier, a machine's own queues.
+    """
+    if queue.type not in READABLE:
+        raise CannotOpenError(Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a name that nobody can read from")
+    if (broken := queue.violation()) is not None:
+        raise CannotOpenError(Status.MQ_ERROR_INVALID_PARAMETER, broken)
+    if queue.type not in (QueueFormatType.DIRECT, QueueFormatType.SUBQUEUE):
+        raise CannotOpenError(
+            Status.MQ_ERROR_QUEUE_NOT_FOUND, "queues here have no identifiers of their own: give DIRECT=OS:HOST\\QUEUE"
+        )
+    protocol, colon, rest = queue.text.partition(":")
+    if not colon or protocol.upper() not in _PROTOCOLS:
+        raise CannotOpenError(
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"nobody can read from a name that begins with {protocol[:20]!r}"
+        )
+    host, _, name = rest.replace("/", "\\").partition("\\")
+    if not host or not name:
+        raise CannotOpenError(Status.MQ_ERROR_ILLEGAL_FORMATNAME, f"{queue.text[:200]!r} has no host or no queue in it")
+    base, semicolon, word = name.partition(";")
+    # A journal stands in the text, in the suffix, or in both ([MS-MQMQ] 2.1.2, 2.2.7).
+    if word.lower() == JOURNAL_SUFFIX[1:] or queue.suffix == QueueSuffix.JOURNAL:
+        return WhichQueue(host, base + JOURNAL_SUFFIX)
+    if semicolon and not word:
+        raise CannotOpenError(Status.MQ_ERROR_ILLEGAL_FORMATNAME, f"{queue.text[:200]!r} has no subqueue behind its semicolon")
+    if queue.suffix not in (QueueSuffix.NONE, QueueSuffix.SUBQUEUE):
+        raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, "a machine's own queues are not read remotely here")
+    return WhichQueue(host, name)

@@ -1,0 +1,184 @@
+"""One RPC connection to another queue manager, in the loop ([MS-RPCE] 3.3.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, cast
+
+from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.mqrr.errors import BadStubError
+from srmp_spark.mqrr.ndr.methods import METHODS, Parameters
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
+from srmp_spark.mqrr.rpc.endpoint_mapper import (
+    ENDPOINT_MAPPER,
+    ENDPOINT_MAPPER_PORT,
+    EPT_MAP,
+    decode_map_response,
+    encode_map_request,
+)
+from srmp_spark.mqrr.status import Status, status_text
+
+CONNECT_SECONDS = 10.0
+"""A machine that does not take a connection within this is not there."""
+ANSWER_SECONDS = 60.0
+"""Longest silence before an answer, beyond what a call waits on purpose."""
+
+log = logging.getLogger(__name__)
+
+
+class RefusedError(SrmpSparkError):
+    """The other queue manager says no; ``status`` is its HRESULT or fault. The call was not carried out."""
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(f"{what}: {status_text(status)}")
+        self.status = status
+
+
+class LostError(SrmpSparkError):
+    """There is no connection, or it ended: whether a call that was under way was carried out is not known."""
+
+
+class NotSentError(LostError):
+    """There was no connection any more: the call was not sent."""
+
+
+class RpcClient(asyncio.Protocol):
+    """The connection. Calls may be made at the same time where the server agrees to that."""
+
+    def __init__(self, where: str, settings: ClientSettings) -> None:
+        self._where = where
+        self._engine = ClientConnection(settings)
+        self._loop = asyncio.get_running_loop()
+        self._bound: asyncio.Future[Bound] = self._loop.create_future()
+        self._calls: dict[int, asyncio.Future[bytes]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._why = ""
+
+    @classmethod
+    async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
+        """Connected and bound. Raises :class:`LostError`."""
+        where = f"{host}:{port}"
+        client = cls(where, settings)
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.wait_for(loop.create_connection(lambda: client, host, port), CONNECT_SECONDS)
+            await asyncio.wait_for(client._bound, ANSWER_SECONDS)
+        except (OSError, asyncio.TimeoutError) as error:
+            client.close()
+            raise LostError(f"{where} cannot be reached: {str(error) or 'no answer in time'}") from None
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    # --- the transport ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to bind."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._engine.bind(self._loop.time())
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """What the server says."""
+        self._take(self._engine.receive(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone."""
+        self._take(self._engine.lost(str(exc) if exc is not None else "the connection is gone"))
+
+    def _take(self, results: list[Any]) -> None:
+        for each in results:
+            if isinstance(each, Bound):
+                if not self._bound.done():
+                    self._bound.set_result(each)
+            elif isinstance(each, Answered):
+                self._done(each.call_id).set_result(each.stub)
+            elif isinstance(each, Faulted):
+                self._done(each.call_id).set_exception(RefusedError(each.status, self._where))
+            elif isinstance(each, Closed):
+                self._why = each.reason
+                for number in tuple(self._calls):
+                    self._done(number).set_exception(LostError(f"{self._where}: {each.reason}"))
+                if not self._bound.done():
+                    self._bound.set_exception(LostError(f"{self._where}: {each.reason}"))
+                if hasattr(self, "_transport"):
+                    self._transport.close()
+        self._flush()
+
+    def _done(self, number: int) -> asyncio.Future[bytes]:
+        future = self._calls.pop(number, None)
+        return future if future is not None and not future.done() else self._loop.create_future()
+
+    def _flush(self) -> None:
+        data = self._engine.data_to_send()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._engine.timer()
+        self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._take(self._engine.handle_timer(self._loop.time()))
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may wait at the same time."""
+        return self._engine.calls_at_once
+
+    # --- calls --------------------------------------------------------------------------------------------------------------
+
+    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
+        """The answer, whatever HRESULT it has.
+
+        Raises :class:`RefusedError` for a fault or an answer that cannot be read, :class:`LostError`.
+        """
+        name = METHODS[opnum].name
+        syntax = self._bound.result().syntax
+        stub = await self.raw(opnum, asked.encode(syntax), wait_s)
+        try:
+            return METHODS[opnum].decode_response(stub, syntax)
+        except BadStubError as error:
+            raise LostError(f"{self._where} answers {name} with what is none: {error}") from None
+
+    async def raw(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
+        """The stub of an answer; errors as :meth:`call`."""
+        if self._why:
+            raise NotSentError(f"{self._where}: {self._why}")
+        number = self._engine.call(opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS)
+        future = self._calls[number] = self._loop.create_future()
+        self._flush()
+        try:
+            answer: bytes = await future
+            return answer
+        finally:
+            self._calls.pop(number, None)
+
+    def close(self) -> None:
+        """End it; what it has locked is unlocked."""
+        if hasattr(self, "_transport"):
+            self._take(self._engine.lost("closed"))
+            self._transport.abort()
+        with contextlib.suppress(BaseException):
+            self._bound.exception()
+
+
+async def find_port(host: str) -> int:
+    """The port of remote read, by the endpoint mapper. Raises :class:`RefusedError`, :class:`LostError`."""
+    mapper = await RpcClient.connect(host, ENDPOINT_MAPPER_PORT, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,)))
+    try:
+        answer = decode_map_response(await mapper.raw(EPT_MAP, encode_map_request(REMOTE_READ)))
+    except RemoteProtocolError as error:
+        raise RefusedError(Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}") from None
+    finally:
+        mapper.close()
+    port = answer.port(REMOTE_READ)
+    if port is None:
+        raise RefusedError(answer.status, f"{host}: {answer.explain()}")
+    return port

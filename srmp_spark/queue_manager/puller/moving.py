@@ -1,0 +1,215 @@
+"""``mode = "move"``: each message of a remote queue becomes one row here, and is removed there, whatever is killed in between.
+
+Theory of operation: :mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in batches, so that a sync is shared:
+
+    R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, and kept no more
+
+A message that comes again while it is kept, because its End did not come through, is the same one: it is ended again, and
+nothing is stored twice. Doubtful ones are looked up as soon as there is a connection, and those that somebody holds every few
+seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
+from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue
+
+BATCH_MESSAGES = 64
+"""Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""The same in bytes; one large message is a batch."""
+BROKEN_MAX = 100
+"""Messages in a row that cannot be read before the puller stops and says so: it would go round among them for ever."""
+
+
+class Keeping(Protocol):
+    """Where messages are stored; each call returns when that is on stable storage."""
+
+    async def keep(self, messages: Sequence[Pulled]) -> None:
+        """They are ours to end, and no rows yet."""
+        ...
+
+    async def drop(self, keys: Sequence[PulledKey]) -> None:
+        """They were somebody else's."""
+        ...
+
+    async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
+        """They are rows and kept no more: how many, and why not all."""
+        ...
+
+
+class Mover:
+    """One subscription. Lives as long as the process; connections come and go."""
+
+    def __init__(self, keeping: Keeping, kept: Sequence[Pulled], *, told: Callable[[str], None]) -> None:
+        """``kept``: what the last process left. ``told``: what an operator should hear."""
+        self._keeping = keeping
+        self._told = told
+        self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
+        """Stored, and no rows yet."""
+        self.moved = 0
+        """Rows since the start."""
+        self.in_doubt_taken = 0
+        """Of them those that were gone when they were looked up, after an End without an answer: another may have them, too."""
+        self._full: str | None = None
+
+    @property
+    def is_full(self) -> str | None:
+        """Why rows are not taken here; then nothing more is taken there."""
+        return self._full
+
+    # --- with a connection ------------------------------------------------------------------------------------------------
+
+    async def batch(self, queue: RemoteQueue, wait_s: float) -> int:
+        """Move what is there, at most a batch; wait for the first message so long. How many were locked.
+
+        Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
+        """
+        await self._settle()
+        if self._full is not None:
+            return 0
+        handed = await self._lock(queue, wait_s)
+        if handed:
+            await self._keep(handed)
+            await self._end(queue, handed)
+            await self._settle()
+        return len(handed)
+
+    async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
+        handed: list[Pulled] = []
+        size = broken = 0
+        while len(handed) < BATCH_MESSAGES and size < BATCH_BYTES:
+            try:
+                found = await queue.read(Action.RECEIVE, wait_s=0.0 if handed else wait_s)
+            except RemoteProtocolError as error:  # it was given back: never a row, never deleted
+                broken += 1
+                self._told(f"a message cannot be read and stays where it is: {error}")
+                if handed or broken >= BROKEN_MAX:
+                    return handed
+                raise LostError(f"the next message cannot be read: {error}") from None
+            if isinstance(found, Status):
+                if found not in NOTHING:
+                    raise RefusedError(found, "R_StartReceive")
+                return handed
+            handed.append(self._same(found))
+            size += len(found.raw)
+        return handed
+
+    def _same(self, found: Pulled) -> Pulled:
+        """The message that was kept under this key, locked again; or a new one."""
+        kept = self.kept.get(found.key)
+        if kept is None:
+            return found
+        if kept.state is not PulledState.KEPT:
+            kept.move(PulledEvent.LOCKED_AGAIN)
+        kept.request = found.request
+        return kept
+
+    async def _keep(self, handed: Sequence[Pulled]) -> None:
+        new = [each for each in handed if each.state is PulledState.HANDED]
+        if new:
+            await self._keeping.keep(new)
+        for each in new:
+            each.move(PulledEvent.STORED)
+            self.kept[each.key] = each
+
+    async def _end(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
+        """Several at a time where the other side takes that: it may have a sync for each, and can share it."""
+        waiting = [each for each in messages if each.state is PulledState.KEPT]
+        lost = False
+        for at in range(0, len(waiting), queue.calls_at_once):
+            together = waiting[at : at + queue.calls_at_once]
+            for each in together:
+                each.move(PulledEvent.END_SENT)
+            ends = [queue.end(each.request) for each in together]
+            for each, done in zip(together, await asyncio.gather(*ends, return_exceptions=True), strict=True):
+                if isinstance(done, NotSentError):
+                    each.move(PulledEvent.END_REFUSED)
+                    lost = True
+                    continue
+                if isinstance(done, RefusedError):  # a fault: below the method, and nothing was carried out
+                    done = False
+                if isinstance(done, bool):
+                    each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
+                elif isinstance(done, LostError):
+                    lost = True
+                else:
+                    raise done
+            if lost:
+                raise LostError("the connection ended before every message was acknowledged")
+
+    async def _settle(self) -> None:
+        """Forget what is nobody's here, make rows of what is ours. What the queue does not take now stays ours."""
+        nobodys = [key for key, each in self.kept.items() if each.state is PulledState.DROPPED]
+        if nobodys:
+            await self._keeping.drop(nobodys)
+            for key in nobodys:
+                del self.kept[key]
+        ours = [each for each in self.kept.values() if each.state is PulledState.OURS]
+        if not ours:
+            self._full = None
+            return
+        count, self._full = await self._keeping.publish(ours)
+        for each in ours[:count]:
+            each.move(PulledEvent.PUBLISHED)
+            del self.kept[each.key]
+        self.moved += count
+
+    # --- what was in between ----------------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """The connection is gone, and every lock with it."""
+        for each in self.kept.values():
+            if each.state in (PulledState.KEPT, PulledState.ENDING):
+                each.move(PulledEvent.LOST)
+
+    @property
+    def doubtful(self) -> list[Pulled]:
+        """What must be looked up."""
+        return [each for each in self.kept.values() if each.state in DOUBTFUL]
+
+    async def look_up(self, queue: RemoteQueue) -> None:
+        """Find out what became of the doubtful ones. Errors as :meth:`batch`."""
+        for each in self.doubtful:
+            event = await self._ask(queue, each)
+            if event is PulledEvent.GONE and each.state is PulledState.UNANSWERED:
+                self.in_doubt_taken += 1
+            each.move(event)
+            if each.state is PulledState.KEPT:
+                await self._end(queue, [each])
+        await self._settle()
+
+    async def _ask(self, queue: RemoteQueue, message: Pulled) -> PulledEvent:
+        """Only a peek tells locked from gone."""
+        for lookup_id in message.lookup_ids():
+            found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
+            if isinstance(found, Status):
+                if found in REMOVED:
+                    continue
+                if found is not Status.MQ_ERROR_TRANSACTION_USAGE:
+                    raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
+                return PulledEvent.HELD_BY_ANOTHER
+            if found.key.message_id != message.key.message_id:
+                continue
+            return await self._lock_again(queue, message, lookup_id)
+        return PulledEvent.GONE
+
+    @staticmethod
+    async def _lock_again(queue: RemoteQueue, message: Pulled, lookup_id: int) -> PulledEvent:
+        found = await queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
+        if isinstance(found, Status):
+            return PulledEvent.HELD_BY_ANOTHER  # it was there a moment ago: ask again
+        if found.key.message_id != message.key.message_id:
+            await queue.end(found.request, keep=True)
+            return PulledEvent.HELD_BY_ANOTHER
+        message.request = found.request
+        return PulledEvent.LOCKED_AGAIN

@@ -1,0 +1,91 @@
+"""Messages of remote queues become rows: through the engine like any other, with what is stored of them in the same commit.
+
+To the engine each is a message without identity for a queue of ours: that it comes once is the puller's business, whose key is
+its place in the remote queue. What its sender wanted to be told of its end the remote queue manager has told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from srmp_spark.message import Arrival
+from srmp_spark.names import NULL_GUID
+from srmp_spark.queue_manager.puller.pulled import Pulled
+from srmp_spark.rows.group import Form
+from srmp_spark.srmp.effects import Refused
+from srmp_spark.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.srmp.effects import Ok
+
+LOOKUP_ID = Struct("<Q")
+"""In place of an HTTP head."""
+
+
+class _Row:
+    """A message on its way to the disk."""
+
+    __slots__ = ("done", "read_at")
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        del ok
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        """:meth:`publish` sees what the engine says."""
+
+
+async def publish(
+    manager: QueueManager,
+    queue: str,
+    peer: str,
+    messages: Sequence[Pulled],
+    note: Callable[[Transaction, Sequence[Pulled]], None],
+) -> tuple[int, str | None]:
+    """Make rows of them, in this order, and ``note`` in the same commit that they are; returns when that is on stable storage.
+
+    How many became rows, and why the next one did not: the queue is paused, full or gone, and the rest may be tried again.
+    """
+    gate = manager.acceptor.gate
+    if gate is not None:
+        return 0, gate.message
+    destination = f"{manager.public_base}/msmq/{quote(queue, safe='/$')}"
+    waiting: list[asyncio.Future[None]] = []
+    why = None
+    for each in messages:
+        message = each.message._replace(
+            destination=destination, lineage=NULL_GUID, uniquifier=1, stream=None, expires_at=None, time_to_reach_queue=None,
+            delivery_receipt_to=None, commitment_receipt_to=None, dead_letter=False, signature="none",
+        )  # fmt: skip
+        row = _Row()
+        post = LOOKUP_ID.pack(each.key.lookup_id) + each.raw
+        arrival = Arrival(manager.clock.utc(), "mqrr", peer)
+        outcome = manager.acceptor.take(message, arrival, post, LOOKUP_ID.size, row, form=Form.PACKET)
+        if isinstance(outcome, Refused):
+            why = outcome.message
+            break
+        waiting.append(row.done)
+    if waiting:
+        stored = messages[: len(waiting)]
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(result: None, error: BaseException | None) -> None:
+            del result
+            if not noted.done():
+                noted.set_result(None) if error is None else noted.set_exception(error)
+
+        # Not through a task, and no await since the first row: the journal has all of this in one transaction.
+        manager.journal.call(lambda transaction: note(transaction, stored), done)
+        await asyncio.gather(*waiting, noted)
+    return len(waiting), why

@@ -1,0 +1,116 @@
+"""What is stored of remote messages that are no rows yet, and of those that were copied."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
+from srmp_spark.message import Message
+from srmp_spark.mqrr.lookup_identifier import candidates, sequence_of
+from srmp_spark.mqrr.message_of_packet import message_of
+from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
+from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
+
+_SIGNED = 2**63
+
+
+class PulledKey(NamedTuple):
+    """Which message: nothing else in the remote queue has both."""
+
+    lookup_id: int
+    message_id: str
+
+
+@dataclass(slots=True, eq=False)
+class Pulled:
+    """One message of a remote queue, whole."""
+
+    key: PulledKey
+    raw: bytes
+    """The packet."""
+    message: Message
+    state: PulledState
+    request: int = 0
+    """dwRequestId of the lock that we have, if we have one."""
+
+    def move(self, event: PulledEvent) -> None:
+        """Raises :class:`LocalProtocolError` for what cannot happen."""
+        self.state = moved(self.state, event)
+
+    def lookup_ids(self) -> tuple[int, ...]:
+        """What the message may be called, the likeliest first (:func:`candidates`)."""
+        transactional, priority = self.message.stream is not None, self.message.priority
+        found = candidates(sequence_of(self.key.lookup_id), priority=priority, transactional=transactional)
+        return tuple(dict.fromkeys((self.key.lookup_id, *found)))
+
+
+def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
+    """A message as it was read. Raises :class:`RemoteProtocolError` for one of which a part is missing."""
+    message = message_of(packet)
+    names = candidates(sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    return Pulled(PulledKey(names[0], packet.id), raw, message, state)
+
+
+def load_pulled(connection: sqlite3.Connection, subscription: str) -> list[Pulled]:
+    """What was stored when the process ended: whether End was sent, nobody knows.
+
+    Raises :class:`StoreDamagedError` for what cannot be read any more.
+    """
+    found = connection.execute(
+        "SELECT lookup_id, message_id, packet FROM pulled WHERE subscription = ? ORDER BY rowid", (subscription,)
+    )
+    return [
+        Pulled(PulledKey(lookup_id % 2**64, message_id), packet, _stored(subscription, packet), PulledState.UNANSWERED)
+        for lookup_id, message_id, packet in found
+    ]
+
+
+def _stored(subscription: str, packet: bytes) -> Message:
+    try:
+        return message_of(parse_message_packet(packet))
+    except RemoteProtocolError as error:  # it was read once before it was stored
+        raise StoreDamagedError(f"a message that was pulled from {subscription} cannot be read: {error}") from error
+
+
+def keep_pulled(connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int) -> None:
+    """Store them, once."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO pulled(subscription, lookup_id, message_id, pulled_at, packet) VALUES (?, ?, ?, ?, ?)",
+        [(subscription, _signed(each.key.lookup_id), each.key.message_id, now, each.raw) for each in messages],
+    )
+
+
+def forget_pulled(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+    """They are rows, or nobody's here."""
+    connection.executemany(
+        "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
+        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
+    )
+
+
+def load_copied(connection: sqlite3.Connection, subscription: str) -> set[int]:
+    """Lookup identifiers of the rows that were copied."""
+    found = connection.execute("SELECT lookup_id FROM copied WHERE subscription = ?", (subscription,))
+    return {lookup_id % 2**64 for (lookup_id,) in found}
+
+
+def note_copied(connection: sqlite3.Connection, subscription: str, lookup_ids: Iterable[int]) -> None:
+    """They are rows."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO copied(subscription, lookup_id) VALUES (?, ?)",
+        [(subscription, _signed(each)) for each in lookup_ids],
+    )
+
+
+def forget_copied(connection: sqlite3.Connection, subscription: str, lookup_ids: Iterable[int]) -> None:
+    """They are in the remote queue no more, and their identifiers never come back."""
+    connection.executemany(
+        "DELETE FROM copied WHERE subscription = ? AND lookup_id = ?", [(subscription, _signed(each)) for each in lookup_ids]
+    )
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= _SIGNED else number

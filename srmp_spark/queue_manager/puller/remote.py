@@ -1,0 +1,115 @@
+"""An open queue of another machine, as the puller needs it ([MS-MQRR] 3.2.4)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Protocol
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.mqrr.actions import RECEIVES, Action
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    RR_ACK,
+    RR_NACK,
+    SHARE_DENY_NONE,
+    EndReceiveRequest,
+    HandleNumberRequest,
+    HandleRequest,
+    OpenRequest,
+    Parameters,
+)
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
+from srmp_spark.mqrr.ndr.stub import ContextHandle
+from srmp_spark.mqrr.packets.sections import join_sections
+from srmp_spark.mqrr.pulled_states import PulledState
+from srmp_spark.mqrr.queue_format import QueueFormat
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.connection import RefusedError
+from srmp_spark.queue_manager.puller.pulled import Pulled, pulled_of
+
+NOTHING = frozenset((Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND))
+"""Both are "empty"; which one depends on the cursor."""
+REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED))
+"""What a peek by lookup identifier says of a message that is gone."""
+
+
+class Calls(Protocol):
+    """A connection: :class:`.connection.RpcClient`, or a test's."""
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may wait at the same time."""
+        ...
+
+    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
+        """Raises :class:`RefusedError`, :class:`LostError`."""
+        ...
+
+
+class RemoteQueue:
+    """One handle."""
+
+    def __init__(self, calls: Calls, handle: ContextHandle) -> None:
+        self._calls = calls
+        self._handle = handle
+        self._requests = itertools.count(1)
+
+    @classmethod
+    async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> RemoteQueue:
+        """Raises :class:`RefusedError`, :class:`LostError`, as all methods."""
+        access = ACCESS_RECEIVE if receive else ACCESS_PEEK
+        answer = await calls.call(2, OpenRequest(queue, access, SHARE_DENY_NONE))
+        return cls(calls, answer.handle)
+
+    async def read(self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0) -> Pulled | Status:
+        """A message, locked by us if ``action`` receives; or why there is none.
+
+        Raises :class:`RemoteProtocolError` for one that does not hold together; its lock is given back.
+        """
+        request = next(self._requests)
+        asked = StartReceiveRequest(
+            self._handle, action=action, timeout_ms=int(wait_s * 1000), request_id=request, lookup_id=lookup_id, cursor=cursor
+        )
+        answer: StartReceiveResponse = await self._calls.call(7, asked, wait_s)
+        if answer.status != Status.MQ_OK:
+            try:
+                return Status(answer.status)
+            except ValueError:
+                raise RefusedError(answer.status, "R_StartReceive") from None
+        try:
+            pulled = _pulled(answer)
+        except RemoteProtocolError:
+            if action in RECEIVES:
+                await self.end(request, keep=True)
+            raise
+        pulled.request = request
+        return pulled
+
+    async def end(self, request: int, *, keep: bool = False) -> bool:
+        """R_EndReceive: whether it was carried out."""
+        answer = await self._calls.call(9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request))
+        return bool(answer.status == Status.MQ_OK)
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may be made without waiting for the first."""
+        return self._calls.calls_at_once
+
+    async def cursor(self) -> int:
+        """A new cursor."""
+        answer = await self._calls.call(4, HandleRequest(self._handle))
+        if answer.status != Status.MQ_OK:
+            raise RefusedError(answer.status, "R_CreateCursor")
+        return int(answer.cursor)
+
+    async def close_cursor(self, cursor: int) -> None:
+        """It is used no more."""
+        await self._calls.call(5, HandleNumberRequest(self._handle, cursor))
+
+
+def _pulled(answer: StartReceiveResponse) -> Pulled:
+    if not answer.sections:
+        raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
+    packet = join_sections(answer.sections)
+    return pulled_of(answer.sections[0].data, packet, answer.sequence_id, PulledState.HANDED)

@@ -1,0 +1,117 @@
+"""Which remote queues are read: ``[[subscription]]`` of the configuration file.
+
+[[subscription]]
+host = "windows.example"          # or HOST:PORT; without a port its endpoint mapper is asked
+queue = 'private$\\orders'         # or ;JOURNAL, a subqueue, deadletter$, or a whole format name
+mode = "move"                     # or "copy"
+to = "private$/orders"            # a queue of ours, not transactional; default private$/orders@windows.example
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.mqrr.queue_format import QueueFormat, queue_format_for
+from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
+from srmp_spark.names import canonical_queue_name
+from srmp_spark.signing_in.credentials import Credentials, credentials
+
+SUBSCRIPTIONS_MAX = 1_000
+"""Each has a connection and a task."""
+MODES = ("move", "copy")
+_KEYS = ("host", "queue", "mode", "to", "username", "password_file", "domain", "auth_protocol", "auth_level")
+PASSWORD_MAX = 4_096
+"""Bytes of a password file; passwords of Windows have at most 256 characters."""
+
+
+class Subscription(NamedTuple):
+    """An entry."""
+
+    host: RemoteHost
+    queue: str
+    """As it was written, with backslashes."""
+    mode: Literal["move", "copy"]
+    to: str
+    credentials: Credentials
+
+    @property
+    def name(self) -> str:
+        """By what it is stored: host, port and queue, and nothing that may be changed without reading everything anew."""
+        return f"{self.host.text}\\{self.queue.lower()}"
+
+    @property
+    def format(self) -> QueueFormat:
+        """What is opened."""
+        return queue_format_for(self.host.name, self.queue)
+
+
+def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # noqa: ANN401  # a TOML value may be anything
+    """The entries as TOML has them. Raises :class:`ConfigurationError`."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ConfigurationError(f"{where}: expected tables, [[subscription]] with host and queue")
+    if len(value) > SUBSCRIPTIONS_MAX:
+        raise ConfigurationError(f"{where}: SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}, got {len(value)}")
+    found = tuple(_parse(where, entry) for entry in value)
+    for what, names in (("queue", [each.name for each in found]), ("to", [each.to for each in found])):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigurationError(f"{where}: {what} {twice!r} stands there twice")
+    return found
+
+
+def _parse(where: str, entry: dict[str, Any]) -> Subscription:
+    for key, value in entry.items():
+        if key not in _KEYS:
+            close = difflib.get_close_matches(key, _KEYS, 1, 0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_KEYS)}"
+            raise ConfigurationError(f"{where}: unknown key {key!r}; {hint}")
+        if not isinstance(value, str) or not value:
+            raise ConfigurationError(f"{where}: {key} is a text, got {value!r}")
+    for key in ("host", "queue"):
+        if key not in entry:
+            raise ConfigurationError(f"{where}: {key} is missing")
+    mode = entry.get("mode", "move")
+    if mode not in MODES:
+        raise ConfigurationError(f"{where}: mode is move or copy, got {mode!r}")
+    host = parse_remote_host(where, entry["host"])
+    signs_in = credentials(
+        where, host, level=entry.get("auth_level"), protocol=entry.get("auth_protocol"), user=entry.get("username"),
+        password=_password(where, entry), domain=entry.get("domain"),
+    )  # fmt: skip
+    queue = entry["queue"].replace("/", "\\")
+    to = _to(where, entry, host, queue)
+    subscription = Subscription(host, queue, cast('Literal["move", "copy"]', mode), to, signs_in)
+    try:
+        _ = subscription.format
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    return subscription
+
+
+def _password(where: str, entry: dict[str, Any]) -> str | None:
+    """By reference: what is in the configuration file is in backups and tickets."""
+    if "password_file" not in entry:
+        return None
+    path = Path(entry["password_file"])
+    try:
+        with path.open("rb") as file:
+            return file.read(PASSWORD_MAX).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{where}: password_file {path}: {error}") from None
+
+
+def _to(where: str, entry: dict[str, Any], host: RemoteHost, queue: str) -> str:
+    """The queue of ours: ``private$/orders@HOST``, of a journal ``private$/orders.journal@HOST``."""
+    given = entry.get("to")
+    if given is None:
+        name = queue.rpartition("\\")[2] if "=" in queue else queue
+        at = host.name if host.port is None else f"{host.name}.{host.port}"
+        base = name.replace(";", ".").removeprefix("private$\\").removeprefix("PRIVATE$\\")
+        given = f"private$/{base}@{at}"
+    try:
+        return canonical_queue_name(given)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: to {given!r} is no name of a queue: {error}") from None

@@ -1,0 +1,99 @@
+"""What remote readers get, made in the reader process: messages as packets, and which priority each row has.
+
+A row that came over HTTP is an SRMP message, with its POST as it arrived; one that our own API took in is a binary message.
+Both are framed for the main process, which only cuts and sends them:
+
+    sequence u64 · arrived_at u32, seconds · kind u8 · lengths of head, counted part, tail (3 × u32) · these three
+
+A row that no packet can hold is framed too, with the reason as its head: the main process says so and does not pass it over.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from srmp_spark.errors import LocalProtocolError, StoreDamagedError
+from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
+from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, ip_address
+from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE
+from srmp_spark.mqrr.packets.trailers import SubqueueHeader
+from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
+from srmp_spark.rows.decode import decode
+from srmp_spark.rows.group import Record, pack_group
+from srmp_spark.store.log import Log
+from srmp_spark.store.reading import batches, records
+
+HTTP_TRANSPORTS = ("http", "https")
+REASON_MAX = 500
+"""Characters of why a row is no packet."""
+
+
+def message_frames(log: Log, queue: str, epoch: str, after: int, to: int, max_bytes: int) -> Iterator[bytes]:
+    """The rows of (after, to] as frames, in order, until they have ``max_bytes``: at least one.
+
+    Errors as :meth:`Log.chunks`.
+    """
+    sent = 0
+    for sequence, record in records(log, queue, epoch, after, to):
+        frame = _frame(queue, sequence, record)
+        yield frame
+        sent += len(frame)
+        if sent >= max_bytes:
+            return
+
+
+def record_blob(log: Log, queue: str, epoch: str, sequence: int) -> Iterator[bytes]:
+    """One row as it is stored, as a packed group; nothing if there is none. Errors as :meth:`Log.chunks`."""
+    for found, record in records(log, queue, epoch, sequence - 1, sequence):
+        yield pack_group(found, [record])
+
+
+def _frame(queue: str, sequence: int, record: Record) -> bytes:
+    try:
+        decoded = decode(queue, [(sequence, record)])
+        message, parts = decoded.messages[0], decoded.parts[0]
+        post = None
+        if record.arrival.transport in HTTP_TRANSPORTS:
+            at, (start, end) = record.head_length, parts.envelope
+            first, last = parts.body or (0, 0)
+            envelope = record.post[at + start : at + end].decode()
+            post = Post(envelope, record.post, at + first if parts.body else 0, last - first)
+        subqueue = SubqueueHeader(subqueue_name=_subqueue(queue))
+        packet = packet_of(message, Origin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue))
+        head, counted, tail = packet.encode_pieces()
+        kind = SRMP if post is not None else BINARY
+    except (LocalProtocolError, StoreDamagedError) as error:
+        head, counted, tail, kind = str(error)[:REASON_MAX].encode(), b"", b"", UNREADABLE
+    seconds = min(max(record.arrival.at // 1_000_000, 0), 0xFFFFFFFF)
+    return b"".join((FRAME.pack(sequence, seconds, kind, len(head), len(counted), len(tail)), head, counted, tail))
+
+
+def _subqueue(queue: str) -> str:
+    """SubqueueName; a name that is too long for it is none of MSMQ's."""
+    name = queue.partition(";")[2]
+    return name if len(name.encode("utf-16-le")) < SUBQUEUE_NAME_SIZE else ""
+
+
+def _address(peer: str) -> HostAddress:
+    host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        return ip_address(ipaddress.ip_address(host).packed)
+    except ValueError:  # the API has none
+        return NO_ADDRESS
+
+
+def priority_runs(log: Log, queue_manager: str, queue: str, epoch: str, after: int, to: int) -> Iterator[bytes]:
+    """Rows of (after, to] that follow each other and have one priority, packed. Errors as :func:`batches`."""
+    run: tuple[int, int, int] | None = None
+    for batch in batches(log, queue_manager, queue, epoch, after, to):
+        pairs = zip(batch.column("sequence").to_pylist(), batch.column("priority").to_pylist(), strict=True)
+        for sequence, priority in pairs:
+            if run is not None and run[0] == priority and run[2] == sequence - 1:
+                run = priority, run[1], sequence
+                continue
+            if run is not None:
+                yield RUN.pack(*run)
+            run = priority, sequence, sequence
+    if run is not None:
+        yield RUN.pack(*run)

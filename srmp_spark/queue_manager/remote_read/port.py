@@ -1,0 +1,82 @@
+"""The RPC port from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.endpoint_mapper import ENDPOINT_MAPPER, EPT_MAP
+from srmp_spark.mqrr.rpc.security import SecurityContext
+from srmp_spark.mqrr.rpc.server_connection import ServerSettings
+from srmp_spark.mqrr.server.remote_read import OPNUMS
+from srmp_spark.queue_manager.remote_read.endpoint import RpcEndpoint
+from srmp_spark.queue_manager.remote_read.mapper import MapperService
+from srmp_spark.queue_manager.remote_read.service import RemoteReadService
+from srmp_spark.queue_manager.sockets import BACKLOG
+from srmp_spark.signing_in.accounts import Accounts
+from srmp_spark.signing_in.credentials import LEVELS
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.config import ServeConfig
+    from srmp_spark.queue_manager.service import QueueManager
+
+NETBIOS_NAME_MAX = 15
+
+log = logging.getLogger(__name__)
+
+
+class RpcPort:
+    """Serves remote read, and where it is, on listening sockets that stay their owner's."""
+
+    def __init__(self, service: RemoteReadService) -> None:
+        self._service = service
+        self._listening: list[tuple[asyncio.Server, RpcEndpoint]] = []
+
+    @classmethod
+    async def start(
+        cls, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None
+    ) -> RpcPort:
+        """Listen. ``mapper``: the socket of the endpoint mapper, if we are one."""
+        number = listening.getsockname()[1]
+        accept = None if config.rpc_accounts is None else partial(_acceptor, config.rpc_accounts, manager)
+        settings = ServerSettings(
+            interfaces={REMOTE_READ: OPNUMS}, port=number, min_auth_level=LEVELS[config.rpc_auth_level], accept_security=accept
+        )
+        port = cls(RemoteReadService(manager, number))
+        await port._listen(RpcEndpoint(port._service, settings), listening)
+        if mapper is not None:
+            at = mapper.getsockname()[1]
+            mapping = ServerSettings(interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=at, syntaxes=(NDR,))
+            await port._listen(RpcEndpoint(MapperService({REMOTE_READ: number}), mapping), mapper)
+        return port
+
+    async def _listen(self, endpoint: RpcEndpoint, listening: socket.socket) -> None:
+        server = await endpoint.loop.create_server(endpoint.connection, sock=listening, backlog=BACKLOG)
+        self._listening.append((server, endpoint))
+
+    async def close(self) -> None:
+        """Take no more, end all connections, finish what is being stored."""
+        for server, endpoint in self._listening:
+            server.close()
+            endpoint.close()
+        await self._service.stop()
+
+
+def _acceptor(accounts: Accounts, manager: QueueManager, auth_type: int, level: int) -> SecurityContext | None:
+    """One side of a negotiation, for a connection that asks for it; ``None``: that protocol is not spoken here."""
+    from srmp_spark.signing_in.ntlm import AUTH_TYPE, NtlmAcceptor
+
+    if auth_type != AUTH_TYPE:
+        log.warning("mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here", auth_type, AUTH_TYPE)
+        return None
+    return NtlmAcceptor(
+        level, accounts.passwords_of, challenge=secrets.token_bytes(8),
+        name=socket.gethostname().partition(".")[0].upper()[:NETBIOS_NAME_MAX], utc=manager.clock.utc(),
+        told=lambda what: log.warning('mqrr.signing_in who_and_why="%s"', what),
+    )  # fmt: skip

@@ -1,0 +1,333 @@
+"""Does what the server of remote read says, with a queue manager under it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Hashable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from srmp_spark.errors import ApiError, StoreSyncError
+from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, UNKNOWN_QUEUE
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.server.effects import (
+    Answer,
+    Close,
+    Effect,
+    Fault,
+    Message,
+    Open,
+    OutcomeStored,
+    Purge,
+    QueueView,
+    Read,
+    Take,
+)
+from srmp_spark.mqrr.server.effects import Reason as Why
+from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.remote_read import RemoteReadServer
+from srmp_spark.mqrr.server.shared_queue import OpenQueue
+from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
+from srmp_spark.mqrr.status import Status
+from srmp_spark.names import OWN_QUEUES, canonical_host
+from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
+from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
+from srmp_spark.srmp.decisions import Reason
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.service import QueueManager
+
+HOLDER = "remote read (MQRR)"
+"""Who holds the lease of a queue that a client has open to receive: all of them together."""
+RENEW_SECONDS = 10.0
+"""As any receiver renews its lease (docs/INTERFACE.md section 1)."""
+STOP_SECONDS = 5.0
+"""What is being stored gets so long at the end."""
+
+_REASONS = {
+    Why.RECEIVED: Reason.RECEIVED, Why.REJECTED: Reason.REJECTED, Why.PURGED: Reason.QUEUE_PURGED, Why.MOVED: None,
+}  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+
+class Answers(Protocol):
+    """What a connection does with the answers of its calls."""
+
+    def respond(self, call_id: int, stub: bytes) -> None:
+        """The call has an answer."""
+        ...
+
+    def fail(self, call_id: int, status: int) -> None:
+        """The call has a fault."""
+        ...
+
+
+class Coordinator(Protocol):
+    """Who ends transactions, by :meth:`RemoteReadService.outcome`. None is built ([MS-DTCO]): tests have one."""
+
+    def ended(self, transaction: bytes, *, committed: bool) -> None:
+        """The commit that it asked for is stored; or it could not be, and all is as it was before the transaction."""
+        ...
+
+
+class RemoteReadService:
+    """All remote readers of one queue manager."""
+
+    def __init__(self, manager: QueueManager, port: int, coordinator: Coordinator | None = None) -> None:
+        self._manager = manager
+        self._loop = asyncio.get_running_loop()
+        self._coordinator = coordinator
+        self._server = RemoteReadServer(
+            port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None
+        )
+        self._connections: dict[Hashable, Answers] = {}
+        self._served: dict[int, ServedQueue] = {}
+        """By the identity of the queue: one that is deleted and made again is another one."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._renewing = self._loop.create_task(self._renew())
+        self._stopping = asyncio.Event()
+
+    # --- connections ------------------------------------------------------------------------------------------------------
+
+    def connected(self, key: Hashable, answers: Answers) -> None:
+        """A connection whose calls will be named by ``key``."""
+        self._connections[key] = answers
+
+    def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
+        """It is gone, and nobody waits for the answers of these calls."""
+        self._connections.pop(key, None)
+        self._do(self._server.calls_gone(key, calls))
+
+    def call(self, key: Hashable, received: CallReceived) -> None:
+        """A call came."""
+        self._do(self._server.call(key, received, self._loop.time()))
+
+    def cancelled(self, key: Hashable, call_id: int) -> None:
+        """Its caller does not want to wait."""
+        self._do(self._server.call_cancelled(key, call_id))
+
+    def orphaned(self, key: Hashable, call_id: int) -> None:
+        """Its caller does not wait."""
+        self._do(self._server.calls_gone(key, (call_id,)))
+
+    def run_down(self, descriptors: Iterable[OpenQueue]) -> None:
+        """Their client is gone."""
+        self._do(self._server.run_down(descriptors, self._loop.time()))
+
+    def outcome(self, transaction: bytes, *, committed: bool) -> None:
+        """The coordinator has decided."""
+        self._do(self._server.outcome(transaction, committed=committed))
+
+    # --- effects ----------------------------------------------------------------------------------------------------------
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            self._do_one(effect)
+        due = self._server.timer()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+
+    def _do_one(self, effect: Effect) -> None:
+        if isinstance(effect, Answer | Fault):
+            connection = self._connections.get(effect.call.connection)
+            if connection is None:
+                return
+            if isinstance(effect, Answer):
+                connection.respond(effect.call.number, effect.stub)
+            else:
+                connection.fail(effect.call.number, effect.status)
+        elif isinstance(effect, Read):
+            self._read(effect)
+        elif isinstance(effect, Take):
+            self._begin(self._take(effect))
+        elif isinstance(effect, Open):
+            self._begin(self._open(effect))
+        elif isinstance(effect, Purge):
+            self._begin(self._purge(effect))
+        elif isinstance(effect, Close):
+            self._close(effect)
+        else:
+            assert self._coordinator is not None, "without one nothing is enlisted"
+            self._coordinator.ended(effect.transaction, committed=isinstance(effect, OutcomeStored))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._do(self._server.handle_timer(self._loop.time()))
+
+    def _begin(self, what: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- opening and closing ----------------------------------------------------------------------------------------------
+
+    async def _open(self, asked: Open) -> None:
+        try:
+            queue = self._find(asked)
+        except CannotOpenError as error:
+            self._refuse(asked, error.status, error)
+            return
+        served = self._served.get(id(queue))
+        if served is None:
+            served = self._served[id(queue)] = ServedQueue(self._manager, queue, came=self._came, deleted=self._deleted)
+        served.opened += 1
+        served.receivers += asked.receive  # before we wait: nobody gives up the lease that we are about to share
+        try:
+            if asked.receive:
+                await self._manager.register(queue, queue.default.name, HOLDER, None, self._stopping)
+            self._check_there(queue)
+            async with served.lock:
+                runs = [] if self._server.knows(served.view) else await served.load()
+                self._do(self._server.opened(asked.opening, served.view, runs, self._loop.time()))
+        except (ApiError, ConnectionResetError, CannotOpenError) as error:
+            self._refuse(asked, _status_of(error), error)
+            self._close(Close(served.view, asked.receive))
+        else:
+            served.follow()
+
+    def _refuse(self, asked: Open, status: Status, why: Exception) -> None:
+        log.info('mqrr.not_opened status=%s reason="%s"', status.name, ascii(str(why))[1:-1])
+        self._do(self._server.not_opened(asked.opening, status))
+
+    def _find(self, asked: Open) -> Queue:
+        """Raises :class:`CannotOpenError`, an :class:`ApiError` for names that no queue has."""
+        named = which_queue(asked.queue)
+        host = canonical_host(named.host)
+        if host != "." and host not in self._manager.hosts:
+            raise CannotOpenError(
+                Status.MQ_ERROR_QUEUE_NOT_FOUND,
+                f"{named.host} is not this queue manager; if it is, start it with --host-name {named.host}",
+            )
+        try:
+            queue = self._manager.catalogue.find(named.name)
+        except ApiError as error:
+            raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, str(error)) from None
+        if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
+            raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
+        if asked.move and queue.log_name != queue.name:
+            raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there")
+        return queue
+
+    def _check_there(self, queue: Queue) -> None:
+        if self._manager.catalogue.get(queue.name) is not queue:
+            raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"{queue.name} was deleted")
+
+    def _close(self, closed: Close) -> None:
+        view = _served(closed.queue)
+        served = self._served[id(view.queue)]
+        served.opened -= 1
+        served.receivers -= closed.receive
+        default = view.queue.consumers.get(DEFAULT_CONSUMER)
+        if closed.receive and not served.receivers and default is not None and default.holder == HOLDER:
+            self._begin(self._manager.release(view.queue, view.queue.default.name, HOLDER))
+        if not served.opened:
+            del self._served[id(view.queue)]
+            self._begin(served.close())
+
+    async def _renew(self) -> None:
+        """The lease of each queue that is received from."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            for served in tuple(self._served.values()):
+                if not served.receivers or served.view.deleted:
+                    continue
+                consumer = served.view.queue.default
+                try:
+                    self._manager.check_holder(consumer, HOLDER)
+                except ApiError as error:
+                    log.warning('mqrr.lease_lost queue=%s reason="%s"', served.view.name, error)
+                    self._do(self._server.lost(served.view, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True))
+                else:
+                    consumer.renew(now=self._manager.clock.monotonic(), utc=self._manager.clock.utc())
+
+    def _came(self, view: ServedView, runs: list[Came]) -> None:
+        self._do(self._server.came(view, runs, self._loop.time()))
+
+    def _deleted(self, view: ServedView) -> None:
+        self._do(self._server.lost(view, Status.MQ_ERROR_QUEUE_DELETED))
+
+    # --- messages ---------------------------------------------------------------------------------------------------------
+
+    def _read(self, asked: Read) -> None:
+        view = _served(asked.queue)
+        self._served[id(view.queue)].read(asked.sequence, partial(self._was_read, asked))
+
+    def _was_read(self, asked: Read, what: Message | str | None) -> None:
+        if isinstance(what, Message):
+            self._do(self._server.read(asked.reading, what, self._loop.time()))
+        elif what is None:
+            self._do(self._server.vanished(asked.reading))
+        else:
+            log.warning('mqrr.unreadable queue=%s sequence=%d reason="%s"', asked.queue.name, asked.sequence, what)
+            self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+
+    async def _take(self, asked: Take) -> None:
+        parts: dict[tuple[int, Reason | None], Part] = {}
+        moves: list[Move] = []
+        try:
+            for each in asked.messages:
+                queue, reason = _served(each.queue).queue, _REASONS[each.reason]
+                parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(each.sequence)
+                if each.to is not None:
+                    record = await self._served[id(queue)].record(each.sequence)
+                    moves.append(Move(queue, each.sequence, record, _served(each.to).queue))
+            self._check_still_there(moves)
+            await take_together(self._manager, list(parts.values()), HOLDER, moves)
+        except (ApiError, ConnectionResetError, StoreSyncError) as error:
+            log.warning('mqrr.not_stored reason="%s"', error)
+            self._do(self._server.not_stored(asked.storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+            return
+        for each in asked.messages:
+            served = self._served.get(id(_served(each.queue).queue))
+            if served is not None:
+                served.forget(each.sequence)
+        self._do(self._server.stored(asked.storing))
+
+    def _check_still_there(self, moves: Iterable[Move]) -> None:
+        """Since it was read, an operator or retention may have taken one: what is gone makes no row elsewhere. Raises a 409."""
+        for move in moves:
+            if self._served[id(move.queue)].view.has_left(move.sequence):
+                raise ApiError(409, "row-gone", f"row {move.sequence} of {move.queue.name} has left the queue", "look again")
+
+    async def _purge(self, asked: Purge) -> None:
+        view = _served(asked.queue)
+        status = Status.MQ_OK
+        try:
+            self._manager.check_holder(view.queue.default, HOLDER)
+            purged = await self._manager.purge_queue(view.queue.name, asked.spared)
+            log.info("mqrr.purged queue=%s rows=%d", view.name, purged)
+        except (ApiError, StoreSyncError) as error:
+            log.warning('mqrr.not_purged queue=%s reason="%s"', view.name, error)
+            status = Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+        self._do(self._server.purged(asked.purging, status))
+
+    async def stop(self) -> None:
+        """The connections are closed: what is being stored is waited for, leases are given up."""
+        self._stopping.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        await end((self._renewing,))
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+        await end(tuple(self._tasks))
+
+
+def _status_of(error: Exception) -> Status:
+    if isinstance(error, CannotOpenError):
+        return error.status
+    code = error.code if isinstance(error, ApiError) else ""
+    if code == SHARING_VIOLATION:
+        return Status.MQ_ERROR_SHARING_VIOLATION
+    return Status.MQ_ERROR_QUEUE_NOT_FOUND if code == UNKNOWN_QUEUE else Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+
+
+def _served(view: QueueView) -> ServedView:
+    assert isinstance(view, ServedView), "the server gives back what it was given"
+    return view

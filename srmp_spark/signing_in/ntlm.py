@@ -1,0 +1,256 @@
+"""NTLM version 2 as a security provider of DCE/RPC, both sides ([MS-NLMP] 3.1.5, 3.2.5).
+
+    client                         server
+    NEGOTIATE    ──────────▶
+                 ◀──────────       CHALLENGE      eight random bytes
+    AUTHENTICATE ──────────▶                      proof of the password over them; a session key; a code over all three
+
+Version 1 and session security without its extension are refused. What is signed is the whole PDU, whether or not both sides
+said that they sign headers: implementations agree on that. Time and randomness are handed in.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+
+from cryptography.hazmat.primitives.ciphers import CipherContext
+
+from srmp_spark.mqrr.rpc.pdu import AuthLevel
+from srmp_spark.mqrr.rpc.security import SecurityError
+from srmp_spark.signing_in.ntlm_crypto import hmac_md5, ntowfv2, rc4, rc4k, seal_key, sign_key
+from srmp_spark.signing_in.ntlm_messages import (
+    MIC_AT,
+    MIC_IS_THERE,
+    MIC_SIZE,
+    Authenticate,
+    Challenge,
+    Flags,
+    Pair,
+    encode_negotiate,
+    encode_pairs,
+    parse_authenticate,
+    parse_challenge,
+    parse_negotiate,
+    parse_pairs,
+)
+
+AUTH_TYPE = 10
+"""RPC_C_AUTHN_WINNT."""
+SIGNATURE_SIZE = 16
+PROOF_SIZE = 16
+_TEMP_FIXED = 28
+"""Of the second part of an NTLMv2 response, before its pairs: versions, reserved, time, client challenge, reserved."""
+_NEEDED = Flags.UNICODE | Flags.NTLM | Flags.EXTENDED_SESSIONSECURITY | Flags.KEY_128
+_OFFERED = (
+    _NEEDED | Flags.REQUEST_TARGET | Flags.SIGN | Flags.SEAL | Flags.ALWAYS_SIGN | Flags.TARGET_INFO | Flags.VERSION
+    | Flags.KEY_EXCH | Flags.KEY_56
+)  # fmt: skip
+_TICKS_1970 = 116_444_736_000_000_000
+"""FILETIME of 1970: tenths of microseconds since 1601."""
+
+PasswordsOf = Callable[[str, str], tuple[str, ...]]
+"""(domain, user) → the passwords that would be right; none for nobody that is known."""
+
+
+class _Direction:
+    """What one side sends: its keys, and how many messages it has signed."""
+
+    def __init__(self, session_key: bytes, *, client: bool, key_exchange: bool) -> None:
+        self._signing = sign_key(session_key, client=client)
+        self._stream: CipherContext = rc4(seal_key(session_key, client=client))
+        self._key_exchange = key_exchange
+        self._count = 0
+
+    def crypt(self, data: bytes) -> bytes:
+        """Encrypt or decrypt."""
+        return self._stream.update(data)
+
+    def signature(self, message: bytes) -> bytes:
+        """MAC with extended session security (3.4.4.2); after :meth:`crypt` of what is sealed."""
+        number = self._count.to_bytes(4, "little")
+        self._count = (self._count + 1) & 0xFFFFFFFF
+        code = hmac_md5(self._signing, number + message)[:8]
+        if self._key_exchange:
+            code = self._stream.update(code)
+        return b"\x01\0\0\0" + code + number
+
+
+class _Session:
+    """What both sides share: the port of :class:`srmp_spark.mqrr.rpc.security.SecurityContext`."""
+
+    auth_type = AUTH_TYPE
+    supports_header_signing = True
+    odd_legs = True
+    token_size = SIGNATURE_SIZE
+
+    def __init__(self, level: int, *, client: bool) -> None:
+        self._level = level
+        self._client = client
+        self._ours: _Direction | None = None
+        self._theirs: _Direction | None = None
+        self.complete = False
+        self.identity: str | None = None
+
+    def _begin(self, session_key: bytes, flags: Flags) -> None:
+        exchanged = bool(flags & Flags.KEY_EXCH)
+        self._ours = _Direction(session_key, client=self._client, key_exchange=exchanged)
+        self._theirs = _Direction(session_key, client=not self._client, key_exchange=exchanged)
+        self.complete = True
+
+    def protect(self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool) -> tuple[bytes, bytes]:
+        """The body as it is sent, and the token."""
+        del sign_header  # NTLM signs all of it in either case
+        assert self._ours is not None, "complete"
+        sent = self._ours.crypt(body) if self._level == AuthLevel.PKT_PRIVACY else body
+        return sent, self._ours.signature(header + body + trailer)
+
+    def unprotect(self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool) -> bytes:
+        """The body as it was written. Raises :class:`SecurityError`."""
+        del sign_header
+        assert self._theirs is not None, "complete"
+        plain = self._theirs.crypt(body) if self._level == AuthLevel.PKT_PRIVACY else body
+        if not hmac.compare_digest(self._theirs.signature(header + plain + trailer), token):
+            raise SecurityError("the signature of a PDU does not hold")
+        return plain
+
+
+class NtlmAcceptor(_Session):
+    """The server's side."""
+
+    def __init__(
+        self,
+        level: int,
+        passwords_of: PasswordsOf,
+        *,
+        challenge: bytes,
+        name: str,
+        utc: int,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """``challenge``: eight random bytes; ``name``: of this machine; ``utc``: microseconds since 1970. ``told``: who was not
+        let in, for the log."""
+        super().__init__(level, client=False)
+        self._passwords_of = passwords_of
+        self._challenge = challenge
+        self._name = name
+        self._utc = utc
+        self._told = told
+        self._said: list[bytes] = []
+        self._pairs: dict[int, bytes] = {}
+
+    def step(self, token: bytes) -> bytes:
+        """The next token; ``b""`` after the last. Raises :class:`SecurityError`."""
+        if self.complete:
+            raise SecurityError("an NTLM message after the last one")
+        if not self._said:
+            return self._challenge_for(token)
+        self._accept(token)
+        return b""
+
+    def _challenge_for(self, token: bytes) -> bytes:
+        offered = parse_negotiate(token)
+        if _NEEDED & ~offered:
+            raise SecurityError(f"the client cannot do {_NEEDED & ~offered!r}: NTLM version 2 with 128 bits is needed")
+        name = self._name.encode("utf-16-le")
+        pairs: dict[int, bytes] = {
+            Pair.NB_DOMAIN_NAME: name, Pair.NB_COMPUTER_NAME: name, Pair.DNS_DOMAIN_NAME: name, Pair.DNS_COMPUTER_NAME: name,
+            Pair.TIMESTAMP: (self._utc * 10 + _TICKS_1970).to_bytes(8, "little"),
+        }  # fmt: skip
+        flags = (offered & _OFFERED) | Flags.TARGET_INFO | Flags.TARGET_TYPE_SERVER | Flags.REQUEST_TARGET | Flags.VERSION
+        challenge = Challenge(flags, self._challenge, encode_pairs(pairs), self._name).encode()
+        self._said = [token, challenge]
+        self._pairs = pairs
+        return challenge
+
+    def _accept(self, token: bytes) -> None:
+        message = parse_authenticate(token)
+        who = f"{message.domain}\\{message.user}"
+        try:
+            session_key = self._session_key(message, token)
+        except SecurityError as error:
+            self._told(f"{ascii(who)[1:-1]} was not let in: {error}")
+            raise
+        self.identity = who
+        self._begin(session_key, message.flags)
+
+    def _session_key(self, message: Authenticate, token: bytes) -> bytes:
+        proof, temp = message.nt_response[:PROOF_SIZE], message.nt_response[PROOF_SIZE:]
+        if len(temp) < _TEMP_FIXED or temp[:2] != b"\x01\x01":
+            raise SecurityError("the response is not of NTLM version 2")
+        if _NEEDED & ~message.flags:
+            raise SecurityError(f"the client gave up {_NEEDED & ~message.flags!r}")
+        pairs = parse_pairs(temp[_TEMP_FIXED:])
+        for password in self._passwords_of(message.domain, message.user):
+            key = ntowfv2(message.user, password, message.domain)
+            if not hmac.compare_digest(hmac_md5(key, self._challenge + temp), proof):
+                continue
+            base_key = hmac_md5(key, proof)
+            session_key = base_key
+            if message.flags & Flags.KEY_EXCH:
+                if len(message.session_key) != len(base_key):
+                    raise SecurityError("a session key of another size than 16 bytes")
+                session_key = rc4k(base_key, message.session_key)
+            # Without the time in it a client sends no code over the messages: what we said must have reached it whole.
+            if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
+                raise SecurityError("the response is to another challenge: ours was changed on its way")
+            if int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") & MIC_IS_THERE:
+                self._check_code(session_key, message, token)
+            return session_key
+        raise SecurityError("no account with this name and password")
+
+    def _check_code(self, session_key: bytes, message: Authenticate, token: bytes) -> None:
+        without = token[:MIC_AT] + bytes(MIC_SIZE) + token[MIC_AT + MIC_SIZE :]
+        if not hmac.compare_digest(hmac_md5(session_key, b"".join((*self._said, without))), message.mic):
+            raise SecurityError("the code over the three NTLM messages does not hold: they were changed on their way")
+
+
+class NtlmInitiator(_Session):
+    """The client's side."""
+
+    def __init__(
+        self, level: int, user: str, password: str, domain: str, *, random: Callable[[int], bytes], utc: int, service: str = ""
+    ) -> None:
+        """``random``: so many random bytes; ``utc``: microseconds since 1970; ``service``: ``host/NAME`` of the server."""
+        super().__init__(level, client=True)
+        self._user, self._password, self._domain = user, password, domain
+        self._random = random
+        self._utc = utc
+        self._service = service
+        self._negotiate = b""
+
+    def step(self, token: bytes) -> bytes:
+        """The next token. Raises :class:`SecurityError`."""
+        if not self._negotiate:
+            self._negotiate = encode_negotiate(_OFFERED)
+            return self._negotiate
+        if self.complete:
+            raise SecurityError("an NTLM message after the last one")
+        return self._answer(token)
+
+    def _answer(self, token: bytes) -> bytes:
+        challenge = parse_challenge(token)
+        if _NEEDED & ~challenge.flags:
+            raise SecurityError(f"the server cannot do {_NEEDED & ~challenge.flags!r}: NTLM version 2 with 128 bits is needed")
+        pairs = parse_pairs(challenge.target_info)
+        time = pairs.get(Pair.TIMESTAMP) or (self._utc * 10 + _TICKS_1970).to_bytes(8, "little")
+        with_code = Pair.TIMESTAMP in pairs
+        if with_code:
+            pairs[Pair.FLAGS] = (int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") | MIC_IS_THERE).to_bytes(4, "little")
+        if self._service:
+            pairs[Pair.TARGET_NAME] = self._service.encode("utf-16-le")
+        key = ntowfv2(self._user, self._password, self._domain)
+        temp = b"\x01\x01" + bytes(6) + time + self._random(8) + bytes(4) + encode_pairs(pairs) + bytes(4)
+        proof = hmac_md5(key, challenge.challenge + temp)
+        session_key = base_key = hmac_md5(key, proof)
+        encrypted = b""
+        flags = challenge.flags & _OFFERED
+        if flags & Flags.KEY_EXCH:
+            session_key = self._random(16)
+            encrypted = rc4k(base_key, session_key)
+        message = Authenticate(bytes(24), proof + temp, self._domain, self._user, "", encrypted, flags)
+        if with_code:
+            code = hmac_md5(session_key, self._negotiate + token + message.encode())
+            message = message._replace(mic=code)
+        self._begin(session_key, flags)
+        return message.encode()

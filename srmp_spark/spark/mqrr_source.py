@@ -1,0 +1,141 @@
+"""``format("mqrr")``: queues of another queue manager, over RPC ([MS-MQRR]; INTERFACE.md section 4).
+
+    spark.read.format("mqrr").option("host", "127.0.0.1:2103").option("queue", "private$\\orders").load()
+
+A batch is a snapshot: each queue is a task that walks it with a cursor and takes nothing. A live queue ordered by priority has
+no range that could be read again, so a stream reads the log of a queue manager of ours whose ``[[subscription]]`` has the
+messages pulled into it first; everything about it is as in ``format("srmp")``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.remote_queue import RemoteMachine, Shown
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.message import Arrival
+from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.rows.group import Form, Record
+from srmp_spark.spark.mqrr_options import RemoteOptions, parse_remote
+from srmp_spark.spark.options import parse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+BATCH_ROWS = 2_000
+"""As of the log: smaller Arrow batches cost Spark more than the rows in them."""
+BATCH_BYTES = 8 * 1024 * 1024
+_LOOKUP_ID = struct.Struct("<Q")
+
+
+class MqrrDataSource(DataSource):
+    """The data source; :data:`srmp_spark.spark.mqrr_options.MQRR_OPTIONS` lists the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """``mqrr``."""
+        return "mqrr"
+
+    def schema(self) -> str:
+        """The columns. Checks the options first, as ``format("srmp")`` does."""
+        parse_remote(dict(self.options))
+        return spark_ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        return MqrrBatchReader(parse_remote(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """For ``spark.readStream``: the log of the subscription."""
+        from srmp_spark.spark.stream_reader import SrmpStreamReader
+
+        options = parse_remote(dict(self.options))
+        return SrmpStreamReader(parse({**options.stream, "queue": ",".join(subscribed(options))}))
+
+
+def subscribed(options: RemoteOptions) -> list[str]:
+    """The queues of ours that the remote ones are pulled into. Raises :class:`ConfigurationError` for one that nobody pulls."""
+    url = options.stream.get("queueManager")
+    if url is None:
+        raise ConfigurationError(
+            "option queueManager is missing: a stream reads the log of a queue manager of yours that has a [[subscription]] "
+            f"for {options.host.text}; a batch (spark.read) reads {options.host.text} itself"
+        )
+    there = QueueManagerClient(url, options.stream.get("token")).status()["subscriptions"]
+    found = []
+    for queue in options.queues:
+        name = queue.replace("/", "\\").lower()
+        to = next((e["to"] for e in there if e["host"] == options.host.text and e["queue"].lower() == name), None)
+        if to is None:
+            raise ConfigurationError(
+                f"{url} does not pull {queue} of {options.host.text}: add to its configuration file [[subscription]] with "
+                f"host = \"{options.host.text}\" and queue = '{queue}', and restart it"
+            )
+        found.append(to)
+    return found
+
+
+@dataclass(frozen=True)
+class RemotePartition(InputPartition):
+    """One queue."""
+
+    queue: str
+
+
+class MqrrBatchReader(DataSourceReader):
+    """A snapshot of remote queues."""
+
+    def __init__(self, options: RemoteOptions) -> None:
+        if options.stream:
+            raise ConfigurationError(
+                f"option {next(iter(options.stream))} is for streams: a batch reads {options.host.text} itself"
+            )
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """A task for each queue."""
+        return [RemotePartition(queue) for queue in self._options.queues]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their machine counts."""
+        assert isinstance(partition, RemotePartition)
+        from srmp_spark.rows.decode import rows_of
+
+        options, host, shown_as = self._options, self._options.host, partition.queue.replace("\\", "/").lower()
+        waiting: list[tuple[int, Record]] = []
+        size = 0
+        with (
+            RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)) as machine,
+            machine.open(queue_format_for(host.name, partition.queue)) as queue,
+        ):
+            for shown in queue.walk():
+                waiting.append((shown.sequence_id, record_of(shown, host.text)))
+                size += len(shown.raw)
+                if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
+                    yield rows_of(None, None, shown_as, waiting)
+                    waiting, size = [], 0
+        if waiting:
+            yield rows_of(None, None, shown_as, waiting)
+
+
+def record_of(shown: Shown, peer: str) -> Record:
+    """A message as our log would hold it."""
+    packet = shown.packet
+    lookup_id = rebuilt(shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    arrival = Arrival(shown.arrived_at * 1_000_000, "mqrr", peer)
+    return Record(arrival, _LOOKUP_ID.pack(lookup_id) + shown.raw, _LOOKUP_ID.size, Form.PACKET)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("mqrr")`` known to a session that did not find it by itself."""
+    spark.dataSource.register(MqrrDataSource)
