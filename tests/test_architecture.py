@@ -22,13 +22,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "queue_manager": {"store", "rows", "srmp"} | NOUNS,
     "store": {"rows", "srmp"} | NOUNS,
     "rows": {"srmp"} | NOUNS,
-    "srmp": {"message", "names", "errors"},
+    "srmp": {"message", "names", "errors", "timers"},
+    "pgm": {"errors", "timers"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "holder": {"errors"},
     "interface": {"errors"},
     "errors": set(),
     "clock": set(),
+    "timers": set(),
     "functions": {"rows"} | NOUNS,
     "jobs": {"spark", "client", "rows"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
@@ -36,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
 
-SANS_IO = ("srmp",)
+SANS_IO = ("srmp", "pgm")
 IO_MODULES = {
     "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
     "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",
