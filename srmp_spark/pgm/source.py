@@ -188,13 +188,14 @@ class Source:
         """When :meth:`poll` has something to do, on the caller's monotonic clock; ``None`` once it is closed."""
         if self.state is SourceState.CLOSED:
             return None
-        times = [self.window.advance_at, self._bucket.when(self._blocked) if self._spm_waits else self._spms.next()]
+        times: list[float | None] = [self.window.advance_at, self._confirmations.next()]
         if self._blocked:
             times.append(self._bucket.when(self._blocked))
+        if not self._spm_waits:  # else data wait for it (5.1.3), repairs that are due among them
+            times += (self._spms.next(), self.repairs.next())
         if self.state in ENDING:
             times.append(self._closed_at)
-        times += (time for time in (self._confirmations.next(), self.repairs.next()) if time is not None)
-        return min(times)
+        return min(time for time in times if time is not None)
 
     # --- packets --------------------------------------------------------------------------------------------------------
 
