@@ -51,8 +51,10 @@ class SourceLedger:
         self.lead = first - 1
         self.trail = first
         self.pending: set[int] = set()
-        self.is_over = False
-        """Nothing is announced any more, or only the end."""
+        self.healed_at: float | None = None
+        """When the faults ended."""
+        self.octets = 0
+        """All packets together."""
         self._begin = first
         self._octets = 0
         size = max(settings.txw_max_rte * settings.token_bucket, settings.tpdu_max)
@@ -72,6 +74,7 @@ class SourceLedger:
             return
         if not self._rate.add(len(octets), now):
             self.problems.append("TXW_MAX_RTE is passed")
+        self.octets += len(octets)
         if isinstance(packet, Spm):
             self._spm(packet, now)
         elif isinstance(packet, Data):
@@ -202,11 +205,22 @@ class ReceiverLedger:
             self.problems.append(f"{number} is lost because {reason.value}: not in this run")
         elif reason is LossReason.TRAIL and number >= self._source.trail:
             self.problems.append(f"{number} is lost by the trail, which is {self._source.trail}")
+        elif reason is LossReason.TRAIL and self._was_there_long_enough(number, now):
+            self.problems.append(f"{number} could be repaired long after the faults ended, and was not")
         elif reason is LossReason.RETRIES:
             cycles = min(settings.nak_ncf_retries, settings.nak_data_retries) + 1
             least = min(settings.repair_secs, cycles * min(settings.nak_rpt_ivl, settings.nak_rdata_ivl))
             if now - self._source.sent_at[number] < least - ROUNDING:
                 self.problems.append(f"{number} was given up after {now - self._source.sent_at[number]:.3f} s")
+
+    def _was_there_long_enough(self, number: int, now: float) -> bool:
+        """Three cycles of NAK generation, and the time to send all of the window twice."""
+        source, settings = self._source, self.settings
+        healed_at = source.healed_at
+        if healed_at is None:
+            return False
+        cycle = settings.nak_rb_ivl[1] + settings.nak_rpt_ivl + settings.nak_rdata_ivl
+        return now - max(healed_at, source.sent_at[number]) > 5.0 + 3 * cycle + 2 * source.octets / source.settings.txw_max_rte
 
     def verdict(self) -> list[str]:
         """When all is over."""

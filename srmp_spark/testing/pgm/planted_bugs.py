@@ -6,16 +6,16 @@ Each is a source or a receiver with one fault; the docstring says what it does t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Output
-from srmp_spark.pgm.packets import Data, Nak, Packet, Spm
+from srmp_spark.pgm.packets import Data, Nak, Packet
 from srmp_spark.pgm.receive_window import ReceiveWindow
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.repair_queue import RepairQueue
 from srmp_spark.pgm.repair_states import RepairEvent
-from srmp_spark.pgm.repairs import Repairs
+from srmp_spark.pgm.repairs import Repair, Repairs
 from srmp_spark.pgm.sequence import wrap
 from srmp_spark.pgm.session import IncomingSession
 from srmp_spark.pgm.source import Source
@@ -52,28 +52,24 @@ class HalfAnApdu(Assembler):
 
 
 class AnyOrder(ReceiveWindow):
-    """What comes is told at once."""
+    """What comes is told at once, and once more in its turn."""
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
         taken = super().receive(number, trail, data, now)
-        held = self._packets.pop(number, None)
-        if held is not None:
-            self._assembler.received(number, held)
+        if number in self._packets:
+            self._assembler.received(number, data)
         return taken
 
 
-class TailNeverMissed(ReceiveWindow):
-    """The lead of an SPM says nothing: the last packets before a pause are not asked for."""
+class LateCopiesKept(ReceiveWindow):
+    """A copy of what was told is kept for nobody."""
 
-    def move(self, trail: int, lead: int, now: float) -> None:
-        super().move(trail, min(lead, max(self.lead, min(self._packets, default=lead))), now)
-
-
-class TrailIgnored(ReceiveWindow):
-    """What the source cannot repair any more is asked for until the retries are over, and told so."""
-
-    def move(self, trail: int, lead: int, now: float) -> None:
-        super().move(self.trail, lead, now)
+    def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
+        taken = super().receive(number, trail, data, now)
+        if not taken:
+            self._packets[number] = data
+            self._charge(len(data.payload))
+        return taken
 
 
 class TrailTooFar(ReceiveWindow):
@@ -93,10 +89,9 @@ class NeverForgets(ReceiveWindow):
 class GivesUpAtOnce(Repairs):
     """One time-out, and the number is lost."""
 
-    def _timed_out(self, number: int, repair: object, now: float, back_off_until: float) -> None:
-        found = self._repairs[number]
-        found.ncf_retries = found.data_retries = 100
-        super()._timed_out(number, found, now, back_off_until)
+    def _timed_out(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
+        repair.ncf_retries = repair.data_retries = 100
+        super()._timed_out(number, repair, now, back_off_until)
 
 
 class NeverAsks(Repairs):
@@ -107,19 +102,17 @@ class NeverAsks(Repairs):
         return []
 
 
-class AsksAfterTheEnd(Repairs):
-    """What came is asked for all the same: RDATA that nobody needs, for ever."""
+class AsksForWhatCame(Repairs):
+    """What came is asked for all the same."""
+
+    came: tuple[int, ...] = ()
 
     def complete(self, number: int) -> bool:
-        repair = self._repairs.get(number)
-        found = super().complete(number)
-        if repair is not None and len(self._repairs) > 0:
-            self._timers.set(max(self._repairs) - len(self._repairs) - 1, None)
-            self._asked = [*getattr(self, "_asked", []), number]
-        return found
+        self.came = (*self.came, number)
+        return super().complete(number)
 
     def due(self, now: float) -> list[list[int]]:
-        again, self._asked = getattr(self, "_asked", []), list[int]()
+        again, self.came = self.came, ()
         return super().due(now) + [[number] for number in again]
 
 
@@ -155,16 +148,6 @@ class WrapForgotten(IncomingSession):
     def data(self, data: Data, now: float) -> None:
         if self.window is None or data.sequence_number >= self.window.next:
             super().data(data, now)
-
-
-class OldSpmsCount(IncomingSession):
-    """SPMs need not be in sequence: a late one takes OPT_FIN's place or moves nothing, a forged one anything."""
-
-    def spm(self, spm: Spm, now: float) -> None:
-        self._spm_number = None
-        super().spm(spm, now)
-        if spm.options.fin:
-            self.spm_repeated = getattr(self, "spm_repeated", 0) + 1
 
 
 class AnySource(Receiver):
@@ -263,24 +246,14 @@ def _source_with(**parts: type[object]) -> type[Source]:
     return type("Faulty", (Source,), dict(parts))
 
 
-def _named(classes: Iterable[type[object]], make: Callable[[type[object]], type[object]]) -> dict[str, type[object]]:
-    return {each.__name__: make(each) for each in classes}
-
-
 PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
     **{each.__name__: _session_with(assembler_class=each) for each in (SilentGap, LossOneShort, HalfAnApdu)},
-    **{
-        each.__name__: _session_with(window_class=each)
-        for each in (AnyOrder, TailNeverMissed, TrailIgnored, TrailTooFar, NeverForgets)
-    },
+    **{each.__name__: _session_with(window_class=each) for each in (AnyOrder, LateCopiesKept, TrailTooFar, NeverForgets)},
     **{
         each.__name__: _session_with(repairs_class=each)
-        for each in (GivesUpAtOnce, NeverAsks, AsksAfterTheEnd, ConfirmedIsReceived, NakFlood)
+        for each in (GivesUpAtOnce, NeverAsks, AsksForWhatCame, ConfirmedIsReceived, NakFlood)
     },
-    **{
-        each.__name__: type("Faulty", (Receiver,), {"session_class": each})
-        for each in (FinEndsAtOnce, WrapForgotten)
-    },
+    **{each.__name__: type("Faulty", (Receiver,), {"session_class": each}) for each in (FinEndsAtOnce, WrapForgotten)},
     "AnySource": AnySource,
 }
 PLANTED_SOURCES: dict[str, type[Source]] = {

@@ -288,6 +288,7 @@ class Simulation:
     def _heal(self) -> None:
         self._note("the faults end")
         self.group.faults = None
+        self.ledger.healed_at = self.clock.now
         self.clock.after(self.random.uniform(0.0, 3.0), self._end)
 
     def _end(self) -> None:
