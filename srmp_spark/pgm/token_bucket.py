@@ -6,9 +6,10 @@ The leaky bucket that the RFC wants beside it, against bursts within the bucket,
 
 from __future__ import annotations
 
-_SLACK = 1.0
-"""Tokens. Seconds of an old monotonic clock are rounded to about 2 ns, 0.2 octets at 100 MB/s: without it, whoever wakes up at
-:meth:`TokenBucket.when` could find a hair too little, and wake up at the same moment for ever."""
+_SLACK_S = 1e-8
+"""How much earlier than due tokens are given out, in seconds of the rate. A monotonic clock of some months is rounded to about
+2 ns: without it, whoever wakes up at :meth:`TokenBucket.when` could find a hair too little, and wake up at the same moment for
+ever. At 100 MB/s it is one octet."""
 
 
 class TokenBucket:
@@ -26,7 +27,7 @@ class TokenBucket:
         if now > self._at:
             self._tokens = min(self.size, self._tokens + (now - self._at) * self.rate)
             self._at = now
-        if self._tokens + _SLACK < count:
+        if self._tokens + self.rate * _SLACK_S < count:
             return False
         self._tokens -= count
         return True

@@ -33,7 +33,7 @@ class Meter:
         """Whether ``count`` is within the rate."""
         self._level = max(0.0, self._level - (now - self._at) * self._rate) + count
         self._at = now
-        return self._level <= self._size + 1.0 + ROUNDING
+        return self._level <= self._size + self._rate * ROUNDING
 
 
 class SourceLedger:
