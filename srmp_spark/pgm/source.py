@@ -177,7 +177,8 @@ class Source:
         if self.state is SourceState.CLOSED:
             return []
         self.window.advance(now, self.repairs.__contains__)
-        out = [self._ncf(numbers) for numbers in self._confirmations.due(now)] if self.state in ANSWERS else []
+        again = self._confirmations.due(now)  # asked in any state: what is due would else be due for ever
+        out = [self._ncf(numbers) for numbers in again] if self.state in ANSWERS else []
         while True:
             packet = self._spm(now) if now >= self._spms.next() else self._data(now)
             if packet is None:

@@ -340,6 +340,7 @@ def test_a_reset_is_told_at_once_and_naks_are_not_processed() -> None:
     sender = Sender(txw_max_rte=2000.0)
     sender.source.send(bytes(5000))
     sender.says()
+    assert [len(sender.hears(0)), len(sender.hears(0))] == [1, 0], "the second would be confirmed a little later"
     sender.source.reset(sender.now, 9)
     sender.source.reset(sender.now, 10)
     assert sender.hears(0) == []
