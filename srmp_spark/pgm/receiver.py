@@ -59,7 +59,10 @@ class Receiver:
             else:
                 session.spm(packet, now)
         elif isinstance(packet, Nak) and packet.type is not PacketType.NNAK and packet.group == self._group:
-            # NAK_SRC says whose data it is about: an NCF may come from a network element, a NAK from a receiver.
+            if packet.type is PacketType.NCF and packet.source != source:
+                # 8.3: "The network-header source address of an NCF is the ODATA source's NLA", from network elements too.
+                self.counts["ncf from another address"] += 1
+                return []
             found = self._sessions.get(SessionKey(packet.source, packet.tsi))
             if found is None:
                 self.counts["nak of an unknown session"] += 1

@@ -43,6 +43,8 @@ from srmp_spark.pgm.spm_schedule import SpmSchedule
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.transmit_window import Sent, TransmitWindow
 
+SPM_OCTETS_MAX = 68
+"""With an IPv6 address, OPT_LENGTH, OPT_JOIN, OPT_FIN and OPT_RST."""
 DATA_HEADER = 24
 """Octets of an ODATA or RDATA packet before its options or its data."""
 FRAGMENT_OPTIONS = 20
@@ -77,7 +79,8 @@ class Source:
         self._spm_number = 0
         self._last_spmr = now - settings.ihb_min
         self._confirmations = Confirmations(settings, now)
-        size = max(settings.txw_max_rte * settings.token_bucket, float(settings.tpdu_max))  # or none would ever leave
+        # No smaller than any packet, or that would never leave.
+        size = max(settings.txw_max_rte * settings.token_bucket, settings.tpdu_max, SPM_OCTETS_MAX)
         self._bucket = TokenBucket(settings.txw_max_rte, size, now)
         self._blocked = 0
         """Octets of the packet that waits for tokens."""

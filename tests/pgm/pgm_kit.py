@@ -19,6 +19,7 @@ from srmp_spark.pgm.source import Source
 TSI = Tsi(bytes.fromhex("0a0b0c0d0e0f"), 0x1234)
 DPORT = 7500
 SOURCE, GROUP, RECEIVER = nla_of("10.99.0.1"), nla_of("239.192.9.1"), nla_of("10.99.0.2")
+OTHER = nla_of("10.99.0.3")
 IPPROTO_PGM = 113
 SAMPLES = Path(__file__).resolve().parents[1] / "data" / "pgm" / "openpgm_packets.txt"
 
@@ -94,8 +95,9 @@ class Listener:
         return self.hears(Spm(TSI, DPORT, self.spms, trail, wrap(lead), SOURCE)._replace(**more))
 
     def ncf(self, *numbers: int, kind: PacketType = PacketType.NCF) -> list[Output]:
-        """Numbers are confirmed."""
-        return self.hears(Nak(kind, TSI, DPORT, numbers[0], SOURCE, GROUP, Options(nak_list=numbers[1:])), RECEIVER)
+        """Numbers are confirmed by the source, or asked for by another receiver."""
+        nak = Nak(kind, TSI, DPORT, numbers[0], SOURCE, GROUP, Options(nak_list=numbers[1:]))
+        return self.hears(nak, SOURCE if kind is PacketType.NCF else OTHER)
 
     def until(self, when: float) -> list[tuple[float, Output]]:
         """What comes of time alone until ``when``: but the NAKs that are multicast beside those to the source."""

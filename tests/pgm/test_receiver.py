@@ -311,6 +311,15 @@ def test_no_more_octets_are_held_than_the_limits() -> None:
     assert told(out)[1:] == [b"x" * 1000] * 199
 
 
+def test_a_list_of_missing_numbers_counts_too() -> None:
+    """Nothing is held behind them: the older half is given up, and again."""
+    listener = listening(rxw_bytes_max=100_000)
+    assert told(listener.odata(10_000)) == [(0, 9843, LIMIT)]
+    (session,) = listener.receiver
+    assert session.window is not None
+    assert (session.window.next, session.window.octets <= 100_000) == (9844, True)
+
+
 def test_all_sessions_together_hold_no_more_than_the_budget_and_who_passes_it_pays() -> None:
     listener = Listener(buffer_bytes_max=100_000)
     addresses = [nla_of(f"10.0.0.{number}") for number in range(1, 5)]

@@ -181,6 +181,15 @@ def test_what_is_not_for_a_receiver_changes_nothing(packet: Packet) -> None:
     assert listener.receiver.counts.total() == 1
 
 
+def test_an_ncf_comes_from_the_address_of_the_source() -> None:
+    """8.3, from network elements too. Anybody else could keep us from asking."""
+    listener = listening()
+    listener.odata(1)
+    assert listener.hears(Nak(PacketType.NCF, TSI, DPORT, 0, SOURCE, GROUP), RECEIVER) == []
+    assert listener.asks(0.1) == [(0.05, (0,))]
+    assert listener.receiver.counts == {"ncf from another address": 1}
+
+
 def test_a_session_of_openpgm() -> None:
     receiver, out = Receiver(DPORT, nla_of("239.192.9.1"), lambda low, high: high), []
     for at, source, octets in captured():

@@ -52,7 +52,7 @@ def _spm(number: int, trail: int, lead: int, options: Options | None = None) -> 
     return Spm(TSI, PORT, number, wrap(trail), wrap(lead), SOURCE, options or Options())
 
 
-def _data(number: int, trail: int = 0, **more: Any) -> Data:
+def _data(number: int, trail: int = 0, **more: Any) -> Data:  # noqa: ANN401  # fields of Data
     return Data(False, TSI, PORT, wrap(number), wrap(trail), b"apdu %d" % number)._replace(**more)
 
 

@@ -122,6 +122,8 @@ class Simulation:
     def _draw_receiver_settings(self) -> ReceiverSettings:
         random = self.random
         fast = random.choice((1.0, 0.1))
+        if self.gentle and self.source_settings.txw_max_rte < 1e6:
+            fast = 1.0  # all retries would be made before so slow a source has sent the repairs that were asked for at once
         is_small = not self.gentle and random.random() < 0.15
         return ReceiverSettings(
             nak_rb_ivl=(0.01 * fast, 0.05 * fast), nak_rpt_ivl=0.75 * fast, nak_rdata_ivl=2.0 * fast,
@@ -267,7 +269,7 @@ class Simulation:
         nak = Nak(PacketType.NAK, TSI, PORT, numbers[0], ADDRESSES["source"], GROUP, Options(nak_list=tuple(numbers[1:])))
         self.group.unicast("stranger", "source", encode(nak))
         if random.random() < 0.3:
-            self.group.multicast("stranger", encode(nak._replace(type=PacketType.NCF)))
+            self.group.multicast(random.choice(("stranger", "source")), encode(nak._replace(type=PacketType.NCF)))
         self.marks["storm"] += 1
         if left > 1:
             self.clock.after(random.expovariate(500.0), self._storm, left - 1)
