@@ -175,7 +175,12 @@ class SimDisk(Synced[SimTransaction]):
         """As store/decisions.py does."""
         for row in transaction.undecided:
             self.undecided[row.queue, row.sequence] = row
-        for moved in transaction.moved:
+        for discarded in transaction.discarded:
+            self.on_discarded(discarded.key)
+            if discarded.asking is not None:
+                self.on_decided(discarded.asking, Reason.EXPIRED)
+                self.tell_of_discarded(discarded.asking, discarded.at)
+        for moved in transaction.moved:  # behind what the same commit discards: a message that moves was known before
             self._move(moved)
         for decision in transaction.decided:
             self.decisions.append(decision)
@@ -183,11 +188,6 @@ class SimDisk(Synced[SimTransaction]):
             for sequence in range(decision.first, decision.last + 1):
                 if (asking := self.undecided.get((decision.queue, sequence))) is not None:
                     self.on_decided(asking, decision.reason)
-        for discarded in transaction.discarded:
-            self.on_discarded(discarded.key)
-            if discarded.asking is not None:
-                self.on_decided(discarded.asking, Reason.EXPIRED)
-                self.tell_of_discarded(discarded.asking, discarded.at)
         if transaction.expand and self.decisions:
             self.expand()
 

@@ -210,6 +210,24 @@ class TestFinalStreamReceipts:
 
         rig(tmp_path / "d", test, ALLOW, expired="refuse")
 
+    def test_it_may_come_again_in_the_next_stream_before_that_is_stored(self, tmp_path: Path) -> None:
+        """Its sender discards what names a stream that it gave up: one commit, and the receipt names the new place alone."""
+
+        async def test(it: Rig) -> None:
+            async with ReceiptsServer() as server:
+                late = {"time_to_reach_queue": 1}
+                it.numbers = iter([1, 1])
+                both_places = asyncio.gather(
+                    it.take(**place(1, server.url()), **late), it.take(**place(1, server.url(), ordinal=8), **late)
+                )
+                await asyncio.sleep(0)
+                assert len(it.manager.acceptor._batch) == 2, "one commit"
+                await both_places
+                await until(lambda: told(server.receipts) and left(it) == 0)
+                assert [each.stream_id for each in server.receipts if each.decision] == [f"uid:{SOURCE}\\8"]
+
+        rig(tmp_path / "d", test, ALLOW, expired="refuse")
+
 
 def identifier(receipt: ForeignReceipt) -> str:
     return receipt.envelope.partition("<id>")[2].partition("</id>")[0]

@@ -6,6 +6,7 @@ Two jobs on one table are in ``spark/test_exactly_once.py``, racing publications
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -30,9 +31,11 @@ END_SECONDS = 20.0
 def descendants(pid: int) -> list[int]:
     """The process and all below it."""
     found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += descendants(int(child))
+    with contextlib.suppress(OSError):  # one that ends while we look is not there
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    found += descendants(int(child))
     return found
 
 

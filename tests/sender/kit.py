@@ -98,7 +98,7 @@ def rows_to(destination: str, found: Sequence[bytes], **columns: Any) -> list[di
 def sender_of(running: RunningQueueManager) -> int | None:
     """The process id of its sender process."""
     for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # one that ended while we look
             if b"srmp_spark.queue_manager.sender.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
     return None

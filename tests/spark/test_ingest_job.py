@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import deltalake
@@ -80,10 +81,8 @@ def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -
             assert job.poll() is None, output.read_text()[-3000:]
             assert time.monotonic() < deadline, output.read_text()[-3000:]
             time.sleep(0.5)
-        for pid in children(job.pid):
-            line = Path(f"/proc/{pid}/cmdline").read_text()
-            if "ingest.py" in line and "java" not in line:
-                os.kill(pid, signal.SIGTERM)
+        (driver,) = [pid for pid, line in commands_below(job.pid) if "ingest.py" in line and "java" not in line]
+        os.kill(driver, signal.SIGTERM)
         assert job.wait(timeout=60) == 0
     finally:
         job.kill()
@@ -92,10 +91,17 @@ def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -
     assert landed(tmp_path) == list(range(1, 56))
 
 
-def children(pid: int) -> list[int]:
-    """All processes below one."""
-    found = [int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()]
-    return found + [below for child in found for below in children(child)]
+def commands_below(pid: int) -> list[tuple[int, str]]:
+    """All processes below one, each with its command line. One that ends while we look is not there."""
+    found: list[tuple[int, str]] = []
+    with suppress(OSError):  # /proc says ENOENT, or ESRCH where it had opened the file
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    with suppress(OSError):
+                        found.append((int(child), Path(f"/proc/{child}/cmdline").read_text()))
+                    found += commands_below(int(child))
+    return found
 
 
 def test_a_wrong_queue_is_usage_and_makes_no_table(qm: RunningQueueManager, tmp_path: Path) -> None:
