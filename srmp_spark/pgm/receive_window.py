@@ -43,6 +43,11 @@ class ReceiveWindow:
         self._budget = budget
         self._packets: dict[int, Data] = {}
 
+    @property
+    def missing(self) -> int:
+        """Numbers that are asked for, or given up and not told yet."""
+        return len(self._repairs)
+
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
         """ODATA or RDATA; False if it is a duplicate or outside the window (6.1: "MUST discard")."""
         self.move(trail, number - 1, now)

@@ -37,6 +37,8 @@ class Receiver:
         self.settings = settings or ReceiverSettings()
         self.counts: Counter[str] = Counter()
         """What was passed over, for metrics."""
+        self.forgotten: Counter[str] = Counter()
+        """What the sessions had counted that are forgotten."""
         self.budget = Budget(self.settings.buffer_bytes_max)
         self._destination_port = destination_port
         self._group = group
@@ -95,7 +97,7 @@ class Receiver:
         return ended is not None
 
     def _forget(self, key: SessionKey) -> None:
-        del self._sessions[key]
+        self.forgotten.update(self._sessions.pop(key).counts)
         self._timers.set(key, None)
 
     def poll(self, now: float) -> list[Output]:
@@ -117,6 +119,10 @@ class Receiver:
         out = self._out[:]
         self._out.clear()
         return out
+
+    def get(self, key: SessionKey) -> IncomingSession | None:
+        """A session that is known."""
+        return self._sessions.get(key)
 
     def __iter__(self) -> Iterator[IncomingSession]:
         return iter(self._sessions.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from srmp_spark.pgm.addresses import Nla, SessionKey
 from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.encoder import encode
@@ -31,6 +33,8 @@ class IncomingSession:
         self.state = SessionState.JOINING
         self.window: ReceiveWindow | None = None
         self.heard_at = now
+        self.counts: Counter[str] = Counter()
+        """What came and what was asked for, for metrics; whoever takes the events counts those here, too."""
         self._destination_port = destination_port
         self._group = group
         self._settings = settings
@@ -81,7 +85,8 @@ class IncomingSession:
         window = self.window or self._open(data.sequence_number, data.trail, data.options.join)
         number = unwrap(data.sequence_number, window.lead)
         trail = number - ((data.sequence_number - data.trail) & 0xFFFFFFFF)
-        window.receive(number, trail, data, now)
+        is_new = window.receive(number, trail, data, now)
+        self.counts["duplicate" if not is_new else "rdata" if data.is_repair else "odata"] += 1
         if self._last is not None:
             self._last = max(self._last, number)  # data after OPT_FIN, as OpenPGM sends and takes them
         if data.options.fin:
@@ -142,6 +147,7 @@ class IncomingSession:
         options = Options(nak_list=tuple(wire[1:])) if len(wire) > 1 else NO_OPTIONS
         nak = Nak(PacketType.NAK, self.key.tsi, self._destination_port, wire[0], self.key.source, self._group, options)
         packet = encode(nak)
+        self.counts["nak"] += 1
         self._out.append(Unicast(self._path, packet))
         if self._settings.multicast_naks:
             self._out.append(Multicast(packet, is_local=True))

@@ -96,6 +96,11 @@ class Source:
         """Whether an APDU of that size can be queued now; if not, after the next packets have left."""
         return self._waiting_octets + octets <= self.settings.queue_bytes_max
 
+    @property
+    def waiting(self) -> int:
+        """APDUs that have not left, or not wholly."""
+        return len(self._waiting)
+
     def send(self, apdu: bytes) -> None:
         """Queue an APDU. Raises :class:`LocalProtocolError` for one that is empty or above 64 KB, or finds no room."""
         self._move(SourceEvent.SEND)

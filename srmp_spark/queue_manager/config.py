@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
+from srmp_spark.names import MulticastAddress, LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
+from srmp_spark.queue_manager.multicast.settings import (
+    LOOPBACK,
+    NO_CONSTANTS,
+    TTL_DEFAULT,
+    Encapsulation,
+    PgmConstants,
+    PgmSettings,
+    parse_pgm_constants,
+    ttl,
+)
 from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
 from srmp_spark.queue_manager.signers import Signer, parse_signers
@@ -65,12 +75,14 @@ def _suffix_meant(word: str) -> str | None:
 
 
 class QueueSpec(NamedTuple):
-    """``NAME[:transactional][:journal]``; the name may hold colons."""
+    """``NAME[:transactional][:journal][:multicast=IP:PORT]``; the name may hold colons."""
 
     name: str
     transactional: bool
     journal: bool = False
     """Keep a journal. ``False``: leave it as it is."""
+    multicast: MulticastAddress | None = None
+    """Messages that are multicast to it come into the queue, as long as this process runs."""
 
     @classmethod
     def parse(cls, text: str) -> QueueSpec:
@@ -83,11 +95,16 @@ class QueueSpec(NamedTuple):
                 f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant!r}? "
                 f"(a queue that is really called so is made by PUT /v1/queues)"
             )
-        for suffix in suffixes:
-            if suffix not in ("transactional", "journal"):
-                word = suffix.partition("=")[0]
-                raise ConfigurationError(f"--queue {text!r}: :{word} is not in this version; known: transactional, journal")
-        return cls(local_queue_name(name), transactional="transactional" in suffixes, journal="journal" in suffixes)
+        addresses = [suffix.partition("=")[2] for suffix in suffixes if suffix.startswith("multicast=")]
+        try:
+            multicast = MulticastAddress.parse(addresses[0]) if addresses else None
+        except ValueError as error:
+            raise ConfigurationError(f"--queue {text!r}: {error}") from None
+        if len(addresses) > 1:
+            raise ConfigurationError(f"--queue {text!r}: a queue listens on one multicast address; make another queue")
+        if multicast is not None and "transactional" in suffixes:
+            raise ConfigurationError(f"--queue {text!r}: multicast messages are express, a transactional queue takes none")
+        return cls(local_queue_name(name), "transactional" in suffixes, "journal" in suffixes, multicast)
 
 
 class Endpoint(NamedTuple):
@@ -167,12 +184,27 @@ class ServeConfig:
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
+    pgm: Encapsulation | None = None
+    pgm_interface: str = LOOPBACK
+    pgm_ttl: int = TTL_DEFAULT
+    pgm_constants: PgmConstants = NO_CONSTANTS
 
     @property
     def forwarding(self) -> Forwarding:
         """What becomes of messages that are not for a queue of ours."""
         policy = UrlPolicy(self.allow_url)
         return Forwarding(store_and_forward=self.store_and_forward, allows=policy.names, inbound=self.redirect.inbound)
+
+    @property
+    def multicast(self) -> PgmSettings | None:
+        """How multicast is spoken; ``None``: not at all."""
+        if self.pgm is None:
+            return None
+        constants = self.pgm_constants
+        return PgmSettings(
+            encapsulation=self.pgm, interface=self.pgm_interface, ttl=self.pgm_ttl, source=constants.source_settings(),
+            receiver=constants.receiver_settings(),
+        )  # fmt: skip
 
     def all_tokens(self) -> Tokens:
         """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
@@ -268,7 +300,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("data_dir", Path, "DIR", "where messages and identity are kept; one queue manager per directory"),
     Option("listen", Endpoint.parse, "HOST:PORT", f"SRMP over HTTP (default {DEFAULT_LISTEN})"),
     Option("api", Endpoint.parse, "HOST:PORT", f"the API (default {DEFAULT_API}); beyond loopback it needs a token and TLS"),
-    Option("queue", QueueSpec.parse, "NAME[:transactional][:journal]", "create this queue if it does not exist", many=True),
+    Option("queue", QueueSpec.parse, "NAME[:transactional][:journal][:multicast=IP:PORT]", "create this queue if it does not exist", many=True),
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
     Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
     Option(
@@ -300,12 +332,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "its private key, PEM"),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
+    Option("pgm", Encapsulation.parse, "raw|udp:PORT", "multicast: PGM over IP protocol 113 (needs CAP_NET_RAW), or over UDP"),
+    Option("pgm_interface", str, "IF", "name or address of the interface for multicast (default: loopback)"),
+    Option("pgm_ttl", ttl, "N", f"hops that multicast may make (default {TTL_DEFAULT}: it stays in its network)"),
     Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
 )
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
-    "writer": parse_writers,
+    "writer": parse_writers, "pgm_constants": parse_pgm_constants,
 }  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
@@ -413,9 +448,23 @@ def _checked(config: ServeConfig) -> ServeConfig:
     check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
+    _check_multicast(config)
     if len(config.queue) > QUEUES_MAX:
         raise ConfigurationError(f"at most {QUEUES_MAX} queues")
     return config
+
+
+def _check_multicast(config: ServeConfig) -> None:
+    addresses = [spec.multicast for spec in config.queue if spec.multicast is not None]
+    if addresses and config.pgm is None:
+        raise ConfigurationError(
+            "a queue with :multicast= needs --pgm raw (what Windows speaks; with CAP_NET_RAW) or --pgm udp:PORT"
+        )
+    if config.pgm is None and (config.pgm_constants != NO_CONSTANTS or config.pgm_interface != LOOPBACK):
+        raise ConfigurationError("--pgm-interface and [pgm_constants] are for --pgm raw or --pgm udp:PORT")
+    twice = next((each for each in addresses if addresses.count(each) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"two queues on multicast address {twice}: give each its own")
 
 
 def _check_tls(config: ServeConfig) -> None:

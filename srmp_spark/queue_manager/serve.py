@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -35,11 +35,13 @@ from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.router import Router
-from srmp_spark.queue_manager.api.status import HealthApi, gauges
+from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
 from srmp_spark.queue_manager.config import Endpoint, ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.multicast.listener import GroupSockets, check_multicast, open_groups
+from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit
@@ -72,6 +74,17 @@ def server_tls(config: ServeConfig) -> ServerTls:
     )
 
 
+def _open_groups(config: ServeConfig) -> list[tuple[str, GroupSockets]]:
+    """The queues with a multicast address and their sockets. Raises :class:`ConfigurationError`, also where nothing listens and
+    nothing could be multicast."""
+    settings = config.multicast
+    if settings is None:
+        return []
+    listening = {spec.name: spec.multicast for spec in config.queue if spec.multicast is not None}
+    check_multicast(settings)
+    return list(zip(listening, open_groups(settings, listening.values()), strict=True))
+
+
 class _ApiServer(uvicorn.Server):
     """Signals are ours."""
 
@@ -99,10 +112,13 @@ def serve(config: ServeConfig) -> int:
         srmp_socket, listening = bind(config.listen, "--listen")
         api_socket, api = bind(config.api, "--api")
         https_socket, https = bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
-        process = _Process(config, directory, clock, listening, api, https)
+        groups = _open_groups(config)
+        process = _Process(config, directory, clock, listening, api, https, groups)
         try:
             uvloop.run(process.run(srmp_socket, api_socket, https_socket, connections_max))
         finally:
+            for _, group in groups:
+                group.close()
             for each in filter(None, (srmp_socket, api_socket, https_socket)):
                 each.close()
     return 0
@@ -113,13 +129,14 @@ class _Process:
 
     def __init__(
         self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
-        https: Endpoint | None,
+        https: Endpoint | None, groups: Sequence[tuple[str, GroupSockets]],
     ) -> None:  # fmt: skip
         self._config = config
         self._directory = directory
         self._clock = clock
         self._listening = listening
         self._api = api
+        self._groups = groups
         self._https_url = https.url("https") if https is not None else None
         self._server_tls = server_tls(config) if https is not None else None
         self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
@@ -164,7 +181,11 @@ class _Process:
             tls_port = TlsPort(endpoint, self._server_tls, https_socket, count_failure=manager.metrics.refuse_handshake)
         urls = [self._listening.url(), *filter(None, [self._https_url])]
         health = HealthApi(manager, listening=urls, api=self._api_url)
-        manager.metrics.gauges = gauges(manager)
+        if (multicast := config.multicast) is not None:
+            manager.multicast = MulticastPorts(
+                multicast, self._groups, manager.acceptor, manager.journal, manager.metrics, self._clock.utc
+            )
+        manager.metrics.gauges, manager.metrics.counters = gauges(manager), counters(manager)
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         await maintenance.compare_state()
         api_server, api_task = await self._serve_api(manager, health, api_socket)
@@ -174,6 +195,8 @@ class _Process:
         maintenance.start()
         manager.start_sending()
         dead_letters.start()
+        if manager.multicast is not None:
+            manager.multicast.start()
         health.ready = True
         gc.collect()
         gc.freeze()
@@ -188,6 +211,8 @@ class _Process:
         srmp_server.close()
         if tls_port is not None:
             await tls_port.close()
+        if manager.multicast is not None:
+            manager.multicast.stop()
         await endpoint.drain()
         await maintenance.stop()
         api_server.should_exit = True

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, not_served_yet
-from srmp_spark.srmp.canonical_url import canonical_destination
+from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 
@@ -196,7 +196,7 @@ class Addresses:
             if (later := not_served_yet(destination)) is not None:
                 raise BatchError(400, BAD_STAGE, later, SERVED_DESTINATION)
             try:
-                known = canonical_destination(destination)
+                known = canonical_outgoing(destination)
             except ConfigurationError as error:
                 hint = "write DIRECT=http://HOST/msmq/private$/QUEUE or the URL alone"
                 raise BatchError(400, BAD_STAGE, str(error), hint) from error
