@@ -263,6 +263,11 @@ class MulticastAddress(NamedTuple):
         return f"MULTICAST={self}"
 
 
+def is_multicast(destination: str) -> bool:
+    """Whether a destination in its one spelling is a multicast group."""
+    return destination.startswith("MULTICAST=")
+
+
 def multicast_address(destination: str) -> MulticastAddress | None:
     """The group that a destination or a ``<to>`` (``MSMQ:MULTICAST=…``) names; ``None`` for what is no multicast at all.
 

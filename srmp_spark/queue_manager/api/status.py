@@ -186,7 +186,14 @@ def counters(manager: QueueManager) -> list[Gauge]:
     ports = manager.multicast
     if ports is None:
         return []
+
+    def sent() -> Iterator[tuple[tuple[str, ...], float]]:
+        for entry in manager.outgoing.last_seen:
+            for what in ("odata", "rdata", "spm", "nak", "ncf") if entry.get("multicast") is not None else ():
+                yield (entry["destination"], what), entry["multicast"][what]
+
     return [
+        Gauge("srmp_pgm_sent_packets", "PGM packets of our sessions, and NAKs that came", ("destination", "what"), sent),
         Gauge("srmp_pgm_packets", "PGM packets that came, and NAKs that left", ("queue", "what"), ports.packets),
         Gauge("srmp_pgm_lost_packets", "PGM packets that make no row of a queue", ("queue", "reason"), ports.lost),
     ]

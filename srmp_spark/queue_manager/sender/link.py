@@ -104,6 +104,7 @@ class Outgoing:
             "receipts_url": receipts_url(public_base, directory.sender_stream),
             "resend_table": list(config.resend_table),
             "retransmission_timeout": config.retransmission_timeout,
+            "multicast": None if (multicast := config.multicast) is None else multicast.dump(),
             "live": config.state is not None,  # only the Delta state asks
             "redirect_in": config.redirect.inbound.dump(),
             "redirect_out": config.redirect.outbound.dump(),
