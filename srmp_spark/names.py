@@ -54,11 +54,9 @@ _BETWEEN_ELEMENTS = re.compile(
     r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)", re.IGNORECASE
 )
 _MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE | re.DOTALL)
-_LATER = (
-    ("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),
-)
+_LATER = (("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),)
 """Transports of INTERFACE.md that later versions have, and the destinations that need them."""
-SERVED_DESTINATION = "send to DIRECT=http://HOST/msmq/private$/QUEUE or MULTICAST=IP:PORT"
+SERVED_DESTINATION = "send to DIRECT=http://HOST/msmq/private$/QUEUE"
 """What to do instead (:func:`not_served_yet`)."""
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
@@ -251,7 +249,9 @@ class MulticastAddress(NamedTuple):
         except ValueError:
             group = None
         if not colon or group is None or not group.is_multicast or not 0 < port < 65_536:
-            raise ValueError(f"{text[:100]!r} is no multicast address: write one like 234.1.1.1:8001 (224.0.0.0 to 239.255.255.255)")
+            raise ValueError(
+                f"{text[:100]!r} is no multicast address: write one like 234.1.1.1:8001 (224.0.0.0 to 239.255.255.255)"
+            )
         return cls(str(group), port)
 
     def __str__(self) -> str:

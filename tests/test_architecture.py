@@ -19,8 +19,8 @@ NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows"} | NOUNS,
     "client": {"rows"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp"} | NOUNS,
-    "store": {"rows", "srmp"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "pgm"} | NOUNS,
+    "store": {"rows", "srmp", "pgm"} | NOUNS,
     "rows": {"srmp"} | NOUNS,
     "srmp": {"message", "names", "errors", "timers"},
     "pgm": {"errors", "timers"},

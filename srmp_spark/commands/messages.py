@@ -17,7 +17,14 @@ from srmp_spark.commands.common import Commands, add_connection_flags, connect, 
 from srmp_spark.commands.send_unfinished import unfinished
 from srmp_spark.errors import ConfigurationError, with_hint
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
-from srmp_spark.names import SERVED_DESTINATION, format_names, local_queue_name, multicast_address, not_served_yet, parse_queue_url
+from srmp_spark.names import (
+    SERVED_DESTINATION,
+    format_names,
+    local_queue_name,
+    multicast_address,
+    not_served_yet,
+    parse_queue_url,
+)
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient

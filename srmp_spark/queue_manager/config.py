@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import MulticastAddress, LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
+from srmp_spark.names import LocalHosts, MulticastAddress, canonical_host, local_queue_name, split_queue_suffixes, split_url
 from srmp_spark.queue_manager.multicast.settings import (
     LOOPBACK,
     NO_CONSTANTS,
@@ -300,7 +300,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("data_dir", Path, "DIR", "where messages and identity are kept; one queue manager per directory"),
     Option("listen", Endpoint.parse, "HOST:PORT", f"SRMP over HTTP (default {DEFAULT_LISTEN})"),
     Option("api", Endpoint.parse, "HOST:PORT", f"the API (default {DEFAULT_API}); beyond loopback it needs a token and TLS"),
-    Option("queue", QueueSpec.parse, "NAME[:transactional][:journal][:multicast=IP:PORT]", "create this queue if it does not exist", many=True),
+    Option(
+        "queue",
+        QueueSpec.parse,
+        "NAME[:transactional][:journal][:multicast=IP:PORT]",
+        "create this queue if it does not exist",
+        many=True,
+    ),
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
     Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
     Option(

@@ -46,6 +46,9 @@ class Loss(NamedTuple):
     """Microseconds since 1970, UTC."""
 
 
+_OF_LOSS = ", ".join(f"pgm_loss.{name}" for name in Loss._fields)
+
+
 class StoredLoss(NamedTuple):
     """A row, as the publisher reads it."""
 
@@ -61,7 +64,9 @@ def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
         f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, ?{', ?' * len(Loss._fields)})",  # noqa: S608  # our own names
         [(transaction.epoch_id, transaction.position, *loss) for loss in losses],
     )
-    transaction.connection.execute("DELETE FROM pgm_loss WHERE number <= (SELECT max(number) FROM pgm_loss) - ?", (LOSSES_KEPT,))
+    transaction.connection.execute(
+        "DELETE FROM pgm_loss WHERE number <= (SELECT max(number) FROM pgm_loss) - ?", (LOSSES_KEPT,)
+    )
 
 
 def forget(transaction: Transaction, position: int) -> None:
@@ -72,6 +77,6 @@ def forget(transaction: Transaction, position: int) -> None:
 def load(connection: sqlite3.Connection) -> list[StoredLoss]:
     """All that are kept, in order."""
     found = connection.execute(
-        f"SELECT epoch, number, {', '.join(f'pgm_loss.{name}' for name in Loss._fields)} FROM pgm_loss JOIN epochs ON epochs.id = epoch_id ORDER BY number"  # noqa: S608  # our own names
+        f"SELECT epoch, number, {_OF_LOSS} FROM pgm_loss JOIN epochs ON epochs.id = epoch_id ORDER BY number"  # noqa: S608  # our own names
     )
     return [StoredLoss(epoch, number, Loss(*rest)) for epoch, number, *rest in found]

@@ -160,9 +160,13 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
     multicast = manager.multicast
     return [
-        *([] if multicast is None else [
-            Gauge("srmp_pgm_source_packets", "of each source that is heard", ("queue", "source", "what"), multicast.sources)
-        ]),
+        *(
+            []
+            if multicast is None
+            else [
+                Gauge("srmp_pgm_source_packets", "of each source that is heard", ("queue", "source", "what"), multicast.sources)
+            ]
+        ),
         Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
@@ -189,8 +193,8 @@ def counters(manager: QueueManager) -> list[Gauge]:
 
     def sent() -> Iterator[tuple[tuple[str, ...], float]]:
         for entry in manager.outgoing.last_seen:
-            for what in ("odata", "rdata", "spm", "nak", "ncf") if entry.get("multicast") is not None else ():
-                yield (entry["destination"], what), entry["multicast"][what]
+            for what, count in (entry.get("multicast") or {}).get("packets", {}).items():
+                yield (entry["destination"], what), count
 
     return [
         Gauge("srmp_pgm_sent_packets", "PGM packets of our sessions, and NAKs that came", ("destination", "what"), sent),

@@ -6,6 +6,7 @@ Whatever would be a 4xx or 5xx is lost here, for no sender hears of it: it is lo
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,9 @@ PENDING_BYTES_MAX = 8_388_608
 have to do."""
 
 
+log = logging.getLogger(__name__)
+
+
 class Refusal(NamedTuple):
     """An APDU that made no row."""
 
@@ -39,7 +43,7 @@ class Refusal(NamedTuple):
 class Delivery:
     """One APDU on its way into the log: what a connection is for a POST."""
 
-    __slots__ = ("_inbox", "apdu", "peer", "read_at")
+    __slots__ = ("_inbox", "apdu", "is_over", "peer", "read_at")
 
     scheme: Transport = "pgm"
     sender_name: str | None = None
@@ -50,6 +54,7 @@ class Delivery:
         self.apdu = apdu
         self.peer = f"{text_of(apdu.session.source)}:{apdu.session.tsi.source_port}"
         self.read_at = time.perf_counter()
+        self.is_over = False
 
     def acknowledge(self, ok: Ok) -> None:
         """It is stored. PGM has no word for it."""
@@ -91,10 +96,15 @@ class MulticastInbox:
             self._acceptor.accept(delivery, head, post, head_length, only_to=self._address)
         except StoreSyncError:
             return  # the process ends; nothing may be told of this one
+        except Exception:  # the last line of defence, as at the SRMP port: our bug must not stop all others
+            log.exception("pgm.accept_failed session=%s first=%d", apdu.session, apdu.first)
+            if not delivery.is_over:
+                delivery.refuse(503, "internal", "srmp-spark")
 
     def ended(self, delivery: Delivery, refusal: Refusal | None = None) -> None:
         """It is stored, or refused."""
         was_full = self.is_full
+        delivery.is_over = True
         self.pending_bytes -= len(delivery.apdu.data)
         if refusal is not None:
             self._on_refusal(refusal)

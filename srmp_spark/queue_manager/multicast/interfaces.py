@@ -35,7 +35,7 @@ def find_interface(text: str) -> Interface:
                     raise ConfigurationError(f"{_FLAG} {text}: it has no IPv4 address")
                 continue
             found = str(IPv4Address(address[20:24]))
-            if text == name or text == found or (_is_loopback(text) and _is_loopback(found)):
+            if text in (name, found) or (_is_loopback(text) and _is_loopback(found)):
                 mtu = _ask(asking, name, _SIOCGIFMTU)
                 if mtu is None:
                     raise ConfigurationError(f"{_FLAG} {text}: its MTU cannot be read")

@@ -24,8 +24,8 @@ from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnd
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.acceptor import Acceptor
@@ -108,7 +108,9 @@ class Listener:
         """Begin to hear."""
         self._is_reading = True
         self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
-        log.info("pgm.listening queue=%s address=%s interface=%s", self.queue, self.sockets.address, self.sockets.interface.name)
+        log.info(
+            "pgm.listening queue=%s address=%s interface=%s", self.queue, self.sockets.address, self.sockets.interface.name
+        )
 
     def stop(self) -> None:
         """Leave the group; sessions that are open are not told as lost, for the next start may hear them again."""

@@ -15,6 +15,7 @@ from functools import partial
 from srmp_spark.store import losses
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.losses import Loss
+from srmp_spark.store.transaction import Transaction
 
 FLUSH_SECONDS = 1.0
 LOSSES_AT_ONCE = 1_000
@@ -64,7 +65,7 @@ class Losses:
             self._timer = self._loop.call_later(FLUSH_SECONDS, self.flush)
 
     def _merge(self, loss: Loss) -> None:
-        key = (loss.queue, loss.source, loss.tsi, loss.reason)
+        key: tuple[str, ...] = (loss.queue, loss.source, loss.tsi, loss.reason)
         if key not in self._merged and len(self._merged) >= MERGED_MAX:
             key = next(reversed(self._merged))
         known = self._merged.get(key)
@@ -96,7 +97,7 @@ class Losses:
         self._kept = self._kept or bool(left) or error is not None
 
 
-def _forget(transaction: losses.Transaction, position: int) -> bool:
+def _forget(transaction: Transaction, position: int) -> bool:
     losses.forget(transaction, position)
     (left,) = transaction.connection.execute("SELECT EXISTS(SELECT 1 FROM pgm_loss)").fetchone()
     return bool(left)

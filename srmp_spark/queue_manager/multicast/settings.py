@@ -98,7 +98,9 @@ def parse_pgm_constants(where: str, value: object) -> PgmConstants:
     if not isinstance(value, dict):
         raise ConfigurationError(f"{where}: expected a table, [pgm]")
     ends: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
-    defaults = tuple({each.name: getattr(kind(), each.name) for each in fields(kind)} for kind in (SourceSettings, ReceiverSettings))
+    defaults = tuple(
+        {each.name: getattr(kind(), each.name) for each in fields(kind)} for kind in (SourceSettings, ReceiverSettings)
+    )
     for name, given in value.items():
         known = [place for place, names in enumerate(defaults) if name in names]
         if not known:

@@ -82,7 +82,9 @@ class Inlet:
         opened = _open(encapsulation)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # OpenPGM has it, and one that has not shares with none
+            opened.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
+            )  # OpenPGM has it, and one that has not shares with none
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
             opened.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)  # not what other processes have joined
             if encapsulation.udp_port is not None:

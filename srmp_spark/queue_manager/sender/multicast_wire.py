@@ -33,6 +33,10 @@ RETRY_SECONDS = 0.5
 """Until packets that the kernel refused (no route, no link) are tried again: they wait, and so does everything behind them."""
 
 
+COUNTED = ("odata", "rdata", "spm", "nak", "ncf")
+"""Packets that ``status`` tells: those that left, and NAKs that came."""
+
+
 class MulticastWire:
     """What goes to one address."""
 
@@ -130,7 +134,7 @@ class MulticastWire:
         return {
             "address": str(self._address), "tsi": str(source.tsi), "state": source.state.name.lower(),
             "window_packets": len(source.window), "window_bytes": source.window.octets, "waiting": source.waiting,
-            "pending_repairs": len(source.repairs), **{name: source.counts[name] for name in ("odata", "rdata", "spm", "nak", "ncf")},
+            "pending_repairs": len(source.repairs), "packets": {what: source.counts[what] for what in COUNTED},
         }  # fmt: skip
 
     # --- the loop -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from srmp_spark.queue_manager.sender.multicast_wire import MulticastWire
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
-"""Addresses that are multicast to at once, those that end among them: three sockets and a window each."""
+"""Addresses that are multicast to at once, those that end among them: three sockets and a window each, 21 MB of messages at the
+rate of [MC-MQSRM], never more than ``txw_bytes_max``."""
 QUIET_SECONDS = 1.0
 """At the end of the process: how long nobody asks for a repair before the sockets are closed. Whoever misses the last packet
 hears of it by OPT_FIN, twice in this time, and asks within 50 ms."""
@@ -38,7 +39,7 @@ _TYPE_AT: Final = 4
 _UPSTREAM: Final = frozenset((PacketType.NAK, PacketType.SPMR))
 _LEFT = PeerAnswer(200, "", None)
 """Nobody answers; this is what being sent counts as."""
-NO_PGM = "multicast is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
+NO_PGM = "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,9 @@ class Multicasts:
         if self._settings is None or address is None:
             raise ConfigurationError(NO_PGM)
         if len(self._sessions) >= SESSIONS_MAX:
-            raise ConfigurationError(f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 minutes after its use")
+            raise ConfigurationError(
+                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 minutes after its use"
+            )
         ports = {tsi.source_port for tsi in self._sessions}
         port = next(each for each in iter(lambda: 1 + secrets.randbelow(65_535), 0) if each not in ports)
         tsi = Tsi(self._gsi, port)

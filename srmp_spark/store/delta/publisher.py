@@ -36,8 +36,8 @@ from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
-from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
+from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000

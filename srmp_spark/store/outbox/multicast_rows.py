@@ -28,7 +28,9 @@ Refuse = Callable[[int, str, str], None]
 """Takes the row, what is wrong and what to do; raises."""
 
 
-def check_multicast_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, refuse: Refuse, *, served: bool) -> None:
+def check_multicast_rows(
+    columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, refuse: Refuse, *, served: bool
+) -> None:
     """Call ``refuse`` for the first row that breaks a rule. ``served``: whether multicast is spoken here."""
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
@@ -38,7 +40,9 @@ def check_multicast_rows(columns: Mapping[str, pa.Array], rows: int, addresses: 
     indices = spelled.indices.to_numpy(zero_copy_only=False)
     chosen = np.flatnonzero(groups[indices])
     if not served:
-        refuse(int(chosen[0]), "multicast is not spoken here", "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT")
+        refuse(
+            int(chosen[0]), "destination is a multicast address, and PGM is not spoken here", "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
+        )
     if "delivery" in columns:
         express = pc.fill_null(pc.equal(columns["delivery"], "express"), True).to_numpy(zero_copy_only=False)
         wrong = chosen[~express[chosen]]

@@ -14,7 +14,6 @@ from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.columns import DELIVERIES, Addresses, body_sizes
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
-from srmp_spark.store.outbox.multicast_rows import check_multicast_rows
 from srmp_spark.store.outbox.limits import (
     ADDRESS_LENGTH_MAX,
     APP_SPECIFIC_MAX,
@@ -24,6 +23,7 @@ from srmp_spark.store.outbox.limits import (
     LABEL_LENGTH_MAX,
     LIST_LENGTH_MAX,
 )
+from srmp_spark.store.outbox.multicast_rows import check_multicast_rows
 
 TIME_MAX = 253_402_300_799_999_999
 """The end of the year 9999: a date on the wire has four digits for the year."""
