@@ -38,12 +38,16 @@ def one(hosts: TwoHosts, who: str, case: Case, rate: float, seconds: float) -> O
     hosts.lose(case.loss, case.udp_port, interop.GROUP)
     count = int(rate * seconds / case.size)
     if who == "ours":
-        sending = ours("send", case, HERE, "--count", str(count), "--size", str(case.size), "--rate", str(rate), "--linger", "2.5")
+        sending = ours(
+            "send", case, HERE, "--count", str(count), "--size", str(case.size), "--rate", str(rate), "--linger", "2.5"
+        )
         receiving = ours("recv", case, THERE, "--idle", "3")
     else:
         buffers, window = ("--rcvbuf", "4194304"), ("--sndbuf", "4194304", "-w", "60000")
         receiving = theirs("recv", case, THERE, *buffers, "-x", "60000", "-T", "3000")
-        sending = theirs("send", case, HERE, *window, "-s", str(case.size), "-c", str(count), "-r", str(int(rate)), "-L", "2500")
+        sending = theirs(
+            "send", case, HERE, *window, "-s", str(case.size), "-c", str(count), "-r", str(int(rate)), "-L", "2500"
+        )
     return run_both([*hosts.there(), *receiving], sending)
 
 
@@ -68,15 +72,18 @@ def measured(hosts: TwoHosts, who: str, case: Case, runs: int, seconds: float) -
             continue
         per = packets_of(case.size)
 
-        def median(of: Any, found: list[Outcome] = found) -> float:  # noqa: ANN401  # a function
+        def median(of: Any, found: list[Outcome] = found) -> float:  # a function
             return statistics.median(of(each) for each in found)
 
         def cpu(summary: dict[str, Any], per: int = per) -> float:
             return float((summary["cpu_user"] + summary["cpu_sys"]) / summary["msgs"] / per * 1e6)
 
+        def rate_of(each: Outcome, per: int = per) -> float:
+            return float(each.received["msgs"] * per / each.received["secs"])
+
         return {
             "rate": rate / 1e6, "MBps": round(median(lambda each: each.received["MBps"]), 1),
-            "packets_per_second": round(median(lambda each: each.received["msgs"] * per / each.received["secs"])),
+            "packets_per_second": round(median(rate_of)),
             "cpu_us_per_packet_send": round(median(lambda each: cpu(each.sent)), 1),
             "cpu_us_per_packet_receive": round(median(lambda each: cpu(each.received)), 1),
         }  # fmt: skip
@@ -112,14 +119,17 @@ def flat(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
     case = Case("udp", "send", 8_000, "1 %")
     hosts.lose(case.loss, case.udp_port, interop.GROUP)
     count = int(minutes * 60 * FLAT_RATE / case.size)
-    receiver = subprocess.Popen(  # noqa: S603
-        [*hosts.there(), *ours("recv", case, THERE, "--idle", "5")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    receiver = subprocess.Popen(
+        [*hosts.there(), *ours("recv", case, THERE, "--idle", "5")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     time.sleep(1)
     window = ["--window", str(FLAT_WINDOW_SECONDS)]
-    sender = subprocess.Popen(  # noqa: S603
-        ours("send", case, HERE, "--count", str(count), "--size", "8000", "--rate", str(FLAT_RATE), *window), stdout=subprocess.PIPE,
-        text=True,
+    sender = subprocess.Popen(
+        ours("send", case, HERE, "--count", str(count), "--size", "8000", "--rate", str(FLAT_RATE), *window),
+        stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     samples = []
     while sender.poll() is None:
@@ -144,7 +154,7 @@ def main() -> int:
     args = parser.parse_args()
     openpgm.build()
     if not is_inside():
-        return subprocess.run(inside([sys.executable, "-m", "benchmarks.pgm", *sys.argv[1:]]), check=False).returncode  # noqa: S603
+        return subprocess.run(inside([sys.executable, "-m", "benchmarks.pgm", *sys.argv[1:]]), check=False).returncode
     with TwoHosts() as hosts, tempfile.TemporaryDirectory():
         result = flat(hosts, args.flat) if args.flat else compare(hosts, args.runs, args.seconds, args.only)
     print(json.dumps(result))

@@ -75,7 +75,8 @@ def test_what_is_no_message_is_the_senders_fault(apdu: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["234.1.1.1", "234.1.1.1:", "234.1.1.1:0", "234.1.1.1:65536", "10.0.0.1:1", "[ff02::1]:1", "x:1", "234.1.1.1:8001:1"]
+    "text",
+    ["234.1.1.1", "234.1.1.1:", "234.1.1.1:0", "234.1.1.1:65536", "10.0.0.1:1", "[ff02::1]:1", "x:1", "234.1.1.1:8001:1"],
 )
 def test_what_is_no_multicast_address_says_what_one_looks_like(text: str) -> None:
     with pytest.raises(ValueError, match=r"write one like 234\.1\.1\.1:8001"):

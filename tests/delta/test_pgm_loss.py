@@ -13,7 +13,18 @@ OTHER_EPOCH = "22222222-0000-4000-8000-000000000002"
 
 
 def stored(number: int, epoch: str = EPOCH) -> StoredLoss:
-    loss = Loss("private$/m", "234.1.1.1:8001", "10.0.0.1", "0a0b0c0d0e0f.1", 2**32 - 1, 3, 5, "retries", "nobody", 1_800_000_000_000_000)
+    loss = Loss(
+        "private$/m",
+        "234.1.1.1:8001",
+        "10.0.0.1",
+        "0a0b0c0d0e0f.1",
+        2**32 - 1,
+        3,
+        5,
+        "retries",
+        "nobody",
+        1_800_000_000_000_000,
+    )
     return StoredLoss(epoch, number, loss)
 
 

@@ -1,4 +1,4 @@
-"""Rows for a multicast group (INTERFACE.md section 4, Sink): express, and at most 64 KB as they are sent ([MC-MQSRM] 2.1.3.1)."""
+"""Rows for a multicast group (INTERFACE.md section 4): express, and at most 64 KB as they are sent ([MC-MQSRM] 2.1.3.1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def desk(tmp_path: Path) -> Desk:
     return made
 
 
-@pytest.mark.parametrize("spelled", [TO, "multicast=234.1.1.1:8001", "MSMQ:MULTICAST=234.1.1.1:8001", "DIRECT=MULTICAST=234.1.1.1:8001"])
+@pytest.mark.parametrize(
+    "spelled", [TO, "multicast=234.1.1.1:8001", "MSMQ:MULTICAST=234.1.1.1:8001", "DIRECT=MULTICAST=234.1.1.1:8001"]
+)
 def test_a_row_without_a_delivery_goes_out_express(desk: Desk, spelled: str) -> None:
     desk.send([{"body": b"x", "destination": spelled, "label": "l"}, {"body": b"y", "destination": A}])
     (stored,) = desk.read(TO, "plain")
@@ -55,7 +57,9 @@ def longest(desk: Desk, **columns: Any) -> int:
     return low
 
 
-@pytest.mark.parametrize("columns", [{}, {"label": "&" * 249}, {"extension": bytes(40_000)}, {"response_queue": "http://h/msmq/q"}])
+@pytest.mark.parametrize(
+    "columns", [{}, {"label": "&" * 249}, {"extension": bytes(40_000)}, {"response_queue": "http://h/msmq/q"}]
+)
 def test_the_limit_is_that_of_the_message_as_it_is_sent(desk: Desk, columns: dict[str, Any]) -> None:
     size = longest(desk, **columns)
     desk.send([{"body": bytes(size), "destination": TO, **columns}])

@@ -9,7 +9,21 @@ from typing import NamedTuple
 import pytest
 import requests
 from deltalake import DeltaTable
-from multicast_kit import GROUP, LISTENING, QUEUE, Stranger, free_udp_port, last, message, metric, outgoing, rows, send, status, until
+from multicast_kit import (
+    GROUP,
+    LISTENING,
+    QUEUE,
+    Stranger,
+    free_udp_port,
+    last,
+    message,
+    metric,
+    outgoing,
+    rows,
+    send,
+    status,
+    until,
+)
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
@@ -60,7 +74,8 @@ def test_a_row_reaches_every_queue_that_listens(three: Three) -> None:
         row = found[0]
         told = {name: row[name] for name in ("transport", "delivery", "label", "destination", "sender_name", "stream_id")}
         assert told == {
-            "transport": "pgm", "delivery": "express", "label": "price", "destination": TO, "sender_name": None, "stream_id": None
+            "transport": "pgm", "delivery": "express", "label": "price", "destination": TO, "sender_name": None,
+            "stream_id": None,
         }  # fmt: skip
         assert row["peer"].startswith("127.0.0.1:")
         assert row["source_qm"] == three.sender.ready["queue_manager"]
@@ -94,7 +109,7 @@ def test_a_repeat_is_known_by_its_identifier(three: Three) -> None:
         stranger.close()
     until(lambda: last(three.first) >= before + 2, "both came")
     assert [row["message_id"].rpartition("\\")[2] for row in rows(three.first, before)] == ["1", "2"]
-    assert metric(three.first, "srmp_duplicates_total")[f'queue="{QUEUE}",kind="identifier"'] >= 1
+    assert metric(three.first, "srmp_duplicates_total")[f'kind="identifier",queue="{QUEUE}"'] >= 1
 
 
 def losses(three: Three) -> list[dict[str, object]]:
@@ -112,7 +127,9 @@ def test_what_comes_and_is_not_kept_is_a_loss_that_is_told(three: Three) -> None
     requests.post(f"{three.first.api}/v1/queues/private$%2Fprices/pause", timeout=30).raise_for_status()
     stranger.send([apdu_of(message(12), GROUP)])
     tsi = str(stranger.source.tsi)
-    found = until(lambda: (mine := [each for each in losses(three) if each["tsi"] == tsi]) and len(mine) == 3 and mine, "three rows")
+    found = until(
+        lambda: (mine := [each for each in losses(three) if each["tsi"] == tsi]) and len(mine) == 3 and mine, "three rows"
+    )
     requests.post(f"{three.first.api}/v1/queues/private$%2Fprices/resume", timeout=30).raise_for_status()
     stranger.close()
     assert [(row["first"], row["last"], row["packets"], row["reason"]) for row in found] == [

@@ -53,7 +53,7 @@ def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(spark: SparkSessi
         both = ",".join((first.api, second.api))
         rows = (
             spark.read.format("srmp").option("queueManager", both).option("queue", QUEUE).load()
-            .selectExpr("queue_manager", "transport", "delivery", "body_text", "CAST(body AS STRING) AS body", "label").collect()
+            .selectExpr("queue_manager", "transport", "delivery", "CAST(body AS STRING) AS body", "label").collect()
         )  # fmt: skip
     assert {(row.transport, row.delivery) for row in rows} == {("pgm", "express")}
     for running in (first, second):

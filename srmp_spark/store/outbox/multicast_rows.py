@@ -41,7 +41,9 @@ def check_multicast_rows(
     chosen = np.flatnonzero(groups[indices])
     if not served:
         refuse(
-            int(chosen[0]), "destination is a multicast address, and PGM is not spoken here", "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
+            int(chosen[0]),
+            "destination is a multicast address, and PGM is not spoken here",
+            "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
         )
     if "delivery" in columns:
         express = pc.fill_null(pc.equal(columns["delivery"], "express"), True).to_numpy(zero_copy_only=False)

@@ -1,9 +1,9 @@
-"""Our engines with sockets and nothing else: a source or a receiver as a process, the counterpart of OpenPGM's ``pgmpeer``.
+"""Our engines with sockets and nothing else: a source or a receiver as a process, like OpenPGM's ``pgmpeer``.
 
     python -m srmp_spark.testing.pgm.peer recv --interface 10.99.0.2 --address 239.192.9.1:7500 --pgm raw
-    python -m srmp_spark.testing.pgm.peer send --interface 10.99.0.1 --address 239.192.9.1:7500 --pgm raw --count 100 --size 5000
+    python -m srmp_spark.testing.pgm.peer send --interface 10.99.0.1 --address 239.192.9.1:7500 --pgm raw --count 100
 
-An APDU is two 64-bit numbers (which one, how many) and a fixed pattern, as ``pgmpeer`` makes and checks it. The last line is one
+An APDU is two 64-bit numbers (which one, how many) and a fixed pattern, as ``pgmpeer`` makes and checks it. The last line is a
 JSON object with the names that ``pgmpeer`` has.
 """
 
@@ -57,7 +57,8 @@ def _usage(began: float, ended: float, messages: int, octets: int) -> dict[str, 
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = ended - began
     return {
-        "msgs": messages, "bytes": octets, "secs": round(seconds, 4), "MBps": round(octets / seconds / 1e6, 2) if seconds > 0 else 0,
+        "msgs": messages, "bytes": octets, "secs": round(seconds, 4),
+        "MBps": round(octets / seconds / 1e6, 2) if seconds > 0 else 0,
         "cpu_user": round(used.ru_utime, 3), "cpu_sys": round(used.ru_stime, 3), "rss_kib": used.ru_maxrss,
     }  # fmt: skip
 
@@ -146,7 +147,12 @@ class Receiving:
         self._inlet = Inlet.of_group(args.pgm, interface, address.group)
         self._outlet = Outlet(args.pgm, interface, address.group, 1, is_source=False)
         faster = {"nak_rpt_ivl": args.nak_rpt, "nak_rdata_ivl": args.nak_rdata}
-        faster |= {"rxw_sqns_max": 262_144, "rxw_bytes_max": 1 << 28, "buffer_bytes_max": 1 << 28, "nak_rate_max": args.nak_rate}
+        faster |= {
+            "rxw_sqns_max": 262_144,
+            "rxw_bytes_max": 1 << 28,
+            "buffer_bytes_max": 1 << 28,
+            "nak_rate_max": args.nak_rate,
+        }
         settings = ReceiverSettings(**faster)
         self._engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings)
         self.messages = self.octets = self.total = self.next = 0
@@ -174,7 +180,9 @@ class Receiving:
             _wait([self._inlet], self._engine.next_timer(), now)
         if args.keep is not None:
             Path(args.keep).write_text("\n".join(self._kept))
-        sessions = {name: sum(session.counts[name] for session in self._engine) for name in ("odata", "rdata", "duplicate", "nak")}
+        sessions = {
+            name: sum(session.counts[name] for session in self._engine) for name in ("odata", "rdata", "duplicate", "nak")
+        }
         found = {"role": "recv", "total_sent": self.total, "missing": max(self.total - self.messages, 0), "gaps": self.gaps}
         return _usage(self.began, self.ended, self.messages, self.octets) | found | {
             "bad": self.bad, "lost_packets": self.lost, "packets": sessions
@@ -221,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=0.0, help="octets a second (default: that of the document)")
     parser.add_argument("--bucket", type=float, default=0.002, help="seconds of --rate in the token bucket")
     parser.add_argument("--window", type=float, default=0.0, help="seconds that can be repaired (default: TXW_SECS)")
-    parser.add_argument("--start", type=float, default=0.3, help="seconds of SPMs before the data")
+    parser.add_argument("--start", type=float, default=1.2, help="seconds of SPMs before the data")
     parser.add_argument("--linger", type=float, default=2.0, help="seconds of repairs after the last APDU")
     parser.add_argument("--fin", type=float, default=0.2)
     parser.add_argument("--no-packs", action="store_true", help="one packet in a sendmsg")

@@ -2,9 +2,9 @@
 
     python -m srmp_spark.testing.pgm.two_hosts COMMAND …     # runs COMMAND in such a namespace (``unshare -rn``)
 
-Inside, :class:`TwoHosts` makes the second host. Losses are nftables rules where packets arrive: this way they hit what the other
-side sent, whoever that is. A pack of UDP_SEGMENT crosses a veth pair as one; ``gso_max_segs 1`` has it cut before, so that rules
-see packets.
+Inside, :class:`TwoHosts` makes the second host. Losses are nftables rules where packets arrive: they hit what the other side
+sent, whoever that is. A pack of UDP_SEGMENT crosses a veth pair as one; ``gso_max_segs 1`` has it cut before, so that rules see
+packets.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 
 HERE, THERE = "10.99.0.1", "10.99.0.2"
@@ -69,8 +70,8 @@ class TwoHosts:
 
     def __enter__(self) -> TwoHosts:
         self._holder = holder = subprocess.Popen(["unshare", "-n", "sleep", "86400"])  # noqa: S607  # of the system
-        ours, end = os.readlink("/proc/self/ns/net"), time.monotonic() + READY_SECONDS
-        while os.readlink(f"/proc/{holder.pid}/ns/net") == ours:
+        ours, end = Path("/proc/self/ns/net").readlink(), time.monotonic() + READY_SECONDS
+        while Path(f"/proc/{holder.pid}/ns/net").readlink() == ours:
             if time.monotonic() > end:
                 raise RuntimeError("no second namespace")
             time.sleep(0.01)
