@@ -66,9 +66,9 @@ class Assembler:
         self._break_off(first)
         self._add_loss(first, last, reason)
 
-    def finish(self, next_number: int) -> None:
-        """No number comes any more from ``next_number`` on."""
-        self._break_off(next_number)
+    def finish(self, next_number: int, reason: LossReason) -> None:
+        """No number comes any more from ``next_number`` on: an APDU of which a part came is lost for ``reason``."""
+        self._break_off(next_number, reason)
         self.flush()
 
     def flush(self) -> None:
@@ -78,11 +78,11 @@ class Assembler:
             self._loss = None
             self._out.append(DataLost(self._session, wrap(first), wrap(last), reason))
 
-    def _break_off(self, number: int) -> None:
+    def _break_off(self, number: int, reason: LossReason = LossReason.INCOMPLETE) -> None:
         if self._of is not None:
             begin = self._begin
             self._clear()
-            self._add_loss(begin, number - 1, LossReason.INCOMPLETE)
+            self._add_loss(begin, number - 1, reason)
 
     def _clear(self) -> None:
         self._of = None

@@ -89,7 +89,7 @@ class ReceiveWindow:
     def finish(self, reason: LossReason) -> None:
         """The session is over: tell all that is there, and what is missing as lost."""
         self.give_up_before(self.lead + 1, reason)
-        self._assembler.finish(self.next)
+        self._assembler.finish(self.next, reason)
 
     def _make_room(self, lead: int) -> None:
         self.give_up_before(lead + 1 - self._settings.rxw_sqns_max, LossReason.LIMIT)

@@ -29,7 +29,7 @@ MARKS = {
     "source: rdata", "source: spm", "storm", "stranger", "wrapped",
 }  # fmt: skip
 """What must have happened somewhere: a branch that no run reaches is not tested by any."""
-RARE = {"lost: the source aborted the session"}
+RARE = {"lost: the source aborted the session", "lost: the source fell silent"}
 
 FOUND_BY = {
     "SilentGap": (1, "was next"),

@@ -153,6 +153,19 @@ def test_a_source_that_fell_silent_ends_and_may_begin_anew() -> None:
     assert told(listener.odata(7)) == [("from", 7), b"apdu 7"]
 
 
+@pytest.mark.parametrize("end", [EndReason.SILENT, EndReason.RESET])
+def test_an_apdu_that_the_end_cut_off_is_lost_by_the_end(end: EndReason) -> None:
+    """No other part of it is known to be lost: its last packets were never heard of (seed 23100 of the simulation)."""
+    listener = listening(session_idle=30.0)
+    half = Options(fragment=Fragment(0, 0, 20))
+    listener.odata(0, b"0123456789", options=half)
+    if end is EndReason.RESET:
+        out = listener.spm(0, 0, options=Options(reset=Reset()))
+    else:
+        out = [each for _, each in listener.until(1031.0)]
+    assert told(out) == [(0, 0, LossReason[end.name]), end]
+
+
 # --- who is who -------------------------------------------------------------------------------------------------------------
 
 
