@@ -37,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench scale sim kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace interop-mqrr
+.PHONY: help setup java demo test check docs-musts bench scale sim sim-pgm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,12 @@ scale: setup java ## ten million identifiers, a million waiting rows, a day with
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+
+sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wrap; one seed a run: make sim-pgm SEEDS=100000
+	@$(PYTHON) -m srmp_spark.testing.pgm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+
+interop-pgm: setup ## our PGM and OpenPGM, libzmq and tshark on one wire, with losses; needs no root; ten minutes
+	@$(PYTHON) -m srmp_spark.testing.pgm.interop
 
 kill: setup ## the long version of the kill test: make kill SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py

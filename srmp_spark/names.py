@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from ipaddress import IPv4Address
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -52,10 +53,8 @@ _QUEUE_SUFFIX = re.compile(r"(.*):(transactional|journal|multicast=.*)", re.IGNO
 _BETWEEN_ELEMENTS = re.compile(
     r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)", re.IGNORECASE
 )
-_LATER = (
-    ("multicast", re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=.*", re.IGNORECASE | re.DOTALL)),
-    ("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),
-)
+_MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE | re.DOTALL)
+_LATER = (("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),)
 """Transports of INTERFACE.md that later versions have, and the destinations that need them."""
 SERVED_DESTINATION = "send to DIRECT=http://HOST/msmq/private$/QUEUE"
 """What to do instead (:func:`not_served_yet`)."""
@@ -230,6 +229,52 @@ def not_served_yet(destination: str) -> str | None:
         if form.fullmatch(destination.strip()):
             return f"destination {destination[:200]!r}: there is no {transport} yet"
     return None
+
+
+class MulticastAddress(NamedTuple):
+    """``IP:PORT`` of a multicast group ([MS-MQMQ] 2.1.6)."""
+
+    group: str
+    """IPv4, dotted."""
+    port: int
+    """The Data-Destination Port of PGM."""
+
+    @classmethod
+    def parse(cls, text: str) -> MulticastAddress:
+        """``234.1.1.1:8001``. Raises :class:`ValueError`."""
+        host, colon, digits = text.strip().rpartition(":")
+        port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
+        try:
+            group = IPv4Address(host)
+        except ValueError:
+            group = None
+        if not colon or group is None or not group.is_multicast or not 0 < port < 65_536:
+            raise ValueError(
+                f"{text[:100]!r} is no multicast address: write one like 234.1.1.1:8001 (224.0.0.0 to 239.255.255.255)"
+            )
+        return cls(str(group), port)
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.port}"
+
+    @property
+    def format_name(self) -> str:
+        """In the one spelling by which destinations are compared."""
+        return f"MULTICAST={self}"
+
+
+def is_multicast(destination: str) -> bool:
+    """Whether a destination in its one spelling is a multicast group."""
+    return destination.startswith("MULTICAST=")
+
+
+def multicast_address(destination: str) -> MulticastAddress | None:
+    """The group that a destination or a ``<to>`` (``MSMQ:MULTICAST=…``) names; ``None`` for what is no multicast at all.
+
+    Raises :class:`ValueError` for one that names no group.
+    """
+    match = _MULTICAST.fullmatch(destination.strip())
+    return None if match is None else MulticastAddress.parse(match[1])
 
 
 def parse_queue_url(url: str) -> QueueAddress:

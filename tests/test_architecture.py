@@ -19,11 +19,12 @@ NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp", "mqrr", "signing_in"} | NOUNS,
-    "store": {"rows", "srmp"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "signing_in"} | NOUNS,
+    "store": {"rows", "srmp", "pgm"} | NOUNS,
     "rows": {"srmp", "mqrr"} | NOUNS,
-    "srmp": {"message", "names", "errors"},
+    "srmp": {"message", "names", "errors", "timers"},
     "mqrr": {"message", "names", "errors"},
+    "pgm": {"errors", "timers"},
     "signing_in": {"mqrr", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interface": {"errors"},
     "errors": set(),
     "clock": set(),
+    "timers": set(),
     "functions": {"rows"} | NOUNS,
     "jobs": {"spark", "client", "rows"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
@@ -38,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
 
-SANS_IO = ("srmp", "mqrr")
+SANS_IO = ("srmp", "mqrr", "pgm")
 IO_MODULES = {
     "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
     "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",

@@ -17,7 +17,14 @@ from srmp_spark.commands.common import Commands, add_connection_flags, connect, 
 from srmp_spark.commands.send_unfinished import unfinished
 from srmp_spark.errors import ConfigurationError, with_hint
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
-from srmp_spark.names import SERVED_DESTINATION, format_names, local_queue_name, not_served_yet, parse_queue_url
+from srmp_spark.names import (
+    SERVED_DESTINATION,
+    format_names,
+    local_queue_name,
+    multicast_address,
+    not_served_yet,
+    parse_queue_url,
+)
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
@@ -183,6 +190,11 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
             raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
     if len(names) > 1:  # each of them by HTTP, also one that is ours; the queue manager judges them
         return None
+    try:
+        if multicast_address(destination) is not None:
+            return None
+    except ValueError as error:
+        raise ConfigurationError(f"--destination {destination}: {error}") from None
     other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:

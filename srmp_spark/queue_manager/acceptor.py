@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.message import Arrival, Message
+from srmp_spark.names import MulticastAddress, multicast_address
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
@@ -76,6 +77,13 @@ def without_authorization(post: bytes, head_length: int) -> tuple[bytes, int]:
     """The post without its header ``Authorization``, and the length of what its head is then: no secret is stored."""
     head = _AUTHORIZATION.sub(b"", post[:head_length])
     return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
+
+
+def _is_to(message: Message, address: MulticastAddress) -> bool:
+    try:
+        return multicast_address(message.destination) == address
+    except ValueError:
+        return False
 
 
 @lru_cache(TARGETS_REMEMBERED)
@@ -139,8 +147,10 @@ class Acceptor:
         """Raise :class:`RemoteProtocolError` (400) for a request target that can be no queue: bad input 19."""
         _checked_target(target)
 
-    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
-        """A whole request."""
+    def accept(
+        self, connection: Sender, head: RequestHead, post: bytes, head_length: int, *, only_to: MulticastAddress | None = None
+    ) -> None:
+        """A whole request. ``only_to``: it came to this group, and what names another destination is refused."""
         if self.gate is not None:
             connection.refuse(503, self.gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
             return
@@ -160,6 +170,9 @@ class Acceptor:
                 str(error),
             )
             connection.refuse(error.status_hint, "malformed", error.section)
+            return
+        if only_to is not None and not _is_to(message, only_to):
+            connection.refuse(400, "multicast", "[MC-MQSRM] 2.2.4.2")
             return
         if self._writers is not None or b"authorization" in headers:
             refused = self._refuses_writer(message, connection, headers.get(b"authorization", b""))

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import ipaddress
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,9 +15,21 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import LocalHosts, canonical_host, local_queue_name, split_queue_suffixes, split_url
+from srmp_spark.names import LocalHosts, canonical_host, split_url
+from srmp_spark.queue_manager.endpoint import Endpoint
+from srmp_spark.queue_manager.multicast.settings import (
+    LOOPBACK,
+    NO_CONSTANTS,
+    TTL_DEFAULT,
+    Encapsulation,
+    PgmConstants,
+    PgmSettings,
+    parse_pgm_constants,
+    ttl,
+)
 from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscriptions
+from srmp_spark.queue_manager.queue_spec import QueueSpec
 from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
 from srmp_spark.queue_manager.signers import Signer, parse_signers
 from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
@@ -42,90 +52,14 @@ DEFAULT_LISTEN = "127.0.0.1:8080"
 DEFAULT_API = "127.0.0.1:8081"
 STATE_INTERVAL_SECONDS = 5.0
 """How far the Delta state may lag behind by default (docs/INTERFACE.md section 2, ``--state-interval``)."""
+QUEUES_MAX = 10_000
+"""Queues of one queue manager: each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0
 """A week: longer than the long week-end in which nobody reads."""
 RETRANSMISSION_TIMEOUT_SECONDS = 20.0
 """A receipt that could not be delivered is owed again after this long ([MC-MQSRM] 3.1.3.1, appendix A <25>)."""
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
 """Waits between attempts, as Windows has them ([MC-MQSRM] appendix A <16>)."""
-QUEUE_SUFFIXES = ("transactional", "multicast", "journal")
-"""What may follow a queue's name after a colon (docs/INTERFACE.md section 2)."""
-MISSPELLED = 0.8
-"""How much alike (difflib) the end of a name and a suffix are to be a typing error: ``transactionl`` is, ``cast`` is not."""
-ABBREVIATED = 3
-"""Letters from which on the beginning of a suffix is taken for it: ``:trans`` is an error, a queue ``a:t`` is a queue."""
-QUEUES_MAX = 10_000
-"""Queues of one queue manager: each costs memory and a line in ``status``."""
-
-
-def _suffix_meant(word: str) -> str | None:
-    """The suffix that ``word`` abbreviates or misspells, if any."""
-    if len(word) >= ABBREVIATED:
-        for suffix in QUEUE_SUFFIXES:
-            if suffix.startswith(word):
-                return suffix
-    return next(iter(difflib.get_close_matches(word, QUEUE_SUFFIXES, 1, MISSPELLED)), None)
-
-
-class QueueSpec(NamedTuple):
-    """``NAME[:transactional][:journal]``; the name may hold colons."""
-
-    name: str
-    transactional: bool
-    journal: bool = False
-    """Keep a journal. ``False``: leave it as it is."""
-
-    @classmethod
-    def parse(cls, text: str) -> QueueSpec:
-        """Raises :class:`ConfigurationError`, also for a name that ends in what is nearly a suffix: that is a typing error."""
-        name, suffixes = split_queue_suffixes(text)
-        _, colon, ending = name.rpartition(":")
-        meant = _suffix_meant(ending.partition("=")[0].lower()) if colon else None
-        if meant is not None:
-            raise ConfigurationError(
-                f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant!r}? "
-                f"(a queue that is really called so is made by PUT /v1/queues)"
-            )
-        for suffix in suffixes:
-            if suffix not in ("transactional", "journal"):
-                word = suffix.partition("=")[0]
-                raise ConfigurationError(f"--queue {text!r}: :{word} is not in this version; known: transactional, journal")
-        return cls(local_queue_name(name), transactional="transactional" in suffixes, journal="journal" in suffixes)
-
-
-class Endpoint(NamedTuple):
-    """``HOST:PORT`` to listen on."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Endpoint:
-        """Raises :class:`ConfigurationError`; port 0 picks a free one."""
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host.strip("[]"):
-            raise ConfigurationError(
-                f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 picks a free one)"
-            )
-        return cls(host.strip("[]"), int(port))
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this host can connect. A name counts as what it resolves to."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            pass
-        try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise ConfigurationError(f"{self.host} has no address: {error}; give a name or an address of this host") from None
-        return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
-
-    def url(self, scheme: str = "http") -> str:
-        """The URL of the endpoint."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +110,10 @@ class ServeConfig:
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
+    pgm: Encapsulation | None = None
+    pgm_interface: str = LOOPBACK
+    pgm_ttl: int = TTL_DEFAULT
+    pgm_constants: PgmConstants = NO_CONSTANTS
 
     @property
     def forwarding(self) -> Forwarding:
@@ -189,6 +127,17 @@ class ServeConfig:
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth
         return "none" if self.rpc is None or self.rpc.is_loopback else "privacy"
+
+    @property
+    def multicast(self) -> PgmSettings | None:
+        """How multicast is spoken; ``None``: not at all."""
+        if self.pgm is None:
+            return None
+        constants = self.pgm_constants
+        return PgmSettings(
+            encapsulation=self.pgm, interface=self.pgm_interface, ttl=self.pgm_ttl, source=constants.source_settings(),
+            receiver=constants.receiver_settings(),
+        )  # fmt: skip
 
     def all_tokens(self) -> Tokens:
         """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
@@ -288,7 +237,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("data_dir", Path, "DIR", "where messages and identity are kept; one queue manager per directory"),
     Option("listen", Endpoint.parse, "HOST:PORT", f"SRMP over HTTP (default {DEFAULT_LISTEN})"),
     Option("api", Endpoint.parse, "HOST:PORT", f"the API (default {DEFAULT_API}); beyond loopback it needs a token and TLS"),
-    Option("queue", QueueSpec.parse, "NAME[:transactional][:journal]", "create this queue if it does not exist", many=True),
+    Option(
+        "queue",
+        QueueSpec.parse,
+        "NAME[:transactional][:journal][:multicast=IP:PORT]",
+        "create this queue if it does not exist",
+        many=True,
+    ),
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
     Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
     Option(
@@ -329,12 +284,15 @@ OPTIONS: tuple[Option, ...] = (
         "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
     ),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
+    Option("pgm", Encapsulation.parse, "raw|udp:PORT", "multicast: PGM over IP protocol 113 (needs CAP_NET_RAW), or over UDP"),
+    Option("pgm_interface", str, "IF", "name or address of the interface for multicast (default: loopback)"),
+    Option("pgm_ttl", ttl, "N", f"hops that multicast may make (default {TTL_DEFAULT}: it stays in its network)"),
     Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
 )
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
-    "writer": parse_writers, "subscription": parse_subscriptions,
+    "writer": parse_writers, "subscription": parse_subscriptions, "pgm_constants": parse_pgm_constants,
 }  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
@@ -377,7 +335,9 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfi
             raise ConfigurationError(f"{ENVIRONMENT_PREFIX}TOKEN: {error}") from None
     if "data_dir" not in values:
         raise ConfigurationError("serve needs --data-dir DIR: the directory that holds the messages")
-    return _checked(ServeConfig(**values))
+    config = ServeConfig(**values)
+    _check(config)
+    return config
 
 
 def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # a TOML value may be anything
@@ -428,8 +388,8 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
     return found
 
 
-def _checked(config: ServeConfig) -> ServeConfig:
-    """The rules that tie several options together."""
+def _check(config: ServeConfig) -> None:
+    """Raise :class:`ConfigurationError` for options that do not go together, or lack another."""
     if (config.api_cert is None) != (config.api_key is None):
         raise ConfigurationError("--api-cert and --api-key belong together")
     tokens = config.all_tokens()
@@ -446,9 +406,9 @@ def _checked(config: ServeConfig) -> ServeConfig:
     check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
+    _check_multicast(config)
     if len(config.queue) > QUEUES_MAX:
         raise ConfigurationError(f"at most {QUEUES_MAX} queues")
-    return config
 
 
 def _check_ports(config: ServeConfig) -> None:
@@ -476,6 +436,19 @@ def _check_rpc(config: ServeConfig) -> None:
             "--rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none where only those who may read everything "
             "can connect"
         )
+
+
+def _check_multicast(config: ServeConfig) -> None:
+    addresses = [spec.multicast for spec in config.queue if spec.multicast is not None]
+    if addresses and config.pgm is None:
+        raise ConfigurationError(
+            "a queue with :multicast= needs --pgm raw (what Windows speaks; with CAP_NET_RAW) or --pgm udp:PORT"
+        )
+    if config.pgm is None and (config.pgm_constants != NO_CONSTANTS or config.pgm_interface != LOOPBACK):
+        raise ConfigurationError("--pgm-interface and [pgm_constants] are for --pgm raw or --pgm udp:PORT")
+    twice = next((each for each in addresses if addresses.count(each) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"two queues on multicast address {twice}: give each its own")
 
 
 def _check_tls(config: ServeConfig) -> None:

@@ -344,6 +344,8 @@ class Maintenance:
                 self._forget_unpublished()
                 lag.position = event["position"]
                 lag.as_of = event["as_of"]
+                if self._manager.multicast is not None:
+                    self._manager.multicast.losses.published(event["position"])
         elif kind == "failed":
             if (damaged := self._manager.catalogue.get(event.get("queue", ""))) is not None:
                 damaged.damage["publish"] = event["error"]

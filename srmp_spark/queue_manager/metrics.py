@@ -83,6 +83,8 @@ class Metrics(Collector):
         self.history_evicted: Callable[[], int] = int
         """Reads how many runs of identifiers were forgotten before their time."""
         self.gauges: list[Gauge] = []
+        self.counters: list[Gauge] = []
+        """Counted elsewhere; read like gauges."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -126,11 +128,16 @@ class Metrics(Collector):
         )
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
         yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
-        for gauge in self.gauges:
-            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
-            for values, value in gauge.read():
+        for each in self.counters:
+            family = CounterMetricFamily(each.name, each.text, labels=each.labels)
+            for values, value in each.read():
                 family.add_metric(list(values), value)
             yield family
+        for gauge in self.gauges:
+            readings = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for values, value in gauge.read():
+                readings.add_metric(list(values), value)
+            yield readings
 
     def text(self) -> bytes:
         """The whole exposition, in :data:`CONTENT_TYPE`."""

@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
@@ -35,11 +35,14 @@ from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.router import Router
-from srmp_spark.queue_manager.api.status import HealthApi, gauges
-from srmp_spark.queue_manager.config import Endpoint, ServeConfig
+from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
+from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
+from srmp_spark.queue_manager.endpoint import Endpoint
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.multicast.listener import GroupSockets, check_multicast, open_groups
+from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.puller import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
@@ -76,6 +79,17 @@ def server_tls(config: ServeConfig) -> ServerTls:
     )
 
 
+def _open_groups(config: ServeConfig) -> list[tuple[str, GroupSockets]]:
+    """The queues with a multicast address and their sockets. Raises :class:`ConfigurationError`, also where nothing listens and
+    nothing could be multicast."""
+    settings = config.multicast
+    if settings is None:
+        return []
+    listening = {spec.name: spec.multicast for spec in config.queue if spec.multicast is not None}
+    check_multicast(settings)
+    return list(zip(listening, open_groups(settings, listening.values()), strict=True))
+
+
 class _ApiServer(uvicorn.Server):
     """Signals are ours."""
 
@@ -106,11 +120,14 @@ def serve(config: ServeConfig) -> int:
         rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
         mapper = config.rpc_endpoint_mapper
         mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
-        process = _Process(config, directory, clock, listening, api, https, rpc)
+        groups = _open_groups(config)
+        process = _Process(config, directory, clock, listening, api, https, rpc, groups)
         rpc_sockets = (rpc_socket, mapper_socket)
         try:
             uvloop.run(process.run(srmp_socket, api_socket, https_socket, rpc_sockets, connections_max))
         finally:
+            for _, group in groups:
+                group.close()
             for each in filter(None, (srmp_socket, api_socket, https_socket, *rpc_sockets)):
                 each.close()
     return 0
@@ -121,13 +138,14 @@ class _Process:
 
     def __init__(
         self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
-        https: Endpoint | None, rpc: Endpoint | None,
+        https: Endpoint | None, rpc: Endpoint | None, groups: Sequence[tuple[str, GroupSockets]],
     ) -> None:  # fmt: skip
         self._config = config
         self._directory = directory
         self._clock = clock
         self._listening = listening
         self._api = api
+        self._groups = groups
         self._https_url = https.url("https") if https is not None else None
         self._rpc = rpc
         self._server_tls = server_tls(config) if https is not None else None
@@ -174,7 +192,11 @@ class _Process:
             tls_port = TlsPort(endpoint, self._server_tls, https_socket, count_failure=manager.metrics.refuse_handshake)
         urls = [self._listening.url(), *filter(None, [self._https_url])]
         health = HealthApi(manager, listening=urls, api=self._api_url)
-        manager.metrics.gauges = gauges(manager)
+        if (multicast := config.multicast) is not None:
+            manager.multicast = MulticastPorts(
+                multicast, self._groups, manager.acceptor, manager.journal, manager.metrics, self._clock.utc
+            )
+        manager.metrics.gauges, manager.metrics.counters = gauges(manager), counters(manager)
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         await maintenance.compare_state()
         api_server, api_task = await self._serve_api(manager, health, api_socket)
@@ -189,6 +211,8 @@ class _Process:
         maintenance.start()
         manager.start_sending()
         dead_letters.start()
+        if manager.multicast is not None:
+            manager.multicast.start()
         health.ready = True
         gc.collect()
         gc.freeze()
@@ -203,6 +227,8 @@ class _Process:
         srmp_server.close()
         if tls_port is not None:
             await tls_port.close()
+        if manager.multicast is not None:
+            manager.multicast.stop()
         await endpoint.drain()
         await pullers.stop()
         if rpc_port is not None:
@@ -228,6 +254,10 @@ class _Process:
             return None
         from srmp_spark.queue_manager.remote_read.port import RpcPort
 
+        assert self._config.rpc is not None, "it has a socket"
+        listen(rpc_socket, self._config.rpc, "--rpc")
+        if mapper_socket is not None and self._config.rpc_endpoint_mapper is not None:
+            listen(mapper_socket, self._config.rpc_endpoint_mapper, "--rpc-endpoint-mapper")
         return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket)
 
     async def _serve_api(

@@ -33,6 +33,7 @@ from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValu
 from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.queue_journal import (
     JournalSwitch,
     QueueJournal,
@@ -191,6 +192,8 @@ class QueueManager:
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""
+        self.multicast: MulticastPorts | None = None
+        """Set by the process if a queue listens on a multicast address."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -483,6 +486,8 @@ async def ensure_queues(manager: QueueManager) -> None:
     for spec in manager.config.queue:
         if spec.journal:
             await _ensure_queue(manager, spec.name, transactional=spec.transactional, journal=True)
+        if spec.multicast is not None:
+            manager.receiver.queues[spec.name].multicast = str(spec.multicast)
 
 
 async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool, journal: bool | None = None) -> None:

@@ -7,7 +7,7 @@ import resource
 import socket
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.config import Endpoint
+from srmp_spark.queue_manager.endpoint import Endpoint
 from srmp_spark.queue_manager.http_limits import CONNECTIONS_MAX
 
 BACKLOG = 2_048

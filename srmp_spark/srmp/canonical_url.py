@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote, unquote
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import VIRTUAL_DIRECTORY, queue_of_path, split_url
+from srmp_spark.names import VIRTUAL_DIRECTORY, multicast_address, queue_of_path, split_url
 
 HOST_LENGTH_MAX, HOST_LABEL_LENGTH_MAX = 253, 63
 """Of a host name and of a part of it (RFC 1035 2.3.4)."""
@@ -32,6 +32,15 @@ def canonical_destination(destination: str) -> str:
     except ValueError as error:
         raise ConfigurationError(f"not a destination: {error}") from None
     return f"{parts.scheme}://{parts.authority}{path}{parts.query}"
+
+
+def canonical_outgoing(destination: str) -> str:
+    """:func:`canonical_destination`, and ``MULTICAST=234.1.1.1:8001`` for a multicast group. Raises the same."""
+    try:
+        multicast = multicast_address(destination)
+    except ValueError as error:
+        raise ConfigurationError(f"not a destination: {error}") from None
+    return canonical_destination(destination) if multicast is None else multicast.format_name
 
 
 def _check_host(host: str) -> None:

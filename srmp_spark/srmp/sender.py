@@ -53,7 +53,7 @@ from srmp_spark.srmp.outgoing_regular import OutgoingRegular
 from srmp_spark.srmp.outgoing_states import QueueEvent, SenderSettings
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.serial_runs import SerialRuns
-from srmp_spark.srmp.timers import Timers
+from srmp_spark.timers import Timers
 
 DESTINATIONS_MAX = 10_000
 """Outgoing queues at once, about 2 KB each when nothing waits; a sink that makes a destination per row would reach it."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.srmp.serial_runs import SerialRuns
-from srmp_spark.srmp.timers import Timers
+from srmp_spark.timers import Timers
 
 
 def test_the_earliest_is_due_first() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.config import Endpoint, QueueSpec, load
+from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.endpoint import Endpoint
+from srmp_spark.queue_manager.queue_spec import QueueSpec
 
 TOKEN = "0123456789abcdef0123"
 
@@ -62,7 +64,16 @@ def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:
         ({"queue": ["a:b:journl"]}, "did you mean 'journal'"),
         ({"expired": "drop"}, "known: keep, refuse"),
         ({"machine_quota_bytes": "0"}, "machine-quota-bytes"),
-        ({"queue": ["a:multicast=234.1.1.1:8001:transactional"]}, ":multicast is not in this version"),
+        ({"queue": ["a:multicast=234.1.1.1:8001:transactional"], "pgm": "raw"}, "multicast messages are express"),
+        ({"queue": ["a:multicast=234.1.1.1:8001:multicast=234.1.1.2:1"], "pgm": "raw"}, "one multicast address"),
+        ({"queue": ["a:multicast=10.0.0.1:8001"], "pgm": "raw"}, "is no multicast address"),
+        ({"queue": ["a:multicast=234.1.1.1"], "pgm": "raw"}, "is no multicast address"),
+        ({"queue": ["a:multicast=234.1.1.1:8001"]}, "needs --pgm raw"),
+        ({"queue": ["a:multicast=234.1.1.1:8001", "b:multicast=234.1.1.1:8001"], "pgm": "raw"}, "give each its own"),
+        ({"pgm": "udp"}, "or udp:PORT"),
+        ({"pgm": "udp:70000"}, "or udp:PORT"),
+        ({"pgm": "raw", "pgm_ttl": "256"}, "from 1 to 255"),
+        ({"pgm_interface": "eth0"}, "for --pgm raw or"),
         ({"queue": ["a/b/c"]}, "queue name"),
         ({"queue": ["a", "A"]}, "twice"),
         ({"unknown_queue": "drop"}, "known: reject, retry"),

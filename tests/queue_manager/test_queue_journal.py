@@ -19,7 +19,7 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
-from srmp_spark.queue_manager.config import QueueSpec
+from srmp_spark.queue_manager.queue_spec import QueueSpec
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store import retention, state
 from srmp_spark.store.log import Log

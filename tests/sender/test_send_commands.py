@@ -213,9 +213,6 @@ def test_what_makes_no_sense_says_what_to_do(
 @pytest.mark.parametrize(
     ("destination", "transport"),
     [
-        ("MULTICAST=234.1.1.1:8001", "multicast"),
-        ("direct=multicast=234.1.1.1:8001", "multicast"),
-        ("msmq:MULTICAST=234.1.1.1:8001", "multicast"),
         ("wsrm:http://h.example/queue", "WS-ReliableMessaging"),
         ("WSRM://h.example/queue", "WS-ReliableMessaging"),
     ],

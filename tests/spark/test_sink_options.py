@@ -61,7 +61,6 @@ def refusal(ddl: str, **options: str) -> str:
         ({"queueManager": f"{URL}/v1"}, "has a path"),
         ({"queueManager": ""}, "option queueManager is missing"),
         ({"destination": ""}, "option destination is empty"),
-        ({"destination": "MULTICAST=234.1.1.1:8001"}, "there is no multicast yet; send to DIRECT=http://HOST/msmq/"),
         ({"destination": "wsrm:http://h/q"}, "there is no WS-ReliableMessaging yet; send to DIRECT=http://HOST/msmq/"),
         ({"bodyFormat": "activx"}, "did you mean 'activex'?"),
         ({"deadLetter": "yes"}, "expected true or false"),

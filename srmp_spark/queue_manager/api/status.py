@@ -116,6 +116,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             }
             for stream in manager.receiver.streams
         ],
+        "multicast": None if manager.multicast is None else manager.multicast.status(),
         "outgoing": [],
         "outgoing_seen_at": None,
         "blocked_urls": [
@@ -157,7 +158,15 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             counts[key] = counts.get(key, 0) + waiting
         return iter(counts.items())
 
+    multicast = manager.multicast
     return [
+        *(
+            []
+            if multicast is None
+            else [
+                Gauge("srmp_pgm_source_packets", "of each source that is heard", ("queue", "source", "what"), multicast.sources)
+            ]
+        ),
         Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
@@ -173,6 +182,24 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]
         ),
         Gauge("srmp_wal_bytes", "size of the write-ahead log", (), lambda: [((), float(manager.journal.wal_bytes))]),
+    ]
+
+
+def counters(manager: QueueManager) -> list[Gauge]:
+    """The metrics that count multicast, if there is any."""
+    ports = manager.multicast
+    if ports is None:
+        return []
+
+    def sent() -> Iterator[tuple[tuple[str, ...], float]]:
+        for entry in manager.outgoing.last_seen:
+            for what, count in (entry.get("multicast") or {}).get("packets", {}).items():
+                yield (entry["destination"], what), count
+
+    return [
+        Gauge("srmp_pgm_sent_packets", "PGM packets of our sessions, and NAKs that came", ("destination", "what"), sent),
+        Gauge("srmp_pgm_packets", "PGM packets that came, and NAKs that left", ("queue", "what"), ports.packets),
+        Gauge("srmp_pgm_lost_packets", "PGM packets that make no row of a queue", ("queue", "reason"), ports.lost),
     ]
 
 
@@ -216,6 +243,8 @@ class HealthApi:
             answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
         else:
             answer["queues"] = [each for each in answer["queues"] if request.sees(each["name"])]
+            if answer["multicast"] is not None:
+                answer["multicast"]["sources"] = [e for e in answer["multicast"]["sources"] if request.sees(e["queue"])]
             answer["incoming_streams"] = [each for each in answer["incoming_streams"] if request.sees(each["queue"])]
             answer["blocked_urls"] = []
             # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.

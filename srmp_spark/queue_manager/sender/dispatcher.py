@@ -24,8 +24,11 @@ from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
 from srmp_spark.interface import IDENTIFIERS_USED_UP
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.sender.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.roads import Roads
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
@@ -95,6 +98,7 @@ class Dispatcher:
         reserve: Reserve,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
+        multicast: PgmSettings | None = None,
     ) -> None:
         """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
         self.sender = sender
@@ -107,7 +111,7 @@ class Dispatcher:
         self._receipts_url = receipts_url
         self._reserve = reserve
         self.loop = self._loop = asyncio.get_running_loop()
-        self.connections = Connections(
+        connections = Connections(
             self._loop,
             on_answer=self._answered,
             on_failure=self._failed,
@@ -117,6 +121,9 @@ class Dispatcher:
             endpoint_of=endpoint_of,
             tls=tls,
         )
+        self.connections = Roads(connections, Multicasts(
+            multicast, sender.identity, on_answer=self._answered, on_failure=self._failed, on_trouble=self._troubled
+        ))  # fmt: skip
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
         self.sendings = Sendings()
@@ -436,6 +443,13 @@ class Dispatcher:
             log.info("sender.answered destination=%s status=%d reason=%s", send.key.destination, status, answer.reason)
         self.sender.answered(send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after)
         self.work()
+
+    def _troubled(self, key: QueueKey, why: str | None) -> None:
+        """A multicast that cannot leave, or can again."""
+        if why is None:
+            self.errors.pop(key, None)
+        else:
+            self.errors[key] = why
 
     def _failed(self, send: Send, why: str, left: bool) -> None:
         if self.errors.get(send.key) != why:

@@ -8,7 +8,7 @@ from typing import Any
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.srmp.canonical_url import canonical_destination
+from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
     """The queues of a destination, however it is spelled. Raises a 404 if there is none."""
     try:
-        name = canonical_destination(destination)
+        name = canonical_outgoing(destination)
     except ConfigurationError as error:
         raise ApiError(400, "usage", str(error)) from None
     keys = [key for kind in ("stream", "plain") if dispatcher.sender.get(*(key := QueueKey(name, kind))) is not None]

@@ -25,6 +25,7 @@ from srmp_spark.errors import StoreError
 from srmp_spark.interface import exit_code_of
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.child.process import run_child
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.sender.application_letters import takes_dead_letters
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
@@ -79,6 +80,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     identity: str = settings["queue_manager"]
     outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings["epoch"], at=clock.utc())
     outbox.waiting.takes_dead_letters = partial(takes_dead_letters, data_dir)
+    multicast = PgmSettings.load(settings["multicast"]) if settings["multicast"] is not None else None
+    outbox.stages.multicast = multicast is not None
     if outbox.held:
         log.warning(
             "sender.held queues=%d: the data directory is a copy, what waits may have been sent; see `srmp-spark streams`",
@@ -112,6 +115,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         reserve=lambda count: commands.reserve(count),
         endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
         tls=ClientTls(*(name and Path(name) for name in settings["tls"])),
+        multicast=multicast,
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarded_to = forward_read_to(outbox.database)

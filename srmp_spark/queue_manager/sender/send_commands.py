@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from srmp_spark.errors import ApiError
-from srmp_spark.names import format_names, message_id
+from srmp_spark.names import format_names, is_multicast, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.canonical_url import canonical_destination
+from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.errors import BatchError
@@ -132,7 +132,8 @@ class SendCommands:
 
     def _keys(self, row: dict[str, Any]) -> list[QueueKey]:
         kind: Kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
-        return [QueueKey(canonical_destination(name), kind) for name in format_names(row["destination"])]
+        names = [canonical_outgoing(name) for name in format_names(row["destination"])]
+        return [QueueKey(name, "plain" if is_multicast(name) else kind) for name in names]
 
     async def _known(self, rows: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
         """Repeats of keys: what became of the messages that had them first. A delivered one is known by its key alone."""

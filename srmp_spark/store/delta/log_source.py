@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from srmp_spark.store.losses import StoredLoss
+
 
 class LogRange(NamedTuple):
     """What the log holds of one queue in one epoch."""
@@ -79,6 +81,8 @@ class Snapshot(NamedTuple):
     counters: Sequence[CounterRow] = ()
     restores: int = 0
     """How often this queue manager had lost its disk and was restored, when this data directory was made."""
+    losses: Sequence[StoredLoss] = ()
+    """Of multicast messages, those that are kept: ``pgm_loss`` may have them already."""
 
 
 class LogSource(Protocol):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.message import StreamId
-from srmp_spark.names import message_id
+from srmp_spark.names import is_multicast, message_id
 from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
@@ -134,7 +134,7 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         "last_status": pa.array(status, pa.int32(), mask=status == _NEVER),
         "serial": pa.array(serials, pa.int64()),
         "delivery": pc.fill_null(
-            _column(taken, "delivery", pa.string()), "transactional" if group.queue.kind == "stream" else "recoverable"
+            _column(taken, "delivery", pa.string()), _delivery_of(group.queue)
         ),
         "journal": pc.fill_null(_column(taken, "journal", pa.bool_()), False),
         "dead_letter": _repeated(group.final, pa.bool_(), len(serials)),
@@ -225,6 +225,13 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
     fields = [field for field in spec.schema if field.name != PARTITION]
     arrays = [pa.array([each[field.name] for each in rows], field.type) for field in fields]
     return pa.Table.from_arrays(arrays, schema=spec.file_schema)
+
+
+def _delivery_of(queue: QueueKey) -> str:
+    """What a row without the column goes out as."""
+    if queue.kind == "stream":
+        return "transactional"
+    return "express" if is_multicast(queue.destination) else "recoverable"
 
 
 def _columns(

@@ -37,6 +37,7 @@ from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
+from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
@@ -88,6 +89,7 @@ class Publisher:
         self._chunk_bytes = chunk_bytes
         self._others_as_of = others_as_of
         self._tables: dict[str, StateTable] = {}
+        self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
         """The commit of which ``message_id_history`` is at least."""
@@ -137,8 +139,9 @@ class Publisher:
             self._commit_identifiers(identifiers)
         for name, rows in _REPLACED.items():
             self._replace(name, partial(rows, snapshot), snapshot.position)
+        self._losses.publish(snapshot.losses, snapshot.position)
         now = time.monotonic()
-        for table in self._tables.values():
+        for table in filter(None, (*self._tables.values(), self._losses.table)):
             table.maintain(now)
         sequences: dict[str, dict[str, int]] = {}
         for span in snapshot.ranges:
@@ -166,13 +169,7 @@ class Publisher:
                 table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
                 table_specs.counters(),
             )  # fmt: skip
-            shadows = self._data_dir / "delta"
-            tables = {
-                spec.name: StateTable(
-                    storage_of(self._uri, spec.name, self._options), spec, self._queue_manager, shadows / spec.name
-                )
-                for spec in specs
-            }
+            tables = {spec.name: self._open_table(spec) for spec in specs}
             snapshot = self._source.snapshot()
             _check_not_restored(tables["inbox"], snapshot, self._uri)
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
@@ -183,9 +180,14 @@ class Publisher:
             self._tables = tables
         return self._source
 
+    def _open_table(self, spec: table_specs.TableSpec) -> StateTable:
+        storage = storage_of(self._uri, spec.name, self._options)
+        return StateTable(storage, spec, self._queue_manager, self._data_dir / "delta" / spec.name)
+
     def _close(self) -> None:
         """Forget all handles: the next cycle opens and repairs as a start does."""
         self._tables = {}
+        self._losses = LossTable(self._open_table)
         self._source = self._given_source
 
     def _restore(self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot) -> None:

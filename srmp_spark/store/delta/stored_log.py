@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from srmp_spark.message import StreamId
-from srmp_spark.store import reading, state
+from srmp_spark.store import losses, reading, state
 from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
@@ -36,7 +36,7 @@ class StoredLog:
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             (restores,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
-            return Snapshot(position, _ranges(db), _streams(db), _queues(db), _counters(db), restores)
+            return Snapshot(position, _ranges(db), _streams(db), _queues(db), _counters(db), restores, losses.load(db))
 
     def identifiers(self) -> Iterator[list[HistoryRow]]:
         """Each page in a snapshot of its own: one that is open for long keeps the WAL from being begun anew.

@@ -135,6 +135,29 @@ def counters() -> TableSpec:
     return TableSpec(name="counters", schema=pa.schema(columns), append_only=False, statistics=("position",))
 
 
+@cache
+def pgm_loss() -> TableSpec:
+    """What is lost of multicast messages: packets that nobody repaired, and messages that were refused."""
+    columns = [
+        (PARTITION, pa.string()),
+        ("epoch", pa.string()),
+        ("number", pa.int64()),
+        ("queue", pa.string()),
+        ("address", pa.string()),
+        ("source", pa.string()),
+        ("tsi", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("packets", pa.int64()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("lost_at", _TIMESTAMP),
+        *_OWN,
+    ]
+    statistics = ("queue", "number", "lost_at", "position")
+    return TableSpec(name="pgm_loss", schema=pa.schema(columns), append_only=True, statistics=statistics)
+
+
 # Sending
 
 _MESSAGE = (

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, not_served_yet
-from srmp_spark.srmp.canonical_url import canonical_destination
+from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, is_multicast, not_served_yet
+from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 
@@ -178,6 +178,9 @@ class Addresses:
             if twice is not None:
                 hint = "each queue gets a message once: name it once"
                 raise BatchError(400, BAD_STAGE, f"destination names {twice} twice", hint)
+            if len(known) > 1 and any(is_multicast(each) for each in queues):
+                hint = "send it in a row of its own: it goes out express, and has no receipt"
+                raise BatchError(400, BAD_STAGE, "destination names a multicast address beside other queues", hint)
             self._elements[destination] = known
         return known
 
@@ -196,9 +199,9 @@ class Addresses:
             if (later := not_served_yet(destination)) is not None:
                 raise BatchError(400, BAD_STAGE, later, SERVED_DESTINATION)
             try:
-                known = canonical_destination(destination)
+                known = canonical_outgoing(destination)
             except ConfigurationError as error:
-                hint = "write DIRECT=http://HOST/msmq/private$/QUEUE or the URL alone"
+                hint = "write DIRECT=http://HOST/msmq/private$/QUEUE, the URL alone, or MULTICAST=IP:PORT"
                 raise BatchError(400, BAD_STAGE, str(error), hint) from error
             self._known[destination] = known
         return known

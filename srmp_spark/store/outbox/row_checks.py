@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from srmp_spark.store.outbox.limits import (
     LABEL_LENGTH_MAX,
     LIST_LENGTH_MAX,
 )
+from srmp_spark.store.outbox.multicast_rows import check_multicast_rows
 
 TIME_MAX = 253_402_300_799_999_999
 """The end of the year 9999: a date on the wire has four digits for the year."""
@@ -52,8 +54,12 @@ _FORMS = (
 _NUMBERS = (("priority", PRIORITY_MAX), ("app_specific", APP_SPECIFIC_MAX), ("body_type", BODY_TYPE_MAX))
 
 
-def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, first_row: int) -> None:
-    """Raise :class:`BatchError` for the first rule that a row breaks; its text has the row, counted from ``first_row``."""
+def check_rows(
+    columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, first_row: int, *, multicast: bool = False
+) -> None:
+    """Raise :class:`BatchError` for the first rule that a row breaks; its text has the row, counted from ``first_row``.
+
+    ``multicast``: whether multicast is spoken here."""
 
     def refuse(bad: pa.Array, what: str, hint: str, shown: pa.Array | None = None) -> None:
         if pc.any(bad, min_count=0).as_py():
@@ -109,6 +115,11 @@ def check_rows(columns: Mapping[str, pa.Array], rows: int, addresses: Addresses,
     if destination is not None:
         for spelled in pc.unique(destination).to_pylist():
             _check_destination(spelled, destination, addresses, first_row)
+        check_multicast_rows(columns, rows, addresses, partial(_refuse_row, first_row), served=multicast)
+
+
+def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:
+    raise BatchError(400, BAD_STAGE, f"row {first_row + row}: {what}", hint)
 
 
 def _check_lists(column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int) -> None:

@@ -101,12 +101,12 @@ class StageFile:
             del batch
             self.release()
 
-    def check(self) -> int:
-        """Judge every row; how many there are."""
+    def check(self, *, multicast: bool = False) -> int:
+        """Judge every row; how many there are. ``multicast``: whether it is spoken here."""
         rows, addresses = 0, Addresses()
         for piece in self.slices(validate=True):
             with _arrow():
-                check_rows(piece.columns, piece.rows, addresses, piece.first_row)
+                check_rows(piece.columns, piece.rows, addresses, piece.first_row, multicast=multicast)
             rows += piece.rows
             if rows > STAGE_ROWS_MAX:
                 message = f"a stage has more than STAGE_ROWS_MAX = {STAGE_ROWS_MAX} rows"

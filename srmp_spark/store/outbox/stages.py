@@ -70,6 +70,8 @@ class Stages:
         self._database = database
         self._connection: sqlite3.Connection = database.connection
         self.folder = folder
+        self.multicast = False
+        """Whether multicast is spoken here."""
 
     def check(self, file: str, partition: int) -> CheckedStage:
         """Judge every row of ``file``. This reads the file alone: another thread may do it. What is refused is deleted.
@@ -80,7 +82,7 @@ class Stages:
         assert path.parent == self.folder, f"{file} is a name, not a path"
         try:
             stage = StageFile(path)
-            return CheckedStage(file, partition, stage.check(), stage.bytes, stage.schema)
+            return CheckedStage(file, partition, stage.check(multicast=self.multicast), stage.bytes, stage.schema)
         except BatchError as error:
             path.unlink(missing_ok=True)
             raise BatchError(error.status, error.code, f"partition {partition}: {error.message}", error.hint) from error

@@ -50,6 +50,8 @@ class Target:
     files: frozenset[str] = frozenset()
     """Whose lines lead the long run to new inputs."""
     memory_times: int = MEMORY_TIMES_MAX
+    is_slow: bool = False
+    """An input is a whole conversation: the tests judge a tenth of the list, ``make fuzz`` goes on."""
 
 
 @dataclass(frozen=True, slots=True)

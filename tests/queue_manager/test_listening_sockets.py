@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.config import Endpoint
+from srmp_spark.queue_manager.endpoint import Endpoint
 from srmp_spark.queue_manager.sockets import bind, listen
 
 

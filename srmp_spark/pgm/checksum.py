@@ -1,0 +1,29 @@
+"""The checksum of RFC 3208 8: "the usual 1's complement of the 1's complement sum of the entire PGM packet".
+
+A one's complement sum of 16-bit words is the number itself modulo 65,535, and Python divides one long number faster than it
+adds a thousand short ones (3 us against 9 us for 1,428 octets). Sums of pieces that begin at an even octet add up, so a payload
+is summed once for the packet and all its repairs.
+"""
+
+from __future__ import annotations
+
+_ONES = 0xFFFF
+
+
+def sum_of(data: bytes) -> int:
+    """The sum of ``data``, below 65,535. An odd last octet counts as the high half of a word."""
+    number = int.from_bytes(data, "big")
+    return (number << 8 if len(data) & 1 else number) % _ONES
+
+
+def checksum(total: int) -> int:
+    """What goes into the field for a packet whose octets, that field zero, sum up to ``total``.
+
+    Never 0, which means that there is no checksum: "If the computed checksum is zero, it is transmitted as all ones".
+    """
+    return ~(total % _ONES) & _ONES
+
+
+def is_good(packet: bytes) -> bool:
+    """Whether a packet with a checksum arrived as it was sent."""
+    return sum_of(packet) == 0

@@ -1,0 +1,130 @@
+"""The receive window of one session (RFC 3208 3.4, 6.1): what has come, what is missing, what is next.
+
+"A receiver simply obeys what the source tells it in terms of window state and advancement": the trail of any packet gives up
+what is older, a number or an SPM's lead beyond our own makes what lies between missing. Numbers are unbounded
+(:mod:`.sequence`); a packet's trail and lead are read as the nearest to what is known.
+
+Memory is bounded by numbers (RXW_SQNS_MAX) and octets (RXW_BYTES_MAX, BUFFER_BYTES_MAX); past one of them the oldest missing
+numbers are given up, and told as lost like all others.
+"""
+
+from __future__ import annotations
+
+from srmp_spark.pgm.assembler import Assembler
+from srmp_spark.pgm.outputs import LossReason
+from srmp_spark.pgm.packets import Data
+from srmp_spark.pgm.repairs import REPAIR_COST, Repairs
+from srmp_spark.pgm.settings import ReceiverSettings
+
+PACKET_COST = 400
+"""Octets that a buffered packet costs beside its payload."""
+
+
+class Budget:
+    """What all sessions of a receiver hold together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+
+class ReceiveWindow:
+    """From :attr:`next`, the first number that is neither told nor given up, to :attr:`lead`, the highest that is known of."""
+
+    def __init__(self, first: int, settings: ReceiverSettings, repairs: Repairs, assembler: Assembler, budget: Budget) -> None:
+        self.next = first
+        self.lead = first - 1
+        self.trail = first
+        self.octets = 0
+        """What it costs in memory."""
+        self._settings = settings
+        self._repairs = repairs
+        self._assembler = assembler
+        self._budget = budget
+        self._packets: dict[int, Data] = {}
+
+    @property
+    def missing(self) -> int:
+        """Numbers that are asked for, or given up and not told yet."""
+        return len(self._repairs)
+
+    def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
+        """ODATA or RDATA; False if it is a duplicate or outside the window (6.1: "MUST discard")."""
+        self.move(trail, number - 1, now)
+        if number < self.next or number < self.trail or number in self._packets:
+            return False
+        if number > self.lead:
+            self._make_room(number)
+            self.lead = number
+        elif self._repairs.complete(number):
+            self._charge(-REPAIR_COST)
+        self._packets[number] = data
+        self._charge(len(data.payload) + PACKET_COST)
+        self.deliver()
+        self._keep_within_octets()
+        return True
+
+    def move(self, trail: int, lead: int, now: float) -> None:
+        """What a packet says of the window of the source. 6.2: values that are less than what is known "SHOULD be ignored"."""
+        if trail > self.trail:
+            self.trail = trail
+            self.give_up_before(trail, LossReason.TRAIL)
+        if lead > self.lead:
+            self._make_room(lead)
+            first, self.lead = self.lead + 1, lead
+            self._repairs.begin(range(first, lead + 1), now)
+            self._charge((lead + 1 - first) * REPAIR_COST)
+            self._keep_within_octets()
+
+    def give_up_before(self, number: int, reason: LossReason) -> None:
+        """What is missing before ``number`` is lost; what came is told."""
+        if number <= self.next:
+            return
+        self._repairs.lose_before(number, reason)
+        self.deliver()
+        if number > self.lead + 1:  # nothing before it is left, so next is lead + 1: the rest never was on any list
+            self._assembler.lost(self.next, number - 1, reason)
+            self.next, self.lead = number, number - 1
+
+    def finish(self, reason: LossReason) -> None:
+        """The session is over: tell all that is there, and what is missing as lost."""
+        self.give_up_before(self.lead + 1, reason)
+        self._assembler.finish(self.next, reason)
+
+    def _make_room(self, lead: int) -> None:
+        self.give_up_before(lead + 1 - self._settings.rxw_sqns_max, LossReason.LIMIT)
+
+    def _keep_within_octets(self) -> None:
+        """The oldest missing numbers stand before what is held: give them up until what is held has gone."""
+        settings, budget = self._settings, self._budget
+        while self.octets > settings.rxw_bytes_max or (budget.used > budget.limit and self.octets):
+            held = self.next
+            while held <= self.lead and held not in self._packets:
+                held += 1
+            if held > self.lead:  # nothing is held: the list of what is missing alone is too long
+                held = self.next + max(1, (self.lead + 1 - self.next) // 2)
+            self.give_up_before(held, LossReason.LIMIT)
+
+    def deliver(self) -> None:
+        """Tell what is next, as far as it came or is given up."""
+        packets, assembler = self._packets, self._assembler
+        while self.next <= self.lead:
+            number = self.next
+            data = packets.pop(number, None)
+            if data is not None:
+                self._charge(-len(data.payload) - PACKET_COST)
+                assembler.received(number, data)
+            else:
+                reason = self._repairs.take_lost(number)
+                if reason is None:
+                    return
+                self._charge(-REPAIR_COST)
+                assembler.lost(number, number, reason)
+            self.next = number + 1
+
+    def _charge(self, octets: int) -> None:
+        self.octets += octets
+        self._budget.used += octets
+
+    def __repr__(self) -> str:
+        return f"<ReceiveWindow next={self.next} lead={self.lead} trail={self.trail} missing={len(self._repairs)}>"

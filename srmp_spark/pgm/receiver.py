@@ -1,0 +1,131 @@
+"""The receiver of one group and port (RFC 3208 6; [MC-MQSRM] 2.1.3), without any I/O.
+
+Theory of operation, for whoever owns the socket. ``receive(packet, source, now)`` takes a decoded packet and the address that
+it came from; ``poll(now)`` is called at ``next_timer()``. Both give out, in order, packets to send and events to tell
+(:mod:`.outputs`). ``uniform`` draws the back-offs.
+
+Each source has a session of its own, known by its address and its TSI. Nothing in PGM proves who sent a packet: whoever can
+send to the group can end a session, skip its window or fill ours. What they cannot do is make a gap that is not told, or pass
+a limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from srmp_spark.pgm.addresses import Nla, SessionKey
+from srmp_spark.pgm.outputs import Output
+from srmp_spark.pgm.packets import Data, Nak, Packet, PacketType, Spm
+from srmp_spark.pgm.receive_window import Budget
+from srmp_spark.pgm.repairs import Uniform
+from srmp_spark.pgm.session import IncomingSession
+from srmp_spark.pgm.session_states import SessionState
+from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.timers import Timers
+
+
+class Receiver:
+    """All sources of a group and port."""
+
+    session_class: type[IncomingSession] = IncomingSession
+    """What a session is made of; the simulator puts a faulty one here to see that it is caught."""
+
+    def __init__(
+        self, destination_port: int, group: Nla, uniform: Uniform, settings: ReceiverSettings | None = None
+    ) -> None:  # fmt: skip
+        self.settings = settings or ReceiverSettings()
+        self.counts: Counter[str] = Counter()
+        """What was passed over, for metrics."""
+        self.forgotten: Counter[str] = Counter()
+        """What the sessions had counted that are forgotten."""
+        self.budget = Budget(self.settings.buffer_bytes_max)
+        self._destination_port = destination_port
+        self._group = group
+        self._uniform = uniform
+        self._sessions: dict[SessionKey, IncomingSession] = {}
+        self._timers: Timers[SessionKey] = Timers()
+        self._out: list[Output] = []
+
+    def receive(self, packet: Packet, source: Nla, now: float) -> list[Output]:
+        """``packet`` came from ``source``."""
+        if packet.destination_port != self._destination_port:
+            self.counts["of another port"] += 1
+            return []
+        if isinstance(packet, Data | Spm):
+            session = self._session(SessionKey(source, packet.tsi), now)
+            if session is None:
+                return []
+            if isinstance(packet, Data):
+                session.data(packet, now)
+            else:
+                session.spm(packet, now)
+        elif isinstance(packet, Nak) and packet.type is not PacketType.NNAK and packet.group == self._group:
+            if packet.type is PacketType.NCF and packet.source != source:
+                # 8.3: "The network-header source address of an NCF is the ODATA source's NLA", from network elements too.
+                self.counts["ncf from another address"] += 1
+                return []
+            found = self._sessions.get(SessionKey(packet.source, packet.tsi))
+            if found is None:
+                self.counts["nak of an unknown session"] += 1
+                return []
+            session = found
+            session.nak(packet, now)
+        else:  # SPMRs and POLRs are for sources, POLLs and NNAKs belong to RFC 3208 14 and 7, which 2.1.3 leaves out
+            self.counts["passed over"] += 1
+            return []
+        self._timers.set(session.key, session.next_timer())
+        return self._taken()
+
+    def _session(self, key: SessionKey, now: float) -> IncomingSession | None:
+        session = self._sessions.get(key)
+        if session is not None:
+            return session
+        if len(self._sessions) >= self.settings.sessions_max and not self._forget_an_ended_one():
+            self.counts["session refused"] += 1
+            return None
+        session = self.session_class(
+            key, self._destination_port, self._group, self.settings, self._uniform, self.budget, self._out, now
+        )
+        self._sessions[key] = session
+        return session
+
+    def _forget_an_ended_one(self) -> bool:
+        ended = next((key for key, session in self._sessions.items() if session.state is SessionState.ENDED), None)
+        if ended is not None:
+            self._forget(ended)
+        return ended is not None
+
+    def _forget(self, key: SessionKey) -> None:
+        self.forgotten.update(self._sessions.pop(key).counts)
+        self._timers.set(key, None)
+
+    def poll(self, now: float) -> list[Output]:
+        """What has become due."""
+        for key in self._timers.due(now):
+            session = self._sessions[key]
+            if session.state is SessionState.ENDED and now >= session.next_timer():
+                self._forget(key)
+                continue
+            session.poll(now)
+            self._timers.set(key, session.next_timer())
+        return self._taken()
+
+    def next_timer(self) -> float | None:
+        """When :meth:`poll` has something to do, on the caller's monotonic clock."""
+        return self._timers.next()
+
+    def _taken(self) -> list[Output]:
+        out = self._out[:]
+        self._out.clear()
+        return out
+
+    def get(self, key: SessionKey) -> IncomingSession | None:
+        """A session that is known."""
+        return self._sessions.get(key)
+
+    def __iter__(self) -> Iterator[IncomingSession]:
+        return iter(self._sessions.values())
+
+    def __len__(self) -> int:
+        return len(self._sessions)

@@ -1,0 +1,171 @@
+"""One incoming session: a source as one receiver hears it (RFC 3208 6, 9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from srmp_spark.pgm.addresses import Nla, SessionKey
+from srmp_spark.pgm.assembler import Assembler
+from srmp_spark.pgm.encoder import encode
+from srmp_spark.pgm.outputs import EndReason, LossReason, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, PacketType, Spm
+from srmp_spark.pgm.receive_window import Budget, ReceiveWindow
+from srmp_spark.pgm.repair_states import RepairEvent
+from srmp_spark.pgm.repairs import Repairs, Uniform
+from srmp_spark.pgm.sequence import unwrap, wrap
+from srmp_spark.pgm.session_states import SessionEvent, SessionState, moved
+from srmp_spark.pgm.settings import ReceiverSettings
+
+
+class IncomingSession:
+    """Takes the packets of its source; what comes of them is appended to ``out``."""
+
+    repairs_class: type[Repairs] = Repairs
+    """What its parts are made of; the simulator puts faulty ones here to see that they are caught."""
+    window_class: type[ReceiveWindow] = ReceiveWindow
+    assembler_class: type[Assembler] = Assembler
+
+    def __init__(
+        self, key: SessionKey, destination_port: int, group: Nla, settings: ReceiverSettings, uniform: Uniform, budget: Budget,
+        out: list[Output], now: float,
+    ) -> None:  # fmt: skip
+        self.key = key
+        self.state = SessionState.JOINING
+        self.window: ReceiveWindow | None = None
+        self.heard_at = now
+        self.counts: Counter[str] = Counter()
+        """What came and what was asked for, for metrics; whoever takes the events counts those here, too."""
+        self._destination_port = destination_port
+        self._group = group
+        self._settings = settings
+        self._budget = budget
+        self._out = out
+        self._repairs = self.repairs_class(settings, uniform, now)
+        self._assembler = self.assembler_class(key, 0, out)
+        self._spm_number: int | None = None
+        self._path: Nla | None = None
+        """SPM_PATH of the newest SPM: where NAKs go (6.2)."""
+        self._last: int | None = None
+        """The last number of the session, once OPT_FIN told it."""
+
+    # --- packets --------------------------------------------------------------------------------------------------------
+
+    def spm(self, spm: Spm, now: float) -> None:
+        """RFC 3208 6.2: in sequence, or discarded."""
+        self.heard_at = now
+        if self.state is SessionState.ENDED or not self._is_in_sequence(spm.sequence_number):
+            return
+        is_first, self._path = self._path is None, spm.path
+        if spm.has_window:
+            window = self.window or self._open(spm.lead + 1, spm.trail, spm.options.join)
+            lead = unwrap(spm.lead, window.lead)
+            window.move(lead + 1 - ((spm.lead - spm.trail + 1) & 0xFFFFFFFF), lead, now)
+            if spm.options.fin:
+                self._finishing(lead)
+        if is_first:
+            self._repairs.may_ask(now)
+        if spm.options.reset is not None:
+            self._end(SessionEvent.RST, LossReason.RESET, SessionEnded(self.key, EndReason.RESET, spm.options.reset.error_code))
+        self._told()
+
+    def _is_in_sequence(self, spm_number: int) -> bool:
+        if self._spm_number is not None:
+            number = unwrap(spm_number, self._spm_number)
+            if number <= self._spm_number:
+                return False
+            spm_number = number
+        self._spm_number = spm_number
+        return True
+
+    def data(self, data: Data, now: float) -> None:
+        """RFC 3208 6.1."""
+        self.heard_at = now
+        if self.state is SessionState.ENDED:
+            return
+        window = self.window or self._open(data.sequence_number, data.trail, data.options.join)
+        number = unwrap(data.sequence_number, window.lead)
+        trail = number - ((data.sequence_number - data.trail) & 0xFFFFFFFF)
+        is_new = window.receive(number, trail, data, now)
+        self.counts["duplicate" if not is_new else "rdata" if data.is_repair else "odata"] += 1
+        if self._last is not None:
+            self._last = max(self._last, number)  # data after OPT_FIN, as OpenPGM sends and takes them
+        if data.options.fin:
+            self._finishing(number)
+        self._told()
+
+    def nak(self, nak: Nak, now: float) -> None:
+        """An NCF, or a NAK that another receiver multicast (6.3)."""
+        if self.window is None or self.state is SessionState.ENDED:
+            return
+        event = RepairEvent.NCF if nak.type is PacketType.NCF else RepairEvent.NAK
+        for number in nak.numbers:
+            self._repairs.heard(unwrap(number, self.window.lead), event, now)
+
+    def _open(self, first: int, trail: int, join: int | None) -> ReceiveWindow:
+        """Begin at ``first`` (6.1: RXW_TRAIL_INIT), or where OPT_JOIN allows, if that is still in the window."""
+        first = wrap(first)
+        if join is not None and self._settings.honour_join:
+            earliest = max(unwrap(join, first), unwrap(trail, first), first - self._settings.rxw_sqns_max + 1)
+            first = min(first, earliest)
+        self.state = moved(self.state, SessionEvent.WINDOW)
+        self._assembler = self.assembler_class(self.key, first, self._out)
+        self.window = self.window_class(first, self._settings, self._repairs, self._assembler, self._budget)
+        self._out.append(SessionOpened(self.key, wrap(first)))
+        return self.window
+
+    def _finishing(self, last: int) -> None:
+        self.state = moved(self.state, SessionEvent.FIN)
+        self._last = last if self._last is None else max(self._last, last)
+
+    # --- time -----------------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> None:
+        """NAKs whose time has come, numbers whose time is over, and the silence of the source."""
+        if self.state is SessionState.ENDED:
+            return
+        naks = self._repairs.due(now)
+        for numbers in naks:
+            self._ask(numbers)
+        if self.window is not None:
+            self.window.deliver()
+        if now >= self.heard_at + self._settings.session_idle:
+            self._end(SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT))
+        self._told()
+
+    def next_timer(self) -> float:
+        """When :meth:`poll` has something to do, or, once it has ended, when it can be forgotten."""
+        idle_at = self.heard_at + self._settings.session_idle
+        if self.state is SessionState.ENDED:
+            return idle_at
+        repair_at = self._repairs.next()
+        return idle_at if repair_at is None else min(idle_at, repair_at)
+
+    def _ask(self, numbers: list[int]) -> None:
+        if self._path is None:
+            return
+        wire = [wrap(number) for number in numbers]
+        options = Options(nak_list=tuple(wire[1:])) if len(wire) > 1 else NO_OPTIONS
+        nak = Nak(PacketType.NAK, self.key.tsi, self._destination_port, wire[0], self.key.source, self._group, options)
+        packet = encode(nak)
+        self.counts["nak"] += 1
+        self._out.append(Unicast(self._path, packet))
+        if self._settings.multicast_naks:
+            self._out.append(Multicast(packet, is_local=True))
+
+    # --- ends -----------------------------------------------------------------------------------------------------------
+
+    def _told(self) -> None:
+        """After each step: is the session complete, and what was lost is told now."""
+        window = self.window
+        if self.state is SessionState.FINISHING and window is not None and self._last is not None and window.next > self._last:
+            self._end(SessionEvent.COMPLETE, LossReason.INCOMPLETE, SessionEnded(self.key, EndReason.FINISHED))
+        self._assembler.flush()
+
+    def _end(self, event: SessionEvent, loss: LossReason, ended: SessionEnded) -> None:
+        self.state = moved(self.state, event)
+        if self.window is not None:
+            self.window.finish(loss)
+            self._out.append(ended)
+
+    def __repr__(self) -> str:
+        return f"<IncomingSession {self.key} {self.state.name} {self.window!r}>"

@@ -1,0 +1,44 @@
+"""Where to listen."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import NamedTuple
+
+from srmp_spark.errors import ConfigurationError
+
+
+class Endpoint(NamedTuple):
+    """``HOST:PORT`` to listen on."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """Raises :class:`ConfigurationError`; port 0 picks a free one."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host.strip("[]"):
+            raise ConfigurationError(
+                f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 picks a free one)"
+            )
+        return cls(host.strip("[]"), int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host can connect. A name counts as what it resolves to."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            pass
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConfigurationError(f"{self.host} has no address: {error}; give a name or an address of this host") from None
+        return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+    def url(self, scheme: str = "http") -> str:
+        """The URL of the endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"

@@ -1,0 +1,58 @@
+"""A network interface by name or address: its IPv4 address and its MTU (Linux)."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from srmp_spark.errors import ConfigurationError
+
+_SIOCGIFADDR, _SIOCGIFMTU = 0x8915, 0x8921
+_IFREQ_BYTES = 256
+_FLAG = "--pgm-interface"
+
+
+class Interface(NamedTuple):
+    """Where multicast goes out and comes in."""
+
+    name: str
+    address: str
+    mtu: int
+    """Octets of an IP datagram."""
+
+
+def find_interface(text: str) -> Interface:
+    """``eth0`` or ``10.0.0.1``. Raises :class:`ConfigurationError` for one that is not here or has no IPv4 address."""
+    known: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            address = _ask(asking, name, _SIOCGIFADDR)
+            if address is None:
+                if name == text:
+                    raise ConfigurationError(f"{_FLAG} {text}: it has no IPv4 address")
+                continue
+            found = str(IPv4Address(address[20:24]))
+            if text in (name, found) or (_is_loopback(text) and _is_loopback(found)):
+                mtu = _ask(asking, name, _SIOCGIFMTU)
+                if mtu is None:
+                    raise ConfigurationError(f"{_FLAG} {text}: its MTU cannot be read")
+                return Interface(name, text if _is_loopback(text) else found, struct.unpack_from("i", mtu, 16)[0])
+            known.append(f"{name} ({found})")
+    raise ConfigurationError(f"{_FLAG} {text}: no such interface is up here; there are {', '.join(known) or 'none'}")
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return IPv4Address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _ask(asking: socket.socket, name: str, question: int) -> bytes | None:
+    try:
+        return fcntl.ioctl(asking, question, struct.pack(f"{_IFREQ_BYTES}s", name.encode()[:15]))
+    except OSError:
+        return None

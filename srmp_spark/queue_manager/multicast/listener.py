@@ -1,0 +1,230 @@
+"""Queues that listen to a multicast address: sockets, the receiving engine, the inbox (DESIGN: "PGM listeners").
+
+Theory of operation, per address. The loop says that packets are there; up to READ_MAX datagrams are read, decoded and given to
+the engine; what comes out of it is sent, stored or told, in order. One timer does what the engine wants later. All of it is in
+the main process: MSMQ's own limit is 50 packets a second, and a pack of 64 costs the loop about a millisecond. While
+PENDING_BYTES_MAX wait for their commit nothing is read and nothing asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.names import MulticastAddress
+from srmp_spark.pgm.addresses import SessionKey, nla_of, text_of
+from srmp_spark.pgm.decoder import decode
+from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.receiver import Receiver
+from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
+from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.acceptor import Acceptor
+    from srmp_spark.queue_manager.multicast.losses import Losses
+
+NAK_TTL = 1
+"""RFC 3208 6.3: what receivers multicast stays in their network."""
+_ANY_GROUP = "224.0.0.1"
+REFUSED = "refused"
+"""Reason of a message that came whole and was not taken; ``detail`` says why."""
+
+log = logging.getLogger(__name__)
+
+
+class GroupSockets(NamedTuple):
+    """What a listener needs of the system. Opened before the loop runs, so that a wrong flag ends the start."""
+
+    address: MulticastAddress
+    interface: Interface
+    inlet: Inlet
+    outlet: Outlet
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.inlet.close()
+        self.outlet.close()
+
+
+def check_multicast(settings: PgmSettings) -> None:
+    """Whether this process may speak PGM as it was told. Raises :class:`ConfigurationError`."""
+    interface = find_interface(settings.interface)
+    Outlet(settings.encapsulation, interface, _ANY_GROUP, settings.ttl, is_source=True).close()
+
+
+def open_groups(settings: PgmSettings, addresses: Iterable[MulticastAddress]) -> list[GroupSockets]:
+    """Join every group. Raises :class:`ConfigurationError`, and has joined none then."""
+    interface = find_interface(settings.interface)
+    opened: list[GroupSockets] = []
+    try:
+        for address in addresses:
+            outlet = Outlet(settings.encapsulation, interface, address.group, NAK_TTL, is_source=False)
+            try:
+                inlet = Inlet.of_group(settings.encapsulation, interface, address.group)
+            except BaseException:
+                outlet.close()
+                raise
+            opened.append(GroupSockets(address, interface, inlet, outlet))
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened
+
+
+class Listener:
+    """One address and the queue that it is for."""
+
+    def __init__(
+        self, queue: str, sockets: GroupSockets, settings: PgmSettings, acceptor: Acceptor, losses: Losses,
+        count_refusal: Callable[[int, str], object],
+    ) -> None:  # fmt: skip
+        self.queue = queue
+        self.sockets = sockets
+        self.counts: Counter[str] = Counter()
+        """Packets that no session counts."""
+        self._losses = losses
+        self._count_refusal = count_refusal
+        self._inbox = MulticastInbox(acceptor, sockets.address, self._refused)
+        self._inbox.on_room = self._read_again
+        address = sockets.address
+        self.engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_reading = False
+
+    def __repr__(self) -> str:
+        return f"<Listener {self.queue} on {self.sockets.address} sessions={len(self.engine)}>"
+
+    def start(self) -> None:
+        """Begin to hear."""
+        self._is_reading = True
+        self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
+        log.info(
+            "pgm.listening queue=%s address=%s interface=%s", self.queue, self.sockets.address, self.sockets.interface.name
+        )
+
+    def stop(self) -> None:
+        """Leave the group; sessions that are open are not told as lost, for the next start may hear them again."""
+        self._hold()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.sockets.close()
+
+    def _hold(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self.sockets.inlet.fileno())
+
+    def _read_again(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
+            self._arm(time.monotonic())
+
+    # --- packets --------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        now = time.monotonic()
+        self._take_what_came(now)
+        self._arm(now)
+
+    def _take_what_came(self, now: float) -> None:
+        for octets, source in self.sockets.inlet.read():
+            try:
+                packet = decode(octets)
+            except RemoteProtocolError as error:
+                self.counts["malformed"] += 1
+                log.debug("pgm.malformed queue=%s source=%s: %s", self.queue, text_of(source), error)
+                continue
+            self._do(self.engine.receive(packet, source, now))
+
+    def _due(self) -> None:
+        self._timer = None
+        self._take_what_came(time.monotonic())  # first: what lies in the kernel's buffer must not be asked for
+        now = time.monotonic()
+        self._do(self.engine.poll(now))
+        self._arm(now)
+
+    def _arm(self, now: float) -> None:
+        if self._inbox.is_full:
+            self._hold()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        when = self.engine.next_timer()
+        if when is not None and self._is_reading:
+            self._timer = self._loop.call_later(max(0.0, when - now), self._due)
+
+    def _do(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Apdu):
+                self._count(output.session, "message", 1)
+                self._inbox.take(output)
+            elif isinstance(output, Unicast):
+                self.sockets.outlet.unicast(output.packet, output.to)
+            elif isinstance(output, Multicast):
+                self.sockets.outlet.multicast((output.packet,))
+            elif isinstance(output, DataLost):
+                self._count(output.session, "lost", output.packets)
+                reason = output.reason.name.lower()
+                self._note(output.session, output.first, output.last, output.packets, reason, output.reason.value)
+            elif isinstance(output, SessionOpened):
+                log.info("pgm.session_opened queue=%s session=%s first=%d", self.queue, output.session, output.first)
+            else:
+                self._session_ended(output)
+
+    def _count(self, key: SessionKey, what: str, count: int) -> None:
+        session = self.engine.get(key)
+        if session is not None:
+            session.counts[what] += count
+
+    def _session_ended(self, ended: SessionEnded) -> None:
+        log.info("pgm.session_ended queue=%s session=%s reason=%s", self.queue, ended.session, ended.reason.value)
+
+    # --- losses ---------------------------------------------------------------------------------------------------------
+
+    def _refused(self, refusal: Refusal) -> None:
+        self._count_refusal(refusal.status, refusal.reason)
+        apdu = refusal.apdu
+        packets = ((apdu.last - apdu.first) & 0xFFFFFFFF) + 1
+        detail = f"{refusal.status} {refusal.reason} ({refusal.section})"
+        self._note(apdu.session, apdu.first, apdu.last, packets, REFUSED, detail)
+
+    def _note(self, session: SessionKey, first: int, last: int, packets: int, reason: str, detail: str) -> None:
+        source, address = text_of(session.source), str(self.sockets.address)
+        self._losses.note(self.queue, address, source, str(session.tsi), first, last, packets, reason, detail)
+
+    # --- what people ask ------------------------------------------------------------------------------------------------
+
+    def sources(self) -> Iterator[dict[str, Any]]:
+        """The sessions that are known, for ``status``."""
+        now = time.monotonic()
+        for session in self.engine:
+            window = session.window
+            yield {
+                "queue": self.queue, "address": str(self.sockets.address), "source": text_of(session.key.source),
+                "tsi": str(session.key.tsi), "state": session.state.name.lower(),
+                "messages": session.counts["message"], "packets": session.counts["odata"],
+                "repairs": session.counts["rdata"], "duplicates": session.counts["duplicate"],
+                "naks": session.counts["nak"], "missing": 0 if window is None else window.missing,
+                "lost": session.counts["lost"], "buffered_bytes": 0 if window is None else window.octets,
+                "silent_seconds": now - session.heard_at,
+            }  # fmt: skip
+
+    def totals(self) -> Counter[str]:
+        """Packets since the start, by kind."""
+        found = Counter(self.counts)
+        found.update(self.engine.counts)
+        found.update(self.engine.forgotten)
+        for session in self.engine:
+            found.update(session.counts)
+        return found

@@ -1,0 +1,108 @@
+"""Losses of multicast messages: each is logged, counted and written down, however many somebody makes up.
+
+They gather for :data:`FLUSH_SECONDS` and go with a commit of the journal. Up to :data:`LOSSES_AT_ONCE` each has a row of its
+own with its exact range; what is beyond becomes one row per session and reason, whose ``packets`` is exact and whose range is
+that of the first to the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from srmp_spark.store import losses
+from srmp_spark.store.journal import Journal
+from srmp_spark.store.losses import Loss
+from srmp_spark.store.transaction import Transaction
+
+FLUSH_SECONDS = 1.0
+LOSSES_AT_ONCE = 1_000
+"""Rows of one commit that are exact."""
+MERGED_MAX = 1_000
+"""Rows beyond them: a session can be made up with every packet. Further ones count for the last."""
+LOGGED_PER_FLUSH = 20
+"""Lines in the log; the others are counted in one more."""
+
+log = logging.getLogger(__name__)
+
+
+class Losses:
+    """All of one queue manager."""
+
+    def __init__(self, journal: Journal, utc: Callable[[], int]) -> None:
+        self._journal = journal
+        self._utc = utc
+        self._loop = asyncio.get_running_loop()
+        self._exact: list[Loss] = []
+        self._merged: dict[tuple[str, ...], Loss] = {}
+        self._logged = self._not_logged = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._kept = True
+        """There may be rows in the table: some of before, at the start."""
+        self.packets: dict[tuple[str, str], int] = {}
+        """(queue, reason) → packets, since the start."""
+
+    def note(self, queue: str, address: str, source: str, tsi: str, first: int, last: int, packets: int, reason: str,
+             detail: str | None = None) -> None:  # fmt: skip
+        """Packets ``first`` to ``last`` of a session make no row."""
+        self.packets[queue, reason] = self.packets.get((queue, reason), 0) + packets
+        loss = Loss(queue, address, source, tsi, first, last, packets, reason, detail, self._utc())
+        if self._logged < LOGGED_PER_FLUSH:
+            self._logged += 1
+            log.warning(
+                'pgm.lost queue=%s address=%s source=%s tsi=%s first=%d last=%d packets=%d reason=%s%s',
+                queue, address, source, tsi, first, last, packets, reason, f" detail={detail}" if detail else "",
+            )  # fmt: skip
+        else:
+            self._not_logged += 1
+        if len(self._exact) < LOSSES_AT_ONCE:
+            self._exact.append(loss)
+        else:
+            self._merge(loss)
+        if self._timer is None:
+            self._timer = self._loop.call_later(FLUSH_SECONDS, self.flush)
+
+    def _merge(self, loss: Loss) -> None:
+        key: tuple[str, ...] = (loss.queue, loss.source, loss.tsi, loss.reason)
+        if key not in self._merged and len(self._merged) >= MERGED_MAX:
+            key = next(reversed(self._merged))
+        known = self._merged.get(key)
+        merged = loss if known is None else known._replace(last=loss.last, packets=known.packets + loss.packets)
+        self._merged[key] = merged
+
+    def flush(self) -> None:
+        """Write down what has gathered, with the next commit."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._not_logged:
+            log.warning("pgm.lost_more events=%d: they are in pgm_loss", self._not_logged)
+        self._logged = self._not_logged = 0
+        rows = [*self._exact, *self._merged.values()]
+        self._exact.clear()
+        self._merged.clear()
+        if rows:
+            self._kept = True
+            self._journal.call(partial(losses.store, losses=rows), _stored)
+
+    def published(self, position: int) -> None:
+        """The Delta table has all up to commit ``position``."""
+        if self._kept:
+            self._kept = False  # what came meanwhile is found by the next report
+            self._journal.call(partial(_forget, position=position), self._forgotten)
+
+    def _forgotten(self, left: bool | None, error: BaseException | None) -> None:
+        self._kept = self._kept or bool(left) or error is not None
+
+
+def _forget(transaction: Transaction, position: int) -> bool:
+    losses.forget(transaction, position)
+    (left,) = transaction.connection.execute("SELECT EXISTS(SELECT 1 FROM pgm_loss)").fetchone()
+    return bool(left)
+
+
+def _stored(result: None, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("pgm.losses_not_stored: %r", error)

@@ -1,0 +1,176 @@
+"""One PGM session of ours: the source engine with its sockets ([MC-MQSRM] 3.1.7.9: "MUST establish a PGM connection").
+
+Theory of operation. An express message is finished when all its packets have left for the first time: nobody answers. Until
+then it is in the outbox, so a process that is killed sends it again, under its identifier, by which receivers know a repeat.
+What left can be repaired as long as the session lives; it ends with OPT_FIN, after TXW_SECS without a message or when the
+process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.names import MulticastAddress
+from srmp_spark.pgm.addresses import Tsi, nla_of
+from srmp_spark.pgm.limits import APDU_SENT_MAX
+from srmp_spark.pgm.outputs import Multicast
+from srmp_spark.pgm.packets import Packet
+from srmp_spark.pgm.source import Source
+from srmp_spark.pgm.source_states import SourceState
+from srmp_spark.queue_manager.multicast.interfaces import find_interface
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet, tpdu_of
+from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+
+RETRY_SECONDS = 0.5
+"""Until packets that the kernel refused (no route, no link) are tried again: they wait, and so does everything behind them."""
+
+
+COUNTED = ("odata", "rdata", "spm", "nak", "ncf")
+"""Packets that ``status`` tells: those that left, and NAKs that came."""
+
+
+class MulticastWire:
+    """What goes to one address."""
+
+    def __init__(
+        self, key: QueueKey, address: MulticastAddress, settings: PgmSettings, tsi: Tsi, *, on_left: Callable[[Send], object],
+        on_trouble: Callable[[QueueKey, str | None], object],
+    ) -> None:  # fmt: skip
+        """``on_left``: all of a message has left. ``on_trouble``: why nothing leaves; ``None``: it does again.
+
+        Raises :class:`ConfigurationError` if there are no sockets to be had.
+        """
+        self.key = key
+        self._address = address
+        self._on_left = on_left
+        self._on_trouble = on_trouble
+        interface = find_interface(settings.interface)
+        self.outlet = Outlet(settings.encapsulation, interface, address.group, settings.ttl, is_source=True)
+        try:
+            self.inlet = Inlet.of_group(settings.encapsulation, interface, address.group)
+            """For the NAKs that receivers multicast."""
+        except BaseException:
+            self.outlet.close()
+            raise
+        chosen = settings.source
+        now = time.monotonic()
+        self.source = Source(
+            tsi, address.port, source=nla_of(interface.address), group=nla_of(address.group), now=now,
+            settings=replace(chosen, tpdu_max=tpdu_of(chosen.tpdu_max, settings.encapsulation, interface)),
+        )  # fmt: skip
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._sends: deque[Send] = deque()
+        """Given to the source and not wholly on their way, in order."""
+        self._trouble: str | None = None
+        self.used_at = self.asked_at = now
+        """When a message came, and when a NAK did."""
+        self._idle_after = chosen.txw_secs
+
+    def __repr__(self) -> str:
+        return f"<MulticastWire {self.key.destination} {self.source!r}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes messages."""
+        return self.source.state is SourceState.OPEN
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it says nothing any more."""
+        return self.source.state is SourceState.CLOSED
+
+    def post(self, send: Send) -> None:
+        """Send it. Raises :class:`LocalProtocolError` for what no APDU can hold."""
+        apdu = apdu_of(send.message, self._address)
+        if len(apdu) > APDU_SENT_MAX:
+            raise LocalProtocolError(f"the message has {len(apdu)} octets, a multicast one at most {APDU_SENT_MAX} (2.1.3.1)")
+        self.source.send(apdu)
+        self._sends.append(send)
+        self.used_at = time.monotonic()
+        self._soon()
+
+    def heard(self, packet: Packet) -> None:
+        """A NAK or SPMR for this session."""
+        now = time.monotonic()
+        self.asked_at = now
+        self._multicast(self.source.receive(packet, now))
+        self._soon()
+
+    def end(self) -> None:
+        """Announce the end; repairs go on."""
+        if self.is_open:
+            self.source.close(time.monotonic())
+            self._soon()
+
+    def withdraw(self) -> list[Send]:
+        """Send nothing more that has not begun to leave, and take no message: those that have not wholly left."""
+        self.end()
+        unsent = list(self._sends)
+        self._sends.clear()
+        return unsent
+
+    def take_back(self) -> list[Send]:
+        """Close the sockets at once; the messages that have not wholly left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.outlet.close()
+        self.inlet.close()
+        unsent = list(self._sends)
+        self._sends.clear()
+        return unsent
+
+    def status(self) -> dict[str, Any]:
+        """For ``status.outgoing``."""
+        source = self.source
+        return {
+            "address": str(self._address), "tsi": str(source.tsi), "state": source.state.name.lower(),
+            "window_packets": len(source.window), "window_bytes": source.window.octets, "waiting": source.waiting,
+            "pending_repairs": len(source.repairs), "packets": {what: source.counts[what] for what in COUNTED},
+        }  # fmt: skip
+
+    # --- the loop -------------------------------------------------------------------------------------------------------
+
+    def _soon(self) -> None:
+        """Poll the source at the end of this turn: not by recursion, for who hears of one message posts the next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        if self.outlet.flush():
+            self._multicast(self.source.poll(now))
+        if self.outlet.error != self._trouble:
+            self._trouble = self.outlet.error
+            self._on_trouble(self.key, self._trouble)
+        if self.outlet.is_blocked:
+            self._timer = self._loop.call_later(RETRY_SECONDS, self._poll)
+            return
+        is_idle = not self._sends and not len(self.source.window) and now >= self.used_at + self._idle_after
+        if is_idle and self.is_open:
+            self.source.close(now)
+        when = self.source.next_timer()
+        if when is not None:
+            self._timer = self._loop.call_later(max(0.0, when - now), self._poll)
+        while len(self._sends) > self.source.waiting:
+            self._on_left(self._sends.popleft())
+
+    def _multicast(self, packets: list[Multicast]) -> None:
+        """In order; what needs the Router Alert option goes by another socket."""
+        at = 0
+        while at < len(packets):
+            end, alert = at + 1, packets[at].router_alert
+            while end < len(packets) and packets[end].router_alert is alert:
+                end += 1
+            self.outlet.multicast([each.packet for each in packets[at:end]], router_alert=alert)
+            at = end

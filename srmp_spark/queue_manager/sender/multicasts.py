@@ -1,0 +1,162 @@
+"""All PGM sessions of ours, by destination; for the dispatcher they are what :class:`.connections.Connections` is for HTTP.
+
+The UDP port is one for all sessions, and the kernel gives a packet that comes to it to any of their sockets: whatever came by
+one of them is handed to the session that it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+from srmp_spark.names import multicast_address
+from srmp_spark.pgm.addresses import GSI_LENGTH, Tsi
+from srmp_spark.pgm.decoder import decode
+from srmp_spark.pgm.packets import PacketType
+from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.multicast.sockets import Inlet
+from srmp_spark.queue_manager.sender.multicast_wire import MulticastWire
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+
+SESSIONS_MAX = 64
+"""Addresses that are multicast to at once, those that end among them: three sockets and a window each, 21 MB of messages at the
+rate of [MC-MQSRM], never more than ``txw_bytes_max``."""
+QUIET_SECONDS = 1.0
+"""At the end of the process: how long nobody asks for a repair before the sockets are closed. Whoever misses the last packet
+hears of it by OPT_FIN, twice in this time, and asks within 50 ms."""
+QUIET_SECONDS_MAX = 2.5
+"""And no longer than this: the main process waits 5 s."""
+LOOK_SECONDS = 1.0
+"""How often it is looked whether a session has ended."""
+
+_TYPE_AT: Final = 4
+_UPSTREAM: Final = frozenset((PacketType.NAK, PacketType.SPMR))
+_LEFT = PeerAnswer(200, "", None)
+"""Nobody answers; this is what being sent counts as."""
+NO_PGM = "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
+
+log = logging.getLogger(__name__)
+
+
+class Multicasts:
+    """Those of one sender process."""
+
+    def __init__(
+        self, settings: PgmSettings | None, identity: str, *, on_answer: Callable[[Send, PeerAnswer], object],
+        on_failure: Callable[[Send, str, bool], object], on_trouble: Callable[[QueueKey, str | None], object],
+    ) -> None:  # fmt: skip
+        """``settings``: ``None``: there is no multicast. ``identity``: our GUID. The others: :class:`.Connections`."""
+        self._settings = settings
+        self._gsi = bytes.fromhex(identity.replace("-", ""))[:GSI_LENGTH]
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+        self._on_trouble = on_trouble
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[QueueKey, MulticastWire] = {}
+        self._sessions: dict[Tsi, MulticastWire] = {}
+        """All, those that are ending among them."""
+        self._looker: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Multicasts open={len(self._open)} sessions={len(self._sessions)}>"
+
+    def post(self, send: Send) -> None:
+        """Send it; its end is told once, later. Raises :class:`LocalProtocolError` for what cannot be written."""
+        wire = self._open.get(send.key)
+        if wire is None or not wire.is_open:
+            try:
+                wire = self._begin(send.key)
+            except (ConfigurationError, ValueError) as error:
+                self._loop.call_soon(self._on_failure, send, str(error), False)
+                return
+        wire.post(send)
+
+    def _begin(self, key: QueueKey) -> MulticastWire:
+        address = multicast_address(key.destination)
+        if self._settings is None or address is None:
+            raise ConfigurationError(NO_PGM)
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise ConfigurationError(
+                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 minutes after its use"
+            )
+        ports = {tsi.source_port for tsi in self._sessions}
+        port = next(each for each in iter(lambda: 1 + secrets.randbelow(65_535), 0) if each not in ports)
+        tsi = Tsi(self._gsi, port)
+        wire = MulticastWire(key, address, self._settings, tsi, on_left=self._left, on_trouble=self._on_trouble)
+        self._open[key] = self._sessions[tsi] = wire
+        for inlet in (wire.outlet.inlet, wire.inlet):
+            self._loop.add_reader(inlet.fileno(), self._read, inlet)
+        if self._looker is None:
+            self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+        log.info("pgm.session_begins destination=%s tsi=%s", key.destination, tsi)
+        return wire
+
+    def _left(self, send: Send) -> None:
+        self._on_answer(send, _LEFT)
+
+    def _read(self, inlet: Inlet) -> None:
+        for octets, _ in inlet.read():
+            if len(octets) <= _TYPE_AT or octets[_TYPE_AT] not in _UPSTREAM:
+                continue  # our own data, which come back by the group
+            try:
+                packet = decode(octets)
+            except RemoteProtocolError as error:
+                log.debug("pgm.malformed %s", error)
+                continue
+            wire = self._sessions.get(packet.tsi)
+            if wire is not None:
+                wire.heard(packet)
+
+    def _look(self) -> None:
+        """Forget sessions that are over."""
+        self._looker = None
+        for tsi, wire in list(self._sessions.items()):
+            if wire.is_over:
+                self._close(tsi, wire)
+        if self._sessions:
+            self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def _close(self, tsi: Tsi, wire: MulticastWire) -> list[Send]:
+        for inlet in (wire.outlet.inlet, wire.inlet):
+            self._loop.remove_reader(inlet.fileno())
+        del self._sessions[tsi]
+        if self._open.get(wire.key) is wire:
+            del self._open[wire.key]
+        log.info("pgm.session_over destination=%s tsi=%s", wire.key.destination, tsi)
+        return wire.take_back()
+
+    def close(self, key: QueueKey) -> None:
+        """Send nothing more of this queue; what has not left is reported, repairs of what has go on."""
+        wire = self._open.pop(key, None)
+        if wire is not None:
+            for send in wire.withdraw():
+                self._on_failure(send, "we closed the session", True)
+
+    forget = close
+    """The queue is gone."""
+
+    def status(self, key: QueueKey) -> dict[str, Any] | None:
+        """The session of a destination, for people."""
+        wire = self._open.get(key)
+        return None if wire is None else wire.status()
+
+    async def stop(self) -> None:
+        """Announce the end, repair what is asked for at once, and report nothing."""
+        began = time.monotonic()
+        wires = list(self._sessions.values())
+        for wire in wires:
+            wire.end()
+        while wires and time.monotonic() - began < QUIET_SECONDS_MAX:
+            if time.monotonic() - max(began, *(wire.asked_at for wire in wires)) > QUIET_SECONDS:
+                break
+            await asyncio.sleep(0.02)
+        if self._looker is not None:
+            self._looker.cancel()
+        for tsi, wire in list(self._sessions.items()):
+            self._close(tsi, wire)

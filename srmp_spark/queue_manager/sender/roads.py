@@ -1,0 +1,45 @@
+"""How messages leave: by HTTP or by multicast, as their destination says. The dispatcher knows no difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srmp_spark.names import is_multicast
+from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.sender.multicasts import Multicasts
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+
+
+class Roads:
+    """Both."""
+
+    def __init__(self, connections: Connections, multicasts: Multicasts) -> None:
+        self._connections = connections
+        self._multicasts = multicasts
+
+    def __repr__(self) -> str:
+        return f"<Roads {self._connections!r} {self._multicasts!r}>"
+
+    def _of(self, key: QueueKey) -> Connections | Multicasts:
+        return self._multicasts if is_multicast(key.destination) else self._connections
+
+    def post(self, send: Send) -> None:
+        """Send it; its end is told once."""
+        self._of(send.key).post(send)
+
+    def close(self, key: QueueKey) -> None:
+        """Send nothing more of a queue; what is under way is reported as failed."""
+        self._of(key).close(key)
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue is gone."""
+        self._of(key).forget(key)
+
+    def multicast_status(self, key: QueueKey) -> dict[str, Any] | None:
+        """The PGM session of a destination, if there is one."""
+        return self._multicasts.status(key)
+
+    async def stop(self) -> None:
+        """Close everything and report nothing."""
+        await self._connections.stop()
+        await self._multicasts.stop()

@@ -1,0 +1,54 @@
+"""OpenPGM's ``pgmpeer`` (tests/pgm/peers): built where libpgm is, and how it is called."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[3] / "tests" / "pgm" / "peers" / "pgmpeer.c"
+ZMQ_PUB, ZMQ_SUB = SOURCE.with_name("zmq_pub.py"), SOURCE.with_name("zmq_sub.py")
+DEBIAN_PYTHON = "/usr/bin/python3"
+PACKAGES = "libpgm-dev gcc libc6-dev pkg-config nftables iproute2"
+BUILD_SECONDS = 120.0
+
+
+def flags() -> list[str] | None:
+    """What the compiler needs for libpgm; ``None``: there is no libpgm, or no compiler."""
+    if shutil.which("cc") is None or shutil.which("pkg-config") is None:
+        return None
+    asked = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "openpgm-5.3"], capture_output=True, text=True, check=False  # noqa: S607
+    )  # fmt: skip
+    return asked.stdout.split() if asked.returncode == 0 else None
+
+
+def build() -> Path:
+    """The program, built once for each version of its source. Raises :class:`RuntimeError` where it cannot be built."""
+    found = flags()
+    if found is None:
+        raise RuntimeError(f"OpenPGM is missing: apt-get install {PACKAGES}")
+    name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"srmp-spark-peers-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    program = folder / f"pgmpeer-{name}"
+    if not program.exists():
+        new = program.with_suffix(f".{os.getpid()}")
+        command = ["cc", "-O2", "-std=gnu99", str(SOURCE), "-o", str(new), *found]
+        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)  # noqa: S603
+        if made.returncode != 0:
+            raise RuntimeError(f"pgmpeer cannot be built: {made.stderr[-1000:]}")
+        new.replace(program)
+    return program
+
+
+def has_zmq() -> bool:
+    """Whether Debian's libzmq with PGM is here."""
+    code = "import sys, zmq; sys.exit(not zmq.has('pgm'))"
+    try:
+        return subprocess.run([DEBIAN_PYTHON, "-c", code], capture_output=True, check=False).returncode == 0  # noqa: S603
+    except OSError:
+        return False
