@@ -31,7 +31,7 @@ from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
-from srmp_spark.srmp.stream_name import StreamName, name_of_queue
+from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream, name_of_queue
 
 RETRANSMISSION_TIMEOUT_S = 20.0
 """SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
@@ -117,7 +117,7 @@ class Receiver:
         queue.machine = MachineUse()  # what is still counted of it is its own matter
         if self._destinations.may_redirect(name):
             return
-        for stream in [stream for stream in self.streams if stream.queue == name_of_queue(name)]:
+        for stream in [stream for stream in self.streams if stream.queue in (name_of_queue(name), name_of_house_stream(name))]:
             self.streams.drop(stream.queue, stream.guid)
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -171,7 +171,10 @@ class Receiver:
             if refused is not None:
                 return refused
         if position is not None:
-            return self._receive_stream_message(queue, name or name_of_queue(queue.name), message, position, arrival, now)
+            name = name or name_of_queue(queue.name)
+            if arrival.transport == "api":
+                name = name_of_house_stream(name)
+            return self._receive_stream_message(queue, name, message, position, arrival, now)
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         if has_identity and self.history.seen(lineage, uniquifier):

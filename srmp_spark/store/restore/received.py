@@ -26,14 +26,14 @@ from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import StreamName, name_of_foreign_queue, name_of_queue
+from srmp_spark.srmp.stream_name import StreamName, name_of_foreign_queue, name_of_house_stream, name_of_queue
 from srmp_spark.store import state
 from srmp_spark.store.restore.known_queues import micros
 
 _UNSIGNED = (1 << 64) - 1
 COLUMNS = (
-    "queue", "sequence", "arrived_at", "peer", "sender_name", "source_qm", "lineage", "uniquifier", "stream_id",
-    "stream_sequence", "destination",
+    "queue", "sequence", "arrived_at", "transport", "peer", "sender_name", "source_qm", "lineage", "uniquifier",
+    "stream_id", "stream_sequence", "destination",
 )  # fmt: skip
 
 
@@ -169,13 +169,16 @@ def _stream_of(text: str) -> StreamId:
 def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
     """What the row's stream may be counted by: one name, but for the queue of messages for other hosts.
 
-    There ``<to>`` may be of another host, or of this one and redirected; which hosts are this one, the state does not say.
+    There ``<to>`` may be of another host, or of this one and redirected; which hosts are this one, the state does not say. What
+    was made here has ``<to>`` of this one.
     """
     try:
         url = canonical_destination(row["destination"] or "")
         queue = name_of_queue(parse_queue_url(url).queue)
     except (ConfigurationError, ValueError):
         return (name_of_queue(row["queue"]),)  # a multicast address is of no host
+    if row["transport"] == "api":
+        return (name_of_house_stream(queue),)
     return (name_of_foreign_queue(url), queue) if row["queue"] == FORWARD_QUEUE else (queue,)
 
 
