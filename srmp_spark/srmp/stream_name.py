@@ -6,7 +6,8 @@ the queue too, which makes the two easy to take for each other: hence a type, an
 
 **What is made here** (``srmp-spark send`` to a queue of this host, dead letters of an application) never saw a wire, and its
 streams bear our GUID, which stands in every receipt that we send. So they are counted by a name that no ``<to>`` can be:
-whoever writes a ``<start>`` with our GUID, a stranger or our own sender process on its way to our own port, has a stream of his own.
+whoever writes a ``<start>`` with our GUID, a stranger or our own sender process on its way to our own port, has a stream of
+his own.
 """
 
 from __future__ import annotations

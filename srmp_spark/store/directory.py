@@ -189,6 +189,8 @@ class DataDirectory:
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
+        if "undivided_until" not in facts:  # a new directory, or one that an older version made
+            state.divide_history(writer)
         sender_stream: str = facts.get("sender_stream") or secrets.token_hex(SENDER_STREAM_BYTES)
         writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('sender_stream', ?)", (starts + 1, sender_stream))
         writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))

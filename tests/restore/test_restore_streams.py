@@ -21,6 +21,7 @@ from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
 from srmp_spark.srmp.stream_name import name_of_house_stream, name_of_queue
+from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import queues
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.publisher import Publisher
@@ -220,3 +221,23 @@ def test_our_own_stream_goes_on_where_its_rows_end(manager: Manager) -> None:
     manager.lose()
     manager.restore()
     assert {stream.queue: stream.sequence_number for stream in manager.state().streams} == {house: 4, QUEUE: 9}
+
+
+def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(manager: Manager) -> None:
+    """Its envelope in the outbox does not say whose it is; the next receiver knows the one that is sent again."""
+    desk = manager.sends()
+    manager.note(streams=[counted(ELSEWHERE, 5, 5)])
+    manager.publish()
+    put(manager, FORWARD_QUEUE, 6, 6, ELSEWHERE)
+    alice = Arrival(0, "https", "192.0.2.7:1", "CN=alice")
+    put(manager, FORWARD_QUEUE, 6, 7, ELSEWHERE, arrival=alice)
+    rows = [Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)]
+    database = desk.outbox.database
+    batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 3), 1)
+    assert batch.step()
+    desk.write(batch)
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    (known,) = manager.identifiers()
+    assert (known.lineage, known.first, known.last) == (lineage_key(PEER, "https", "CN=alice"), 707, 707)
