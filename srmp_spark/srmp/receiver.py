@@ -32,7 +32,8 @@ from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, Incomi
 from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
-from srmp_spark.srmp.stream_name import StreamName, name_of_queue
+from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream, name_of_queue
+from srmp_spark.srmp.trust_domain import lineage_key
 
 RETRANSMISSION_TIMEOUT_S = 20.0
 """SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
@@ -118,7 +119,7 @@ class Receiver:
         queue.machine = MachineUse()  # what is still counted of it is its own matter
         if self._destinations.may_redirect(name):
             return
-        for stream in [stream for stream in self.streams if stream.queue == name_of_queue(name)]:
+        for stream in [stream for stream in self.streams if stream.queue in (name_of_queue(name), name_of_house_stream(name))]:
             self.streams.drop(stream.queue, stream.guid)
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -172,16 +173,20 @@ class Receiver:
             if refused is not None:
                 return refused
         if position is not None:
-            return self._receive_stream_message(queue, name or name_of_queue(queue.name), message, position, arrival, now)
+            name = name or name_of_queue(queue.name)
+            if arrival.transport == "api":
+                name = name_of_house_stream(name)
+            return self._receive_stream_message(queue, name, message, position, arrival, now)
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
-        if has_identity and self.history.seen(lineage, uniquifier):
+        whose = lineage_key(lineage, arrival.transport, arrival.sender_name)
+        if has_identity and self.history.seen(whose, uniquifier):
             return Repeated(queue.name, "identifier", None, self._generation + self._open)
         refused = self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
         if has_identity:
-            self.history.add(lineage, uniquifier, self._received_at(arrival, now))
+            self.history.add(whose, uniquifier, self._received_at(arrival, now))
         return self._insert(queue, message, arrival, None)
 
     def _receive_stream_message(
@@ -211,7 +216,8 @@ class Receiver:
             return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
-        known = has_identity and self.history.seen(lineage, uniquifier)
+        whose = lineage_key(lineage, arrival.transport, arrival.sender_name)
+        known = has_identity and self.history.seen(whose, uniquifier)
         expired = not known and self.settings.expired == "refuse" and self._expired(message)
         refused = None if known or expired else self._not_now(queue, message, arrival)
         if refused is not None:
@@ -220,7 +226,7 @@ class Receiver:
         self.streams.put(stream)
         mark = StreamMark(stream, position.id.ordinal, position.current)
         if has_identity and not known:
-            self.history.add(lineage, uniquifier, self._received_at(arrival, now))
+            self.history.add(whose, uniquifier, self._received_at(arrival, now))
         if not known and not expired:
             return self._insert(queue, message, arrival, mark)
         self._open = True
