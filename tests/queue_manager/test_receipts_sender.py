@@ -311,7 +311,7 @@ def test_a_stream_receipt_comes_half_a_second_after_the_last_message(tmp_path: P
             await until(lambda: server.receipts)
             assert [(each.stream_id, each.last_ordinal) for each in server.receipts] == [(f"uid:{SOURCE}\\1", 3)]
             (receipt,) = server.receipts
-            assert receipt.target == "/msmq/private$/order_queue$?SenderStream=XRntV", "3.1.6.3: to the order queue of the sender"
+            assert receipt.target == "/msmq/private$/order_queue$?SenderStream=XRntV", "3.1.6.3: the sender's order queue"
             assert (receipt.to, receipt.headers["host"]) == (
                 server.url("private$/order_queue$", "?SenderStream=XRntV"), f"127.0.0.1:{server.port}",
             )  # fmt: skip
