@@ -32,6 +32,7 @@ from srmp_spark.message import Arrival, Message
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.request_head import CREDENTIALS
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.writers import Caller, Writers
 from srmp_spark.rows.group import FORM_OF, Record
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 GATE_SECTION = "docs/GUARANTEES.md promise 2"
 """What a 503 of the gate refers to: our own trouble is never a 400."""
-_AUTHORIZATION = re.compile(rb"(?<=\r\n)authorization[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
+_CREDENTIALS = re.compile(rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
 TOLD_MAX = 1_000
 """Refusals that the log explains."""
 NAME_MAX, TEXT_MAX = 200, 500
@@ -72,9 +73,9 @@ _Waiting = tuple[Pending, Requester, int, Arrival]
 """A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
 
 
-def without_authorization(post: bytes, head_length: int) -> tuple[bytes, int]:
-    """The post without its header ``Authorization``, and the length of what its head is then: no secret is stored."""
-    head = _AUTHORIZATION.sub(b"", post[:head_length])
+def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
+    """The post without its headers :data:`CREDENTIALS`, and the length of what its head is then: no secret is stored."""
+    head = _CREDENTIALS.sub(b"", post[:head_length])
     return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
 
 
@@ -161,12 +162,13 @@ class Acceptor:
             )
             connection.refuse(error.status_hint, "malformed", error.section)
             return
-        if self._writers is not None or b"authorization" in headers:
+        if self._writers is not None:
             refused = self._refuses_writer(message, connection, headers.get(b"authorization", b""))
             if refused is not None:
                 connection.refuse(refused.status, refused.reason, refused.section)
                 return
-            post, head_length = without_authorization(post, head_length)
+        if head.has_credentials:
+            post, head_length = without_credentials(post, head_length)
         if b"via" in headers:
             refused = self._receiver.refuses_hops(message, hops_of(headers[b"via"]))
             if refused is not None:

@@ -142,7 +142,9 @@ def move(transaction: Transaction, row: Undecided) -> None:
 
     The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
     was sent already is another message now, under another identifier: the peer must not take it for a repeat. Only who
-    sent a message changes where its end is told: another's of the same identifier is another message.
+    sent a message changes where its end is told: another's of the same identifier is another message. The row may be in another
+    queue than a row would be in now, for a redirection may have been made meanwhile: then it is known by what its stream is
+    counted by.
     """
     if row.final_to is None:
         return
@@ -151,15 +153,15 @@ def move(transaction: Transaction, row: Undecided) -> None:
     name = row.sender_name or ""
     undecided = db.execute(
         "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND (queue_id = ? OR stream_name = ?) AND final_to IS NOT NULL "
         "AND sender_name IS ?",
-        (*place, uniquifier, row.lineage, queue_id, row.sender_name),
+        (*place, uniquifier, row.lineage, queue_id, row.stream_name, row.sender_name),
     )
     untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
-        "AND sender_name = ?",
-        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, name),
+        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND (queue = ? OR stream_name = ?) "
+        "AND kind = 'final_stream' AND sender_name = ?",
+        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, row.stream_name, name),
     )
     if undecided.rowcount or untold.rowcount:
         return

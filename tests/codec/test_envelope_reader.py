@@ -275,6 +275,8 @@ def test_only_the_documents_misprint_is_mended(content):
         "",
         GUID,
         f"uid:{GUID}",
+        f"{GUID}\\1",
+        f"UID:{GUID}\\1",
         f"uid:{GUID}/1",
         f"uid:{GUID}\\",
         f"uid:{GUID}\\-1",

@@ -200,6 +200,25 @@ class TestAMessageThatComesAgainElsewhere:
         (owed,) = store.owed(FINAL_LANE)
         assert (owed.receipt.stream_id, owed.receipt.position) == (StreamId(GUID, 8), 5)
 
+    @pytest.mark.parametrize("decided", [False, True])
+    @pytest.mark.parametrize(("addressed_to", "moves"), [(QUEUE, True), ("private$/other", False)])
+    def test_by_a_redirection_that_was_made_meanwhile(
+        self, store: Asking, decided: bool, addressed_to: str, moves: bool
+    ) -> None:
+        """``<to>`` is what it was, and a row would now go elsewhere. A copy for another queue of ours is not it."""
+        store.call(lambda t: queues.create(t, "private$/b", transactional=True))
+        store.put_asking([in_stream(1)._replace(stream_name=QUEUE)])
+        if decided:
+            store.decide((1, 1))
+            store.expand_all()
+        again = in_stream(1, 8)._replace(queue="private$/b", sequence=0, position=5, stream_name=addressed_to)
+        store.call(lambda t: decisions.move(t, again))
+        if not decided:
+            store.decide((1, 1))
+            store.expand_all()
+        (owed,) = store.owed(FINAL_LANE)
+        assert (owed.receipt.stream_id, owed.receipt.position) == (StreamId(GUID, 8 if moves else 7), 5 if moves else 1)
+
     def test_while_its_receipt_is_under_way_it_becomes_another_receipt(self, store: Asking) -> None:
         store.put_asking([in_stream(1)])
         store.decide((1, 1))
