@@ -99,7 +99,7 @@ class IncomingStream:
     __slots__ = (
         "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "last_access_at",
         "last_acknowledged", "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
-        "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "started_at", "stored_at",
+        "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "stale_told", "started_at", "stored_at",
         "unacked_since",
     )  # fmt: skip
 
@@ -121,6 +121,8 @@ class IncomingStream:
         self.moved_from: str | None = None
         """The peer before the host that it is now, until :meth:`take_move` has told it; not saved."""
         self.move_told_at = -MOVES_TOLD_S
+        self.stale_told = False
+        """Whether an operator heard of messages of earlier streams; not saved."""
         self.gap_at: int | None = None
         """The position that is missing while later ones arrive; not saved but with a gap that was accepted."""
         self.gap_next: int | None = None
@@ -154,6 +156,17 @@ class IncomingStream:
         a second interface, fail-over of a cluster node). The operator is told of the change, though: :meth:`take_move`.
         """
         return self.sender_name is not None and sender_name != self.sender_name
+
+    def gives_way_to(self, position: StreamPosition, sender_name: str | None) -> bool:
+        """Whether the ``<start>`` of an authenticated peer begins the stream anew although its ordinal is not a higher one.
+
+        Nobody authenticated began this one, so its ordinal proves nothing: anybody can choose the highest there is, or the one
+        that is next, before the honest sender comes, and would have its messages taken for late copies, answered 200, for ever.
+        At the same ordinal it may also be the first message again, of a sender that got a certificate in the middle of its
+        stream: the caller tells that by the identifier.
+        """
+        begins = position.start and position.current == 1
+        return begins and self.sender_name is None and sender_name is not None and position.id.ordinal <= self.ordinal
 
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
         """[MC-MQSRM] 3.1.5.1.6.3: ``None`` if one of the three criteria is met, else what kind of message it is."""
@@ -192,6 +205,7 @@ class IncomingStream:
         self.send_receipts_to = position.send_receipts_to or self.send_receipts_to
         self.sender_name = arrival.sender_name
         self.started_at = arrival.at
+        self.stale_told = False
         self.unacked_since = None
         if self.receipt in _TIMER_RUNS:  # it was owed to the stream that just ended, which nobody waits for any more
             self.receipt = ReceiptState.NOTHING_OWED
@@ -208,6 +222,14 @@ class IncomingStream:
             return None
         self.move_told_at = now
         return moved_from
+
+    def take_stale(self) -> bool:
+        """Whether this is the first message of an earlier stream since the live one began, which is worth a word.
+
+        It is a late copy, or its sender counts from where it stood before (a machine put back from an image) and is not heard.
+        """
+        told, self.stale_told = self.stale_told, True
+        return not told
 
     def reject(self, position: StreamPosition, kind: RepeatKind) -> None:
         """Count a message that was not taken ([MC-MQSRM] 3.1.5.1.6.4, RejectCount)."""

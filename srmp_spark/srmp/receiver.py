@@ -30,7 +30,7 @@ from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
-from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
+from srmp_spark.srmp.stream_effects import DiscardKind, RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 
 RETRANSMISSION_TIMEOUT_S = 20.0
@@ -53,7 +53,8 @@ class ReceiverSettings:
     """2.2.5.1.1 and 2.2.6.17 discard a message that is too late, 3.1.5.1.4 does not check it: keep it and mark the row, or
     take no row (:meth:`Receiver._expired`)."""
     invalid_signature: Literal["keep", "refuse"] = "keep"
-    """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or answer 400."""
+    """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or take no row
+    (:meth:`Receiver._discards`)."""
     queue_quota_bytes: int | None = None
     """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
     machine_quota_bytes: int | None = None
@@ -203,16 +204,19 @@ class Receiver:
                 hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {name}"
                 text = f"stream {stream.id} was begun by {stream.sender_name}; {hint} --stream {stream.id}"
                 return Refused(403, "stream-sender", text, "[MC-MQSRM] 5.1")
-            kind = stream.refuses(position)
-            if kind is not None:
-                return self._repeat_in_stream(queue.name, stream, position, kind)
+            if stream.gives_way_to(position, arrival.sender_name) and not self._is_first_again(stream, message, position):
+                stream = self.streams.stream_class.started(name, position)
+            else:
+                kind = stream.refuses(position)
+                if kind is not None:
+                    return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
             return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         known = has_identity and self.history.seen(lineage, uniquifier)
-        expired = not known and self.settings.expired == "refuse" and self._expired(message)
-        refused = None if known or expired else self._not_now(queue, message, arrival)
+        discards = None if known else self._discards(message)
+        refused = None if known or discards else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
         stream.accept(message, position, arrival)
@@ -220,24 +224,42 @@ class Receiver:
         mark = StreamMark(stream, position.id.ordinal, position.current)
         if has_identity and not known:
             self.history.add(lineage, uniquifier, self._received_at(arrival, now))
-        if not known and not expired:
+        if not known and discards is None:
             return self._insert(queue, message, arrival, mark)
         self._open = True
         asking = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to, name)
-        if expired:
-            return Repeated(queue.name, "expired", mark, self._generation + 1, discarded=asking)
+        if discards is not None:
+            return Repeated(queue.name, discards, mark, self._generation + 1, discarded=asking)
         # The same message at another place: a sender gave up a stream and began the next with what was left of it. The
         # position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late then.
         return Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
 
+    def _is_first_again(self, stream: IncomingStream, message: Message, position: StreamPosition) -> bool:
+        """Whether a ``<start>`` with the live ordinal repeats the message that began the stream."""
+        return position.id.ordinal == stream.ordinal and self.history.seen(message.lineage, message.uniquifier)
+
     def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
         mark = None
-        if kind != "stale":
+        if kind == "stale":
+            mark = StreamMark(stream, position.id.ordinal, 0)  # moves nothing: it names the stream, for an operator
+        else:
             stream.reject(position, kind)
             self.streams.put(stream)
         if kind == "position":
             mark = StreamMark(stream, stream.ordinal, 0)
         return Repeated(queue, kind, mark, self._generation + self._open)
+
+    def _discards(self, message: Message) -> DiscardKind | None:
+        """Why a new message of a stream counts with its position and makes no row; ``None`` for most.
+
+        For both kinds 400 would be a gap for ever (:meth:`_expired`). A signature that does not fit is told as
+        NackReceiveRejected, which is what an application that looked at it would say.
+        """
+        if self.settings.expired == "refuse" and self._expired(message):
+            return "expired"
+        if message.signature == "invalid" and self.settings.invalid_signature == "refuse":
+            return "invalid-signature"
+        return None
 
     def _expired(self, message: Message) -> bool:
         """Whether the message came too late: "beyond which time the message MUST not be processed by the receiver and MUST be
