@@ -32,6 +32,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow, RepeatKind, SendStreamReceipt
 from srmp_spark.srmp.stream_name import StreamName
+from srmp_spark.srmp.stream_room import StreamRoom
 
 STREAM_RECEIPT_COALESCING_S = 0.5
 """[MC-MQSRM] 3.1.2.3: "The timer MUST expire after 500 milliseconds"."""
@@ -39,8 +40,6 @@ STREAM_RECEIPT_DELAY_S_MAX = 10.0
 """[MC-MQSRM] 3.1.1.3.2: further messages "can delay the stream receipt up to 10 seconds"."""
 MOVES_TOLD_S = 3600.0
 """Of one stream that comes from another address by turns, an operator is told so often."""
-STREAMS_MAX = 100_000
-"""About 1 KB each. A stream costs its sender a stored message, so only a flood reaches this; it is answered 503."""
 
 
 class ReceiptState(Enum):
@@ -97,7 +96,7 @@ class IncomingStream:
     """The live stream from one sender to one queue."""
 
     __slots__ = (
-        "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "last_access_at",
+        "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "holder", "last_access_at",
         "last_acknowledged", "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
         "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "stale_told", "started_at", "stored_at",
         "unacked_since",
@@ -141,6 +140,8 @@ class IncomingStream:
         old enough. What follows the position of a sample was not stored before its time."""
         self.deadline = 0.0
         """When the timer of ``receipt`` ends, on the monotonic clock."""
+        self.holder = ""
+        """Whose share of the streams it counts in (:mod:`.stream_room`)."""
         self.heap_entry: float | None = None
         """The time of the one valid entry in the heap of timers."""
 
@@ -365,8 +366,11 @@ class IncomingStreams:
         self._dirty: dict[tuple[StreamName, str], IncomingStream] = {}
         self._dropped: dict[tuple[StreamName, str], None] = {}
         self._accepted_gaps: dict[tuple[StreamName, str], AcceptedGap] = {}
+        self._room: StreamRoom[IncomingStream] = StreamRoom()
         self._timers: list[tuple[float, int, IncomingStream]] = []
         self._timer_serial = 0
+        self.forgotten = 0
+        """Streams that made way for others since the start."""
 
     @classmethod
     def load(cls, rows: Iterable[IncomingStreamRow], accepted_gaps: Iterable[AcceptedGap] = ()) -> IncomingStreams:
@@ -378,6 +382,7 @@ class IncomingStreams:
         for row in rows:
             stream = cls.stream_class(row)
             streams._streams[row.queue, row.guid] = stream
+            streams._room.add(stream)
             if stream.sequence_number > stream.last_acknowledged:
                 stream.owe_receipt(0.0)
                 streams.arm(stream)
@@ -394,7 +399,24 @@ class IncomingStreams:
     def put(self, stream: IncomingStream) -> None:
         """Keep ``stream``, new or changed, and save it with the next changes."""
         key = (stream.queue, stream.guid)
+        before = self._streams.get(key)
+        if before is not stream:
+            if before is not None:
+                self._room.remove(before)
+            self._room.add(stream)
         self._streams[key] = self._dirty[key] = stream
+
+    def make_room(self, peer: str, sender_name: str | None, at: int, now: float) -> str | None:
+        """See to it that this sender may begin a further stream, by forgetting others if need be (:mod:`.stream_room`).
+
+        ``None`` if it may, else why not, in words for an operator.
+        """
+        if self._room.full(peer, sender_name) is None:
+            return None
+        for stream in self._room.make_way(peer, sender_name, at, now):
+            self.drop(stream.queue, stream.guid)
+            self.forgotten += 1
+        return self._room.full(peer, sender_name)
 
     def accept_gap(self, stream: IncomingStream) -> bool:
         """:meth:`IncomingStream.accept_gap`, saved with the next changes; whether there was a gap."""
@@ -409,6 +431,7 @@ class IncomingStreams:
         stream = self._streams.pop((queue, guid), None)
         if stream is None:
             return False
+        self._room.remove(stream)
         self._dirty.pop((queue, guid), None)
         self._accepted_gaps.pop((queue, guid), None)
         self._dropped[queue, guid] = None

@@ -28,7 +28,7 @@ from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.forwarding import HOPS_MAX, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+from srmp_spark.srmp.incoming_streams import IncomingStream, IncomingStreams
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import DiscardKind, RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
@@ -190,12 +190,10 @@ class Receiver:
         """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
         stream = self.streams.get(name, position.id.guid)
         begins = position.start and position.current == 1
+        is_new = stream is None
         if stream is None:
             if not begins:  # nothing to count it in: a table of streams that never began could be filled by anybody
                 return Repeated(queue.name, "gap", None, self._generation + self._open)
-            if len(self.streams) >= STREAMS_MAX:
-                text = f"STREAMS_MAX is {STREAMS_MAX}; drop old ones with srmp-spark streams drop"
-                return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
             stream = self.streams.stream_class.started(name, position)
         else:
             if stream.is_of_another(arrival.sender_name):
@@ -219,6 +217,12 @@ class Receiver:
         refused = None if known or discards else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
+        if is_new:
+            at = self._history_clock.read(arrival.at, now)
+            full = self.streams.make_room(arrival.peer, arrival.sender_name, at, now)
+            if full is not None:
+                text = f"{full}, and none has rested for a day; drop old ones with srmp-spark streams drop"
+                return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
         stream.accept(message, position, arrival)
         self.streams.put(stream)
         mark = StreamMark(stream, position.id.ordinal, position.current)
