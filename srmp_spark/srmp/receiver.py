@@ -167,7 +167,7 @@ class Receiver:
                 return refused
             self._destinations.take(queue)
             queue, name, _ = queue
-        elif queue.paused or queue.transactional is (position is None):
+        elif queue.paused or queue.receipts_only or queue.transactional is (position is None):
             refused = self._refuses_kind(queue, message)
             if refused is not None:
                 return refused
@@ -342,6 +342,9 @@ class Receiver:
             return Refused(400, "transactional-queue", f"{queue.name} is transactional and takes only stream messages", section)
         if message.stream is not None and not queue.transactional:
             return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
+        if queue.receipts_only and message.receipt is None:
+            text = f"{queue.name} takes receipts alone; send what is for an application to another queue"
+            return Refused(400, "order-queue", text, "[MC-MQSRM] 3.1.5.1.5")
         return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
