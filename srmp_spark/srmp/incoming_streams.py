@@ -163,8 +163,9 @@ class IncomingStream:
 
         Nobody authenticated began this one, so its ordinal proves nothing: anybody can choose the highest there is, or the one
         that is next, before the honest sender comes, and would have its messages taken for late copies, answered 200, for ever.
-        At the same ordinal it may also be the first message again, of a sender that got a certificate in the middle of its
-        stream: the caller tells that by the identifier.
+        At the same ordinal it may also be the first message again, of a sender that got a certificate in the first half second
+        of its stream. It cannot be told from the other, for identifiers can be chosen too. It begins anew, and sends on from
+        there; if it was told of more meanwhile, the rest stands behind a gap that an operator sees and accepts.
         """
         begins = position.start and position.current == 1
         return begins and self.sender_name is None and sender_name is not None and position.id.ordinal <= self.ordinal

@@ -202,7 +202,7 @@ class Receiver:
                 hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {name}"
                 text = f"stream {stream.id} was begun by {stream.sender_name}; {hint} --stream {stream.id}"
                 return Refused(403, "stream-sender", text, "[MC-MQSRM] 5.1")
-            if stream.gives_way_to(position, arrival.sender_name) and not self._is_first_again(stream, message, position):
+            if stream.gives_way_to(position, arrival.sender_name):
                 stream = self.streams.stream_class.started(name, position)
             else:
                 kind = stream.refuses(position)
@@ -237,10 +237,6 @@ class Receiver:
         # The same message at another place: a sender gave up a stream and began the next with what was left of it. The
         # position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late then.
         return Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
-
-    def _is_first_again(self, stream: IncomingStream, message: Message, position: StreamPosition) -> bool:
-        """Whether a ``<start>`` with the live ordinal repeats the message that began the stream."""
-        return position.id.ordinal == stream.ordinal and self.history.seen(message.lineage, message.uniquifier)
 
     def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
         mark = None
