@@ -37,14 +37,14 @@ from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.writers import Caller, Writers
 from srmp_spark.rows.group import FORM_OF, Record
 from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
+from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused, StreamMark
 from srmp_spark.srmp.forwarding import hops_of
 from srmp_spark.srmp.http_head import check_target
 from srmp_spark.store.journal import Journal
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
-    from srmp_spark.srmp.decisions import Undecided
+    from srmp_spark.srmp.decisions import Reason, Undecided
     from srmp_spark.srmp.incoming_streams import IncomingStream
     from srmp_spark.srmp.receiver import Receiver
 
@@ -98,15 +98,15 @@ class Acceptor:
         arm_receipts: Callable[[], object],
         stored: Callable[[str, int, int, int, int], object],
         moved: Callable[[Undecided], object],
-        discarded: Callable[[Undecided], object],
+        discarded: Callable[[Undecided, Reason], object],
         writers: Writers | None = None,
     ) -> None:
         """``writers``: who may write to which queue; ``None``: everybody.
 
         ``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
         each queue that got rows: name, first and last sequence, bytes, arrival time of the first; ``moved`` when a message
-        came again at another place, and ``discarded`` when one was too old, to put that into the transaction that is being
-        collected."""
+        came again at another place, and ``discarded`` when one was not to be kept, and why, to put that into the transaction
+        that is being collected."""
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
@@ -258,7 +258,7 @@ class Acceptor:
             if outcome.moved is not None:
                 self._moved(outcome.moved)
             if outcome.discarded is not None:
-                self._discarded(outcome.discarded)
+                self._discarded(outcome.discarded, outcome.discarded_for)
         self.unwritten_bytes += size
         self.room -= size
         if self.room < 0:
@@ -294,9 +294,11 @@ class Acceptor:
                     self._tell_move(pending.mark.stream)
             queue = pending.queue
             if not isinstance(pending, Accepted):
-                if pending.kind == "expired":
+                if pending.kind == "expired" or pending.kind == "invalid-signature":
                     metrics.refuse(200, pending.kind)
                 else:
+                    if pending.kind == "stale" and pending.mark is not None and pending.mark.stream.take_stale():
+                        _tell_stale(pending.mark, arrival)
                     metrics.duplicates[queue, pending.kind] += 1
                 continue
             key: tuple[str, str] = queue, arrival.transport
@@ -322,3 +324,12 @@ class Acceptor:
                 "stream.other_address queue=%s stream_id=%s before=%s now=%s: the sender moved, or another writes in its name",
                 stream.queue, stream.id, before, stream.peer,
             )  # fmt: skip
+
+
+def _tell_stale(mark: StreamMark, arrival: Arrival) -> None:
+    """Messages of a stream before the live one are answered 200 and not kept: an honest sender does not know that."""
+    log.warning(
+        "stream.stale queue=%s stream_id=%s live=%s peer=%s: late copies, or its sender counts from where it stood before and "
+        "is not heard; if so: srmp-spark streams drop",
+        mark.stream.queue, mark.stream.id._replace(ordinal=mark.ordinal), mark.stream.id, arrival.peer,
+    )  # fmt: skip

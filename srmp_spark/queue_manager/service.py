@@ -176,8 +176,8 @@ class QueueManager:
             arm_receipts=self.receipts.arm,
             stored=self._stored,
             moved=lambda row: self._told_without_row(row, partial(decisions.move, row=row)),
-            discarded=lambda row: self._told_without_row(
-                row, partial(decisions.discard, row=row, reason=Reason.EXPIRED, decided_at=clock.utc())
+            discarded=lambda row, reason: self._told_without_row(
+                row, partial(decisions.discard, row=row, reason=reason, decided_at=clock.utc())
             ),
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )

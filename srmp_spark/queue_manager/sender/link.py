@@ -89,6 +89,8 @@ class Outgoing:
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
         self.dead_came: Callable[[], object] = lambda: None
         """Called when there may be dead letters for a queue of ours. The process sets it."""
+        self.receipts_noted = 0
+        """Rows of our order queue up to this one were read by the child, for good. It says so at each start."""
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -150,6 +152,8 @@ class Outgoing:
             self._do(self._reserve(event["number"], event["count"]))
         elif event["event"] == "dead":
             self.dead_came()
+        elif event["event"] == "receipts-noted":
+            self.receipts_noted = event["to"]
         elif event["event"] == "forwarded" and self.forwarded is not None:
             # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
             self._changed()
