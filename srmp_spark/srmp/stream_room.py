@@ -37,6 +37,12 @@ LOOK_AGAIN_S = 10.0
 _PREFIX_BITS = 64
 
 
+def share_of(holder: str) -> int:
+    """How many streams it may have. All of them if it is this host: a reverse proxy, whose senders are many, or ourselves."""
+    here = holder.startswith("127.") or holder in ("", "::/64")
+    return STREAMS_MAX if here else max(1, STREAMS_MAX // HOLDER_SHARE)
+
+
 def holder_of(peer: str, sender_name: str | None) -> str:
     """Whose share a stream counts in. ``peer`` is ``HOST:PORT``; empty for messages that were made here."""
     if sender_name is not None:
@@ -95,9 +101,9 @@ class StreamRoom(Generic[Stream]):
     def full(self, peer: str, sender_name: str | None) -> str | None:
         """Why this sender may begin no further stream, in words for an operator; ``None``: there is room."""
         holder = holder_of(peer, sender_name)
-        share = max(1, STREAMS_MAX // HOLDER_SHARE)
-        if len(self._holders.get(holder, ())) >= share:
-            return f"{holder or 'this queue manager'} has {share} streams, which is all that one sender's address may have"
+        share = share_of(holder)
+        if share < STREAMS_MAX and len(self._holders.get(holder, ())) >= share:
+            return f"{holder} has {share} streams, which is all that one sender's address may have"
         return f"STREAMS_MAX is {STREAMS_MAX}" if self._count >= STREAMS_MAX else None
 
     def make_way(self, peer: str, sender_name: str | None, at: int, now: float) -> list[Stream]:
@@ -107,7 +113,7 @@ class StreamRoom(Generic[Stream]):
         monotonic clock.
         """
         holder = holder_of(peer, sender_name)
-        own_share = len(self._holders.get(holder, ())) >= max(1, STREAMS_MAX // HOLDER_SHARE)
+        own_share = share_of(holder) < STREAMS_MAX and len(self._holders.get(holder, ())) >= share_of(holder)
         whose = holder if own_share else None
         if now < self._look_at.get(whose, now):
             return []

@@ -76,6 +76,13 @@ def test_one_address_cannot_fill_the_table() -> None:
     assert isinstance(peers.post(going_on, "192.0.2.1"), Accepted), "a known sender may begin its next stream"
 
 
+def test_this_host_may_for_a_reverse_proxy_stands_for_many() -> None:
+    peers = Peers()
+    for number in range(HOLDER_SHARE * SHARE):
+        assert isinstance(peers.begin(number, "127.0.0.1"), Accepted)
+    assert is_full(peers.begin(HOLDER_SHARE * SHARE, "127.0.0.1"))
+
+
 def test_nor_can_one_name() -> None:
     peers = Peers()
     for number in range(SHARE):
