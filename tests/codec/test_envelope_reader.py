@@ -76,6 +76,7 @@ def test_without_msmq_the_id_is_ignored_but_there():
     [
         "",
         "4494",
+        f"4494@{GUID}",
         f"uuid:@{GUID}",
         f"uuid:4494{GUID}",
         "uuid:4494@",

@@ -176,6 +176,28 @@ def test_a_receipt_goes_to_the_whole_address_that_the_stream_began_with() -> Non
     )
 
 
+def test_the_next_stream_says_anew_where_its_receipts_go() -> None:
+    """3.1.5.1.6.3: "MUST set Stream.SendReceiptsTo to the URI in the <sendReceiptsTo>" of the new ``<start>``."""
+    next_first = stream_message(1, stream=STREAM + 1, uniquifier=7)
+    assert next_first.stream is not None
+    assert (
+        Playbook()
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> synced()
+        << ok()
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=1)
+        >> delivered()
+        >> post(next_first._replace(stream=next_first.stream._replace(send_receipts_to=WITH_SECRET)))
+        << row(LEDGER, 2)
+        >> synced()
+        << ok()
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=1, stream=STREAM + 1, to=WITH_SECRET)
+    )
+
+
 def test_a_receipt_stops_before_a_gap() -> None:
     """ "if it receives messages 1, 2, and 4 within a sequence, it cannot send a receipt for message 4"."""
     assert (

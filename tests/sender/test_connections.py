@@ -305,14 +305,15 @@ def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch
     with_peer(serve, body)
 
 
-def test_the_session_cleanup_timer_runs_60_seconds_from_the_answer() -> None:
+@pytest.mark.parametrize("status", [200, 400])
+def test_the_session_cleanup_timer_runs_60_seconds_from_the_answer(status: int) -> None:
     """3.1.7.2.5: "MUST be canceled, if running, and then started" with each response; 3.1.2.4: IIS would close it at 120 s."""
     may_answer, ended = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(len(REQUEST))
         await may_answer.wait()
-        writer.write(OK)
+        writer.write(OK.replace(b"200", b"%d" % status))
         with contextlib.suppress(ConnectionError):
             await reader.read()
         ended.set()
@@ -332,7 +333,7 @@ def test_the_session_cleanup_timer_runs_60_seconds_from_the_answer() -> None:
         await until_under_way(connections)
         assert open_after(25)
         may_answer.set()
-        assert await told.next() == ("answer", 1, 200)
+        assert await told.next() == ("answer", 1, status)
         assert open_after(59.9), "the answer began it anew"
         assert not open_after(0.2)
         await asyncio.wait_for(ended.wait(), 5)
