@@ -181,8 +181,10 @@ def test_a_receipt_that_shows_a_bug_stops_no_other(tmp_path: Path, caplog: pytes
     """One for any destination would stop those of all, and be read again for ever."""
     receipt = Receipt("stream", stream_id=StreamId(QM.lower(), 1), last_ordinal=1)
     messages = [
-        Message("http://h.example/o", ORDERING_ACK_ACTION, lineage=QM.lower(), uniquifier=n, receipt=receipt) for n in (1, 2, 3)
-    ]
+        Message("http://h.example/o", ORDERING_ACK_ACTION, lineage=QM.lower(), uniquifier=n, has_msmq=True,
+                message_class=CLASS_ORDER_ACK, receipt=receipt)
+        for n in (1, 2, 3)
+    ]  # fmt: skip
 
     class Log:
         def __init__(self) -> None:
