@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.message import Arrival
+from srmp_spark.message import Arrival, Receipt, StreamId
 from srmp_spark.names import NULL_GUID, ORDER_QUEUE
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.encoder import encode
@@ -148,6 +148,10 @@ ALICE, BOB = "CN=alice", "CN=bob"
 LEDGER = "private$/ledger"
 
 
+RECEIPT = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
+"""Our order queue takes nothing else."""
+
+
 @pytest.mark.parametrize("stranger", [None, BOB])
 @pytest.mark.parametrize("queue", [ORDERS, ORDER_QUEUE])
 def test_an_identifier_that_a_stranger_uses_up_takes_nothing_from_a_named_sender(stranger: str | None, queue: str) -> None:
@@ -157,7 +161,7 @@ def test_an_identifier_that_a_stranger_uses_up_takes_nothing_from_a_named_sender
         playbook
         >> post(stream_message(1), sender_name=ALICE)
         << row(LEDGER, 1)
-        >> post(user_message(102, queue=queue), sender_name=stranger)
+        >> post(user_message(102, queue=queue, receipt=RECEIPT), sender_name=stranger)
         << row(queue, 1)
         >> post(stream_message(2), sender_name=ALICE)
         << row(LEDGER, 2)
@@ -188,7 +192,7 @@ def test_what_is_made_here_is_not_erased_by_our_own_identifiers_from_the_wire() 
     playbook = Playbook()
     for number in (8, 9, 10):
         for name in (None, ALICE):
-            playbook.step(post(user_message(number, lineage=IDENTITY, queue=ORDER_QUEUE), sender_name=name))
+            playbook.step(post(user_message(number, lineage=IDENTITY, queue=ORDER_QUEUE, receipt=RECEIPT), sender_name=name))
     assert (
         playbook
         >> post(user_message(9, lineage=IDENTITY), peer="")
