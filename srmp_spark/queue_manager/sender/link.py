@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -25,7 +24,7 @@ from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.sqlite_file import check_format, readable
+from srmp_spark.store.sqlite_file import check_file, readable
 
 STATUS_SECONDS = 2.0
 """What the child gets to say how its queues are; else what it said before is shown."""
@@ -58,11 +57,7 @@ def check_outbox(data_dir: Path) -> None:
     if not path.exists():
         return
     with readable(path, OUTBOX.restore_hint):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            check_format(connection, OUTBOX)
-        finally:
-            connection.close()
+        check_file(path, OUTBOX)
 
 
 class _Seen(NamedTuple):
