@@ -22,7 +22,7 @@ WAIT_S = 60.0
 
 
 def sealed_file(running: RunningQueueManager) -> Path:
-    """The first segment's columns, as soon as these are read: the file is there a moment before, and its rows come from elsewhere."""
+    """The first segment's columns, as soon as these are read: a moment before, its rows come from elsewhere."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         with contextlib.closing(sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)) as database:
