@@ -37,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts bench scale sim sim-pgm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test check docs-musts musts-sabotage bench scale sim sim-pgm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ check: setup ## ruff, mypy, the import rules, the links of the documentation
 
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md: each MUST of [MC-MQSRM], [MS-MQRR] and the tests that fail when it is broken
 	@$(PYTHON) -m srmp_spark.testing.musts
+
+musts-sabotage: setup ## break sentences of [MC-MQSRM] one by one: the tests that docs/MUSTS.md names for each must fail; five minutes
+	@$(PYTHON) -m srmp_spark.testing.musts_sabotage
 
 bench: setup java ## measure against the targets; the last line is one JSON object
 	@$(PYTHON) -m benchmarks

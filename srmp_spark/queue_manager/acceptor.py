@@ -33,18 +33,19 @@ from srmp_spark.names import MulticastAddress, multicast_address
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.request_head import CREDENTIALS
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.writers import Caller, Writers
 from srmp_spark.rows.group import FORM_OF, Form, Record
 from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
+from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused, StreamMark
 from srmp_spark.srmp.forwarding import hops_of
 from srmp_spark.srmp.http_head import check_target
 from srmp_spark.store.journal import Journal
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
-    from srmp_spark.srmp.decisions import Undecided
+    from srmp_spark.srmp.decisions import Reason, Undecided
     from srmp_spark.srmp.incoming_streams import IncomingStream
     from srmp_spark.srmp.receiver import Receiver
 
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 
 GATE_SECTION = "docs/GUARANTEES.md promise 2"
 """What a 503 of the gate refers to: our own trouble is never a 400."""
-_AUTHORIZATION = re.compile(rb"(?<=\r\n)authorization[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
+_CREDENTIALS = re.compile(rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
 TOLD_MAX = 1_000
 """Refusals that the log explains."""
 NAME_MAX, TEXT_MAX = 200, 500
@@ -73,9 +74,9 @@ _Waiting = tuple[Pending, Requester, int, Arrival]
 """A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
 
 
-def without_authorization(post: bytes, head_length: int) -> tuple[bytes, int]:
-    """The post without its header ``Authorization``, and the length of what its head is then: no secret is stored."""
-    head = _AUTHORIZATION.sub(b"", post[:head_length])
+def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
+    """The post without its headers :data:`CREDENTIALS`, and the length of what its head is then: no secret is stored."""
+    head = _CREDENTIALS.sub(b"", post[:head_length])
     return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
 
 
@@ -105,15 +106,15 @@ class Acceptor:
         arm_receipts: Callable[[], object],
         stored: Callable[[str, int, int, int, int], object],
         moved: Callable[[Undecided], object],
-        discarded: Callable[[Undecided], object],
+        discarded: Callable[[Undecided, Reason], object],
         writers: Writers | None = None,
     ) -> None:
         """``writers``: who may write to which queue; ``None``: everybody.
 
         ``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
         each queue that got rows: name, first and last sequence, bytes, arrival time of the first; ``moved`` when a message
-        came again at another place, and ``discarded`` when one was too old, to put that into the transaction that is being
-        collected."""
+        came again at another place, and ``discarded`` when one was not to be kept, and why, to put that into the transaction
+        that is being collected."""
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
@@ -174,12 +175,13 @@ class Acceptor:
         if only_to is not None and not _is_to(message, only_to):
             connection.refuse(400, "multicast", "[MC-MQSRM] 2.2.4.2")
             return
-        if self._writers is not None or b"authorization" in headers:
+        if self._writers is not None:
             refused = self._refuses_writer(message, connection, headers.get(b"authorization", b""))
             if refused is not None:
                 connection.refuse(refused.status, refused.reason, refused.section)
                 return
-            post, head_length = without_authorization(post, head_length)
+        if head.has_credentials:
+            post, head_length = without_credentials(post, head_length)
         if b"via" in headers:
             refused = self._receiver.refuses_hops(message, hops_of(headers[b"via"]))
             if refused is not None:
@@ -288,7 +290,7 @@ class Acceptor:
             if outcome.moved is not None:
                 self._moved(outcome.moved)
             if outcome.discarded is not None:
-                self._discarded(outcome.discarded)
+                self._discarded(outcome.discarded, outcome.discarded_for)
         self.unwritten_bytes += size
         self.room -= size
         if self.room < 0:
@@ -324,9 +326,11 @@ class Acceptor:
                     self._tell_move(pending.mark.stream)
             queue = pending.queue
             if not isinstance(pending, Accepted):
-                if pending.kind == "expired":
+                if pending.kind == "expired" or pending.kind == "invalid-signature":
                     metrics.refuse(200, pending.kind)
                 else:
+                    if pending.kind == "stale" and pending.mark is not None and pending.mark.stream.take_stale():
+                        _tell_stale(pending.mark, arrival)
                     metrics.duplicates[queue, pending.kind] += 1
                 continue
             key: tuple[str, str] = queue, arrival.transport
@@ -352,3 +356,12 @@ class Acceptor:
                 "stream.other_address queue=%s stream_id=%s before=%s now=%s: the sender moved, or another writes in its name",
                 stream.queue, stream.id, before, stream.peer,
             )  # fmt: skip
+
+
+def _tell_stale(mark: StreamMark, arrival: Arrival) -> None:
+    """Messages of a stream before the live one are answered 200 and not kept: an honest sender does not know that."""
+    log.warning(
+        "stream.stale queue=%s stream_id=%s live=%s peer=%s: late copies, or its sender counts from where it stood before and "
+        "is not heard; if so: srmp-spark streams drop",
+        mark.stream.queue, mark.stream.id._replace(ordinal=mark.ordinal), mark.stream.id, arrival.peer,
+    )  # fmt: skip

@@ -272,14 +272,7 @@ class Maintenance:
         async def look(queue: Queue) -> None:
             if queue.trimmed_to >= queue.end:
                 return
-            synced = self._synced.get(queue.name, 0)
-            command = {
-                "op": "trim",
-                "queue": queue.name,
-                "before": before,
-                "synced_to": synced,
-                "bytes_max": 0 if self._tight else None,
-            }
+            command = {"op": "trim", "queue": queue.name, "before": before, **self._limits_of(queue)}
             to = (await manager.reader.ask(command))["to"]
             if to is None or manager.catalogue.get(queue.name) is not queue:
                 return
@@ -290,6 +283,16 @@ class Maintenance:
             manager.garbage.set()
 
         await self._each_queue("retain", look)
+
+    def _limits_of(self, queue: Queue) -> dict[str, int | None]:
+        """What else than age :class:`.retention.Limits` asks."""
+        synced, bytes_max = self._synced.get(queue.name, 0), 0 if self._tight else None
+        if queue.name not in retention.RECEIVED_BY_NOBODY:
+            return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0}
+        if self._manager.config.state is None:  # nowhere to be synced to
+            synced = queue.end
+        bytes_max = retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max
+        return {"synced_to": synced, "bytes_max": bytes_max, "read_to": self._manager.outgoing.receipts_noted}
 
     def _trusted_utc(self) -> int:
         """A time that no operator's ``date`` can push forward, nor a start under a wrong clock: the earliest of three.

@@ -81,6 +81,7 @@ class Metrics(Collector):
         self.accept_seconds = Histogram()
         self.sync_seconds = Histogram()
         self.history_evicted: Callable[[], int] = int
+        self.streams_forgotten: Callable[[], int] = int
         """Reads how many runs of identifiers were forgotten before their time."""
         self.gauges: list[Gauge] = []
         self.counters: list[Gauge] = []
@@ -125,6 +126,11 @@ class Metrics(Collector):
         yield CounterMetricFamily("srmp_receipts_dropped", "receipts beyond the limit of one host", value=self.receipts_dropped)
         yield CounterMetricFamily(
             "srmp_history_evicted", "runs of message identifiers forgotten before their 30 days", value=self.history_evicted()
+        )
+        yield CounterMetricFamily(
+            "srmp_streams_forgotten",
+            "resting streams that made way for new ones in a full table",
+            value=self.streams_forgotten(),
         )
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
         yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")

@@ -2,7 +2,8 @@
 
 They go through the engine like those that came over the wire. A transactional one continues *our* stream to that queue: its
 position is the engine's own count, which is committed with the row, so a restart goes on where the log stands; its stream
-receipts would go to ourselves and are settled without a connection.
+receipts would go to ourselves and are settled without a connection. That stream is one that no wire leads to, whoever writes
+our GUID into a ``<start>`` (:mod:`~srmp_spark.srmp.stream_name`): no count of others is gone by here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from srmp_spark.message import Arrival, Message, StreamId, StreamPosition, Trans
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
-from srmp_spark.srmp.stream_name import name_of_queue
+from srmp_spark.srmp.stream_name import name_of_house_stream
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -63,7 +64,7 @@ def refusal(status: int, reason: str, section: str) -> ApiError:
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
     """The next positions in our stream to a transactional queue, from the engine's count on: no await until they are used."""
     guid = manager.directory.queue_manager
-    stream = manager.receiver.streams.get(name_of_queue(queue), guid)
+    stream = manager.receiver.streams.get(name_of_house_stream(queue), guid)
     ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
     while True:
         if number < SEQUENCE_NUMBER_MAX:

@@ -31,6 +31,8 @@ _READ = frozenset(
         b"via", b"authorization",
     )
 )  # fmt: skip
+CREDENTIALS: Final = (b"authorization", b"proxy-authorization", b"cookie")
+"""Headers that hold a secret of the sender or of a proxy between us (RFC 9110 11.6.2, 11.7.1; RFC 6265 4.2): never stored."""
 _FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
 _WINDOWS = re.compile(
     rb"POST (/[!-~]{1,2047}) HTTP/1\.1\r\nHost: [!-+\--~]{1,255}\r\nContent-Type: ([!-~][ -~]{0,1022}[!-~])\r\n"
@@ -66,12 +68,16 @@ class HeadError(Exception):
 class RequestHead:
     """A head that was read; use :meth:`parse`."""
 
-    __slots__ = ("_parser", "complete", "headers", "keep_alive", "length", "method", "repeated", "target", "version")
+    __slots__ = (
+        "_parser", "complete", "has_credentials", "headers", "keep_alive", "length", "method", "repeated", "target", "version",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.target = b""
         self.headers: dict[bytes, bytes] = {}
         """The few headers that are looked at, names in lower case."""
+        self.has_credentials = False
+        """Whether one of :data:`CREDENTIALS` is among all headers."""
         self.repeated: bytes | None = None
         self.complete = False
         self.length: int | None = None
@@ -95,6 +101,8 @@ class RequestHead:
                 else:
                     self.repeated = name
             self.headers[name] = value
+        if name in CREDENTIALS:
+            self.has_credentials = True
 
     def on_headers_complete(self) -> None:
         """The blank line."""
@@ -181,6 +189,7 @@ class RequestHead:
         self = cls.__new__(cls)
         self.target = target
         self.headers = {b"content-type": content_type}
+        self.has_credentials = False
         self.length = size
         self.keep_alive = True
         self.version = "1.1"

@@ -198,6 +198,7 @@ class _Process:
             )
         manager.metrics.gauges, manager.metrics.counters = gauges(manager), counters(manager)
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
+        manager.metrics.streams_forgotten = lambda: manager.receiver.streams.forgotten
         await maintenance.compare_state()
         api_server, api_task = await self._serve_api(manager, health, api_socket)
         listen(srmp_socket, self._listening, "--listen")

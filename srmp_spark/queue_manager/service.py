@@ -110,7 +110,7 @@ class QueueManager:
         """When somebody last asked for rows: a peeking reader has no lease, and must not lose its embedded queue manager."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
-        history = MessageIdHistory.load(state.load_history(directory.writer))
+        history = MessageIdHistory.load(state.load_history(directory.writer), state.undivided_until(directory.writer))
         newest = history.newest if history.newest is not None else retention.newest_arrival(directory.writer)
         self.retention_clock = HistoryClock(newest)
         """What retention goes by: a restart under a wall clock that is years ahead must not delete everything at once."""
@@ -178,8 +178,8 @@ class QueueManager:
             arm_receipts=self.receipts.arm,
             stored=self._stored,
             moved=lambda row: self._told_without_row(row, partial(decisions.move, row=row)),
-            discarded=lambda row: self._told_without_row(
-                row, partial(decisions.discard, row=row, reason=Reason.EXPIRED, decided_at=clock.utc())
+            discarded=lambda row, reason: self._told_without_row(
+                row, partial(decisions.discard, row=row, reason=reason, decided_at=clock.utc())
             ),
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )

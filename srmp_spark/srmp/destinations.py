@@ -69,6 +69,11 @@ class QueueState:
     """Messages that the ``default`` consumer has not received."""
     machine: MachineUse = field(default_factory=MachineUse)
     """The engine's sum over all queues, this one among them."""
+    receipts_only: bool = field(init=False)
+    """Our order queue: no application receives from it, so what is no receipt would only fill the disk there."""
+
+    def __post_init__(self) -> None:
+        self.receipts_only = self.name == ORDER_QUEUE
 
     def weigh(self, bytes_waiting: int) -> None:
         """So much waits in the queue now."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.decisions import Undecided
+from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.history import HistoryChanges
 from srmp_spark.srmp.incoming_streams import IncomingStream
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow, RepeatKind
@@ -116,7 +116,12 @@ class Repeated(NamedTuple):
     moved: Undecided | None = None
     """The message stands at another place of its stream now: a final receipt must name that one. Its sequence is not known."""
     discarded: Undecided | None = None
-    """The message was too old to be received: it makes no row, and this is what it asks to be told (NackReceiveTimeout)."""
+    """The message is not to be kept (:data:`.stream_effects.DiscardKind`): this is what it asks to be told."""
+
+    @property
+    def discarded_for(self) -> Reason:
+        """What is told of it: NackReceiveTimeout, or NackReceiveRejected for one whose signature does not fit."""
+        return Reason.EXPIRED if self.kind == "expired" else Reason.REJECTED
 
     @property
     def needs_commit(self) -> bool:

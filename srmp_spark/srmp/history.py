@@ -2,7 +2,8 @@
 
 Windows keeps 10,000 identifiers for 30 minutes (appendix A <16>), but its own stream sender repeats a message every six
 hours for as long as it likes (<18>) and a proxy may hold a POST longer still: we keep 30 days. The identifiers of one
-queue manager (its *lineage*) rise by one per message, so they are kept as runs and not one by one.
+queue manager (its *lineage*) rise by one per message, so they are kept as runs and not one by one. What is called a lineage
+here is the key of :func:`~srmp_spark.srmp.trust_domain.lineage_key`: it says whose the identifiers are, too.
 
 Nothing is saved here. :meth:`MessageIdHistory.take_changes` says what changed since it was last asked, for the transaction
 that holds the rows: an identifier that is durable before its message turns the sender's retry into a loss.
@@ -18,6 +19,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from srmp_spark.srmp.runs import Run, Runs, Trimmed
+from srmp_spark.srmp.trust_domain import SEPARATOR, lineage_of
 
 MESSAGE_ID_HISTORY_DAYS = 30
 """Far beyond the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>)."""
@@ -83,11 +85,16 @@ class MessageIdHistory:
         self._evict_before = self._leave_before = 0
         self.evicted_count = 0
         """Runs forgotten before their time because a limit was reached; anything but 0 is worth an alarm."""
+        self._undivided_until = 0
 
     @classmethod
-    def load(cls, rows: Iterable[HistoryRun]) -> MessageIdHistory:
-        """The history as it was saved. Rows in the order of their key are taken one by one: millions need no second copy."""
+    def load(cls, rows: Iterable[HistoryRun], undivided_until: int = 0) -> MessageIdHistory:
+        """The history as it was saved. Rows in the order of their key are taken one by one: millions need no second copy.
+
+        ``undivided_until``: what came by then (microseconds) was saved by a version that knew no domains. It is anybody's.
+        """
         history = cls()
+        history._undivided_until = undivided_until
         lineages = history._lineages
         late: dict[str, list[Run]] = {}
         for lineage, first, last, at in rows:
@@ -104,7 +111,14 @@ class MessageIdHistory:
     def seen(self, lineage: str, uniquifier: int) -> bool:
         """Whether this identifier was received before ([MC-MQSRM] 3.1.5.1.11)."""
         runs = self._lineages.get(lineage)
-        return runs is not None and uniquifier in runs
+        if runs is not None and uniquifier in runs:
+            return True
+        if not self._undivided_until or SEPARATOR not in lineage:
+            return False
+        # Of a run that went on since, nobody knows what of it is old: then it is nobody else's, and a second row at worst.
+        undivided = self._lineages.get(lineage_of(lineage))
+        at = None if undivided is None else undivided.at_of(uniquifier)
+        return at is not None and at <= self._undivided_until
 
     def add(self, lineage: str, uniquifier: int, at: int) -> None:
         """Remember an identifier received at ``at`` (microseconds)."""
@@ -227,6 +241,11 @@ class MessageIdHistory:
                     upserts.append(HistoryRun(lineage, first, run.last, run.at))
         self._dirty.clear()
         return HistoryChanges(upserts, deletes)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether any identifier is that of a domain (:mod:`.trust_domain`)."""
+        return any(SEPARATOR in key for key in self._lineages)
 
     @property
     def newest(self) -> int | None:

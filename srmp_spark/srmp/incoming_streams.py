@@ -32,6 +32,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow, RepeatKind, SendStreamReceipt
 from srmp_spark.srmp.stream_name import StreamName
+from srmp_spark.srmp.stream_room import StreamRoom
 
 STREAM_RECEIPT_COALESCING_S = 0.5
 """[MC-MQSRM] 3.1.2.3: "The timer MUST expire after 500 milliseconds"."""
@@ -39,8 +40,6 @@ STREAM_RECEIPT_DELAY_S_MAX = 10.0
 """[MC-MQSRM] 3.1.1.3.2: further messages "can delay the stream receipt up to 10 seconds"."""
 MOVES_TOLD_S = 3600.0
 """Of one stream that comes from another address by turns, an operator is told so often."""
-STREAMS_MAX = 100_000
-"""About 1 KB each. A stream costs its sender a stored message, so only a flood reaches this; it is answered 503."""
 
 
 class ReceiptState(Enum):
@@ -97,9 +96,9 @@ class IncomingStream:
     """The live stream from one sender to one queue."""
 
     __slots__ = (
-        "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "last_access_at",
+        "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "holder", "last_access_at",
         "last_acknowledged", "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
-        "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "started_at", "stored_at",
+        "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "stale_told", "started_at", "stored_at",
         "unacked_since",
     )  # fmt: skip
 
@@ -121,6 +120,8 @@ class IncomingStream:
         self.moved_from: str | None = None
         """The peer before the host that it is now, until :meth:`take_move` has told it; not saved."""
         self.move_told_at = -MOVES_TOLD_S
+        self.stale_told = False
+        """Whether an operator heard of messages of earlier streams; not saved."""
         self.gap_at: int | None = None
         """The position that is missing while later ones arrive; not saved but with a gap that was accepted."""
         self.gap_next: int | None = None
@@ -139,6 +140,8 @@ class IncomingStream:
         old enough. What follows the position of a sample was not stored before its time."""
         self.deadline = 0.0
         """When the timer of ``receipt`` ends, on the monotonic clock."""
+        self.holder = ""
+        """Whose share of the streams it counts in (:mod:`.stream_room`)."""
         self.heap_entry: float | None = None
         """The time of the one valid entry in the heap of timers."""
 
@@ -154,6 +157,18 @@ class IncomingStream:
         a second interface, fail-over of a cluster node). The operator is told of the change, though: :meth:`take_move`.
         """
         return self.sender_name is not None and sender_name != self.sender_name
+
+    def gives_way_to(self, position: StreamPosition, sender_name: str | None) -> bool:
+        """Whether the ``<start>`` of an authenticated peer begins the stream anew although its ordinal is not a higher one.
+
+        Nobody authenticated began this one, so its ordinal proves nothing: anybody can choose the highest there is, or the one
+        that is next, before the honest sender comes, and would have its messages taken for late copies, answered 200, for ever.
+        At the same ordinal it may also be the first message again, of a sender that got a certificate in the first half second
+        of its stream. It cannot be told from the other, for identifiers can be chosen too. It begins anew, and sends on from
+        there; if it was told of more meanwhile, the rest stands behind a gap that an operator sees and accepts.
+        """
+        begins = position.start and position.current == 1
+        return begins and self.sender_name is None and sender_name is not None and position.id.ordinal <= self.ordinal
 
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
         """[MC-MQSRM] 3.1.5.1.6.3: ``None`` if one of the three criteria is met, else what kind of message it is."""
@@ -192,6 +207,7 @@ class IncomingStream:
         self.send_receipts_to = position.send_receipts_to or self.send_receipts_to
         self.sender_name = arrival.sender_name
         self.started_at = arrival.at
+        self.stale_told = False
         self.unacked_since = None
         if self.receipt in _TIMER_RUNS:  # it was owed to the stream that just ended, which nobody waits for any more
             self.receipt = ReceiptState.NOTHING_OWED
@@ -208,6 +224,14 @@ class IncomingStream:
             return None
         self.move_told_at = now
         return moved_from
+
+    def take_stale(self) -> bool:
+        """Whether this is the first message of an earlier stream since the live one began, which is worth a word.
+
+        It is a late copy, or its sender counts from where it stood before (a machine put back from an image) and is not heard.
+        """
+        told, self.stale_told = self.stale_told, True
+        return not told
 
     def reject(self, position: StreamPosition, kind: RepeatKind) -> None:
         """Count a message that was not taken ([MC-MQSRM] 3.1.5.1.6.4, RejectCount)."""
@@ -343,8 +367,11 @@ class IncomingStreams:
         self._dirty: dict[tuple[StreamName, str], IncomingStream] = {}
         self._dropped: dict[tuple[StreamName, str], None] = {}
         self._accepted_gaps: dict[tuple[StreamName, str], AcceptedGap] = {}
+        self._room: StreamRoom[IncomingStream] = StreamRoom()
         self._timers: list[tuple[float, int, IncomingStream]] = []
         self._timer_serial = 0
+        self.forgotten = 0
+        """Streams that made way for others since the start."""
 
     @classmethod
     def load(cls, rows: Iterable[IncomingStreamRow], accepted_gaps: Iterable[AcceptedGap] = ()) -> IncomingStreams:
@@ -356,6 +383,7 @@ class IncomingStreams:
         for row in rows:
             stream = cls.stream_class(row)
             streams._streams[row.queue, row.guid] = stream
+            streams._room.add(stream)
             if stream.sequence_number > stream.last_acknowledged:
                 stream.owe_receipt(0.0)
                 streams.arm(stream)
@@ -372,7 +400,24 @@ class IncomingStreams:
     def put(self, stream: IncomingStream) -> None:
         """Keep ``stream``, new or changed, and save it with the next changes."""
         key = (stream.queue, stream.guid)
+        before = self._streams.get(key)
+        if before is not stream:
+            if before is not None:
+                self._room.remove(before)
+            self._room.add(stream)
         self._streams[key] = self._dirty[key] = stream
+
+    def make_room(self, peer: str, sender_name: str | None, at: int, now: float) -> str | None:
+        """See to it that this sender may begin a further stream, by forgetting others if need be (:mod:`.stream_room`).
+
+        ``None`` if it may, else why not, in words for an operator.
+        """
+        if self._room.full(peer, sender_name) is None:
+            return None
+        for stream in self._room.make_way(peer, sender_name, at, now):
+            self.drop(stream.queue, stream.guid)
+            self.forgotten += 1
+        return self._room.full(peer, sender_name)
 
     def accept_gap(self, stream: IncomingStream) -> bool:
         """:meth:`IncomingStream.accept_gap`, saved with the next changes; whether there was a gap."""
@@ -387,6 +432,7 @@ class IncomingStreams:
         stream = self._streams.pop((queue, guid), None)
         if stream is None:
             return False
+        self._room.remove(stream)
         self._dirty.pop((queue, guid), None)
         self._accepted_gaps.pop((queue, guid), None)
         self._dropped[queue, guid] = None

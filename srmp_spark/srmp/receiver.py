@@ -28,11 +28,12 @@ from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.incoming_streams import STREAMS_MAX, IncomingStream, IncomingStreams
+from srmp_spark.srmp.incoming_streams import IncomingStream, IncomingStreams
 from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
-from srmp_spark.srmp.stream_effects import RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
-from srmp_spark.srmp.stream_name import StreamName, name_of_queue
+from srmp_spark.srmp.stream_effects import DiscardKind, RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
+from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream, name_of_queue
+from srmp_spark.srmp.trust_domain import lineage_key
 
 RETRANSMISSION_TIMEOUT_S = 20.0
 """SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
@@ -54,7 +55,8 @@ class ReceiverSettings:
     """2.2.5.1.1 and 2.2.6.17 discard a message that is too late, 3.1.5.1.4 does not check it: keep it and mark the row, or
     take no row (:meth:`Receiver._expired`)."""
     invalid_signature: Literal["keep", "refuse"] = "keep"
-    """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or answer 400."""
+    """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or take no row
+    (:meth:`Receiver._discards`)."""
     queue_quota_bytes: int | None = None
     """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
     machine_quota_bytes: int | None = None
@@ -118,7 +120,7 @@ class Receiver:
         queue.machine = MachineUse()  # what is still counted of it is its own matter
         if self._destinations.may_redirect(name):
             return
-        for stream in [stream for stream in self.streams if stream.queue == name_of_queue(name)]:
+        for stream in [stream for stream in self.streams if stream.queue in (name_of_queue(name), name_of_house_stream(name))]:
             self.streams.drop(stream.queue, stream.guid)
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -167,21 +169,25 @@ class Receiver:
                 return refused
             self._destinations.take(queue)
             queue, name, _ = queue
-        elif queue.paused or queue.transactional is (position is None):
+        elif queue.paused or queue.receipts_only or queue.transactional is (position is None):
             refused = self._refuses_kind(queue, message)
             if refused is not None:
                 return refused
         if position is not None:
-            return self._receive_stream_message(queue, name or name_of_queue(queue.name), message, position, arrival, now)
+            name = name or name_of_queue(queue.name)
+            if arrival.transport == "api":
+                name = name_of_house_stream(name)
+            return self._receive_stream_message(queue, name, message, position, arrival, now)
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
-        if has_identity and self.history.seen(lineage, uniquifier):
+        whose = lineage_key(lineage, arrival.transport, arrival.sender_name)
+        if has_identity and self.history.seen(whose, uniquifier):
             return Repeated(queue.name, "identifier", None, self._generation + self._open)
         refused = self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
         if has_identity:
-            self.history.add(lineage, uniquifier, self._received_at(arrival, now))
+            self.history.add(whose, uniquifier, self._received_at(arrival, now))
         return self._insert(queue, message, arrival, None)
 
     def move_in(self, name: str) -> Accepted:
@@ -198,12 +204,10 @@ class Receiver:
         """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
         stream = self.streams.get(name, position.id.guid)
         begins = position.start and position.current == 1
+        is_new = stream is None
         if stream is None:
             if not begins:  # nothing to count it in: a table of streams that never began could be filled by anybody
                 return Repeated(queue.name, "gap", None, self._generation + self._open)
-            if len(self.streams) >= STREAMS_MAX:
-                text = f"STREAMS_MAX is {STREAMS_MAX}; drop old ones with srmp-spark streams drop"
-                return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
             stream = self.streams.stream_class.started(name, position)
         else:
             if stream.is_of_another(arrival.sender_name):
@@ -212,41 +216,65 @@ class Receiver:
                 hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {name}"
                 text = f"stream {stream.id} was begun by {stream.sender_name}; {hint} --stream {stream.id}"
                 return Refused(403, "stream-sender", text, "[MC-MQSRM] 5.1")
-            kind = stream.refuses(position)
-            if kind is not None:
-                return self._repeat_in_stream(queue.name, stream, position, kind)
+            if stream.gives_way_to(position, arrival.sender_name):
+                stream = self.streams.stream_class.started(name, position)
+            else:
+                kind = stream.refuses(position)
+                if kind is not None:
+                    return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
             return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
-        known = has_identity and self.history.seen(lineage, uniquifier)
-        expired = not known and self.settings.expired == "refuse" and self._expired(message)
-        refused = None if known or expired else self._not_now(queue, message, arrival)
+        whose = lineage_key(lineage, arrival.transport, arrival.sender_name)
+        known = has_identity and self.history.seen(whose, uniquifier)
+        discards = None if known else self._discards(message)
+        refused = None if known or discards else self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
+        if is_new:
+            at = self._history_clock.read(arrival.at, now)
+            full = self.streams.make_room(arrival.peer, arrival.sender_name, at, now)
+            if full is not None:
+                text = f"{full}, and none has rested for a day; drop old ones with srmp-spark streams drop"
+                return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
         stream.accept(message, position, arrival)
         self.streams.put(stream)
         mark = StreamMark(stream, position.id.ordinal, position.current)
         if has_identity and not known:
-            self.history.add(lineage, uniquifier, self._received_at(arrival, now))
-        if not known and not expired:
+            self.history.add(whose, uniquifier, self._received_at(arrival, now))
+        if not known and discards is None:
             return self._insert(queue, message, arrival, mark)
         self._open = True
         asking = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to, name)
-        if expired:
-            return Repeated(queue.name, "expired", mark, self._generation + 1, discarded=asking)
+        if discards is not None:
+            return Repeated(queue.name, discards, mark, self._generation + 1, discarded=asking)
         # The same message at another place: a sender gave up a stream and began the next with what was left of it. The
         # position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late then.
         return Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
 
     def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
         mark = None
-        if kind != "stale":
+        if kind == "stale":
+            mark = StreamMark(stream, position.id.ordinal, 0)  # moves nothing: it names the stream, for an operator
+        else:
             stream.reject(position, kind)
             self.streams.put(stream)
         if kind == "position":
             mark = StreamMark(stream, stream.ordinal, 0)
         return Repeated(queue, kind, mark, self._generation + self._open)
+
+    def _discards(self, message: Message) -> DiscardKind | None:
+        """Why a new message of a stream counts with its position and makes no row; ``None`` for most.
+
+        For both kinds 400 would be a gap for ever (:meth:`_expired`). A signature that does not fit is told as
+        NackReceiveRejected, which is what an application that looked at it would say.
+        """
+        if self.settings.expired == "refuse" and self._expired(message):
+            return "expired"
+        if message.signature == "invalid" and self.settings.invalid_signature == "refuse":
+            return "invalid-signature"
+        return None
 
     def _expired(self, message: Message) -> bool:
         """Whether the message came too late: "beyond which time the message MUST not be processed by the receiver and MUST be
@@ -327,6 +355,9 @@ class Receiver:
             return Refused(400, "transactional-queue", f"{queue.name} is transactional and takes only stream messages", section)
         if message.stream is not None and not queue.transactional:
             return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
+        if queue.receipts_only and message.receipt is None:
+            text = f"{queue.name} takes receipts alone; send what is for an application to another queue"
+            return Refused(400, "order-queue", text, "[MC-MQSRM] 3.1.5.1.5")
         return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:

@@ -318,6 +318,13 @@ class Runs(_Block):
         index = bisect_right(block.firsts, number) - 1
         return index >= 0 and number <= block.lasts[index]
 
+    def at_of(self, number: int) -> int | None:
+        """When a number of the run that holds ``number`` arrived last; ``None`` if none holds it."""
+        if number not in self:
+            return None
+        block = self._block(self._place_of(number))
+        return block.ats[bisect_right(block.firsts, number) - 1]
+
     def __iter__(self) -> Iterator[Run]:
         return chain.from_iterable(block.runs() for block in chain(self._before, (self,)))
 

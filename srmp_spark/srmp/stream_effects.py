@@ -7,10 +7,12 @@ from typing import Literal, NamedTuple
 from srmp_spark.message import StreamId
 from srmp_spark.srmp.stream_name import StreamName
 
-RepeatKind = Literal["identifier", "position", "gap", "stale", "expired"]
+RepeatKind = Literal["identifier", "position", "gap", "stale", "expired", "invalid-signature"]
 """Why a message that is answered 200 makes no row. Its identifier is known ([MC-MQSRM] 3.1.5.1.11); its position in the
 stream is taken; a position before it is still empty, or its stream is unknown (3.1.5.1.6.3); its stream has been replaced; it
-came too late and is not to be kept (2.2.6.17)."""
+came too late and is not to be kept (2.2.6.17), or its signature does not fit and it is not to be kept (3.1.5.1.6.1)."""
+DiscardKind = Literal["expired", "invalid-signature"]
+"""Why a message of a stream that is new makes no row all the same: its position counts."""
 
 
 class SendStreamReceipt(NamedTuple):

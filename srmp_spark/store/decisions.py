@@ -6,7 +6,7 @@ Four tables, and a row of ours is in at most one of them at any moment:
     decisions          (first, last, reason): with the mark, purge or deletion that decides, in its transaction; one for a
                        million rows
     decided_receipts   what is to be sent, until it is delivered
-    told               what senders of streams were told, in runs of message identifiers, for 30 days
+    told               what senders of streams were told, in runs of message identifiers by whose they are, for 30 days
 
 :func:`expand` takes decisions in the order in which they were made and moves a bounded slice from ``undecided`` to
 ``decided_receipts``. A row leaves ``undecided`` in the transaction that writes its receipts, so it is decided once, by the
@@ -30,6 +30,7 @@ from srmp_spark.message import StreamId
 from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Undecided, receipts_for
 from srmp_spark.srmp.ranges import Range
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
+from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.transaction import Transaction
@@ -62,13 +63,10 @@ CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(un
 CREATE TABLE IF NOT EXISTS told(
     lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,
     decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)
-) WITHOUT ROWID;
--- The authenticated sender of a run of told, if it has one.
-CREATE TABLE IF NOT EXISTS told_to(
-    lineage TEXT NOT NULL, first INTEGER NOT NULL, sender_name TEXT NOT NULL, PRIMARY KEY (lineage, first)
 ) WITHOUT ROWID
 """
-"""New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays."""
+"""New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays. The lineage of
+``told`` is that of the history, which says whose it is (:func:`~srmp_spark.srmp.trust_domain.lineage_key`)."""
 
 EXPAND_ROWS_MAX = 50
 """Rows decided in one transaction: about 1 ms in the loop."""
@@ -77,7 +75,6 @@ NO_LANE: Lane = ("", "", "", "")
 TOLD_DAYS = 30
 """How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
 
-_TOLD_TO = "coalesce((SELECT sender_name FROM told_to WHERE told_to.lineage = told.lineage AND told_to.first = told.first), '')"
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
     "stream_ordinal, position, stream_name"
@@ -113,7 +110,9 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """What a data directory of an older version has not. One transaction or none: the caller begins and ends it."""
     for statement in DDL.split(";"):
         connection.execute(statement)
-    # Builds before the first release knew lanes without the name of their sender; they make this index when they open it again.
+    # Builds before the first release noted the sender of what was told beside it.
+    connection.execute("DROP TABLE IF EXISTS told_to")
+    # They knew lanes without the name of their sender; they make this index when they open it again.
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'").fetchone() is not None:
         connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
         connection.execute("DROP INDEX decided_receipts_by_lane")
@@ -142,8 +141,10 @@ def move(transaction: Transaction, row: Undecided) -> None:
     """The message came once more, at another place: its final receipt names that place, decided or not, told or not.
 
     The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
-    was sent already is another message now, under another identifier: the peer must not take it for a repeat. Of a message
-    that an authenticated sender sent, only that sender changes where its end is told.
+    was sent already is another message now, under another identifier: the peer must not take it for a repeat. Only who
+    sent a message changes where its end is told: another's of the same identifier is another message. The row may be in another
+    queue than a row would be in now, for a redirection may have been made meanwhile: then it is known by what its stream is
+    counted by.
     """
     if row.final_to is None:
         return
@@ -152,23 +153,23 @@ def move(transaction: Transaction, row: Undecided) -> None:
     name = row.sender_name or ""
     undecided = db.execute(
         "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
-        "AND (sender_name IS NULL OR sender_name = ?)",
-        (*place, uniquifier, row.lineage, queue_id, row.sender_name),
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND (queue_id = ? OR stream_name = ?) AND final_to IS NOT NULL "
+        "AND sender_name IS ?",
+        (*place, uniquifier, row.lineage, queue_id, row.stream_name, row.sender_name),
     )
     untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
-        "AND sender_name IN ('', ?)",
-        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, name),
+        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND (queue = ? OR stream_name = ?) "
+        "AND kind = 'final_stream' AND sender_name = ?",
+        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, row.stream_name, name),
     )
     if undecided.rowcount or untold.rowcount:
         return
     told = db.execute(
-        f"SELECT last, reason, decided_at, {_TOLD_TO} FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",  # noqa: S608  # our own names
-        (row.lineage, uniquifier),
+        "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        (lineage_key(row.lineage, None, row.sender_name), uniquifier),
     ).fetchone()
-    if told is not None and told[0] >= uniquifier and told[3] in ("", name):
+    if told is not None and told[0] >= uniquifier:
         _save_receipts(db, [each for each in receipts_for(row, Reason(told[1]), told[2]) if each.kind == "final_stream"])
 
 
@@ -302,36 +303,31 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
     """Receipts that their peer has answered 200: forget them, but keep what senders of streams were told."""
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
-    for lineage, uniquifier, reason, at, name in sorted(
-        (each.lineage, signed(each.uniquifier), each.reason.value, each.decided_at, each.sender_name or "") for each in finals
+    for key, uniquifier, reason, at in sorted(
+        (lineage_key(each.lineage, None, each.sender_name or None), signed(each.uniquifier), each.reason.value, each.decided_at)
+        for each in finals
     ):
-        _remember(transaction.connection, lineage, uniquifier, reason, at, name)
+        _remember(transaction.connection, key, uniquifier, reason, at)
 
 
-def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int, sender_name: str) -> None:
+def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
     """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
     before = db.execute(
-        f"SELECT first, last, reason, decided_at, {_TOLD_TO} FROM told WHERE lineage = ? AND first <= ? "  # noqa: S608  # our own names
-        "ORDER BY first DESC LIMIT 1",
+        "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
         (lineage, uniquifier),
     ).fetchone()
     if before is not None and before[1] >= uniquifier:
         return  # told again, at another place
-    if before is not None and before[1:] == (uniquifier - 1, reason, at, sender_name):
+    if before is not None and before[1:] == (uniquifier - 1, reason, at):
         db.execute("UPDATE told SET last = ? WHERE lineage = ? AND first = ?", (uniquifier, lineage, before[0]))
     else:
         db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at))
-        db.execute("DELETE FROM told_to WHERE lineage = ? AND first = ?", (lineage, uniquifier))  # of an earlier run, long over
-        if sender_name:
-            db.execute("INSERT INTO told_to VALUES (?, ?, ?)", (lineage, uniquifier, sender_name))
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
     """What was decided more than :data:`TOLD_DAYS` before ``now`` (microseconds since 1970, UTC)."""
     db = transaction.connection
     db.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
-    run = "told.lineage = told_to.lineage AND told.first = told_to.first"
-    db.execute(f"DELETE FROM told_to WHERE NOT EXISTS (SELECT 1 FROM told WHERE {run})")  # noqa: S608  # our own names
 
 
 def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:

@@ -189,6 +189,8 @@ class DataDirectory:
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
+        if "undivided_until" not in facts:  # a new directory, or one that an older version made
+            state.divide_history(writer)
         receipts_key: str = facts.get("receipts_key") or secrets.token_hex(RECEIPTS_KEY_BYTES)
         writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('receipts_key', ?)", (starts + 1, receipts_key))
         writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))

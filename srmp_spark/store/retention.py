@@ -1,7 +1,7 @@
 """Retention: what may be deleted, and deleting it. The rule of INTERFACE.md section 1, in this order:
 
-* never a row that the default consumer has not received, or that of the queue's journal once somebody receives from it (system
-  queues, which nobody reads, are judged by time alone);
+* never a row that the default consumer has not received, or that of the queue's journal once somebody receives from it; of our
+  order queue, which no application reads, never a receipt that the sender process has not read;
 * a row older than the retention time is deleted;
 * a queue that holds more bytes than its cap loses its oldest rows before their time, but only those that are synced elsewhere
   (the Delta state has proved them durable).
@@ -24,7 +24,9 @@ from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 from srmp_spark.store.transaction import Transaction
 
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
-"""Queues that no application receives from: time alone decides."""
+"""Queues that no application receives from: :attr:`Limits.read_to` stands for its mark."""
+ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
+"""What our order queue may keep of posts that were read: no quota counts them, and strangers may send receipts without end."""
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups looked at in one go; the rest waits for the next look."""
 
@@ -47,7 +49,9 @@ class Limits(NamedTuple):
     bytes_max: int | None = None
     """Posts of one queue; ``None``: no cap."""
     synced_to: int = 0
-    """Rows up to here are durable elsewhere."""
+    """Rows up to here are durable elsewhere, or need not be."""
+    read_to: int = 0
+    """Of our order queue: rows up to here were read by the sender process, for good."""
 
 
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
@@ -57,7 +61,7 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
         if row is None:
             return None
         queue_id, trimmed_to = row
-        received = SEQUENCE_MAX if queue in RECEIVED_BY_NOBODY else state.kept_after(db, queue_id)
+        received = limits.read_to if queue in RECEIVED_BY_NOBODY else state.kept_after(db, queue_id)
         span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
         what, where = "SELECT last, bytes, arrived_last FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
         units = db.execute(f"{what} segments {where}", span).fetchall()

@@ -21,7 +21,8 @@ BUSY_TIMEOUT_S = 5.0
 DURABLE = ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint")
 """The settings on which the promise rests, or the time a commit takes."""
 
-_DISK_REFUSES = ("disk is full", "disk I/O error", "readonly database")
+_READ_ONLY = "readonly database"
+_DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
 """SQLite's words; before Python 3.11 its errors have no number."""
 
 
@@ -129,6 +130,25 @@ def check_format(connection: sqlite3.Connection, database: Database) -> int:
     if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
         raise StoreDamagedError("the data directory holds a database of another program: give --data-dir another folder")
     return found
+
+
+def check_file(path: Path, database: Database) -> None:
+    """:func:`check_format` of a file that another process will open to write. Raises what SQLite raises, too.
+
+    It is only read, with one exception: whoever was killed while it made the file, before the WAL was there, left a rollback
+    journal, and nobody can read the file until somebody who may write has rolled it back.
+    """
+    for mode in ("ro", "rw"):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S)
+        try:
+            check_format(connection, database)
+        except sqlite3.OperationalError as error:
+            if mode == "rw" or _READ_ONLY not in str(error):
+                raise
+        else:
+            return
+        finally:
+            connection.close()
 
 
 def _create(connection: sqlite3.Connection, database: Database) -> None:

@@ -16,6 +16,7 @@ from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
 from srmp_spark.srmp.stream_name import StreamName
+from srmp_spark.srmp.trust_domain import SEPARATOR
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.waiting import Waiting
@@ -149,6 +150,25 @@ def load_history(connection: sqlite3.Connection) -> Iterator[HistoryRun]:
         yield HistoryRun(lineage, first, last & UNSIGNED, at)
     for lineage, first, last, at in connection.execute(f"{columns} first < 0 ORDER BY lineage, first"):
         yield HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
+
+
+def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
+    """Note once until when identifiers were saved that say nothing of whose they are (:mod:`~srmp_spark.srmp.trust_domain`).
+
+    An earlier version's are repeats for everybody for the 30 days that they are kept: else what a named sender sends again
+    after the update would be a second row. ``undivided_until`` (microseconds) by who knows it; else the table says.
+    """
+    if undivided_until is None:
+        found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"
+        newest, slash = connection.execute(found, (SEPARATOR,)).fetchone()
+        undivided_until = 0 if slash else newest or 0
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('undivided_until', ?)", (undivided_until,))
+
+
+def undivided_until(connection: sqlite3.Connection) -> int:
+    """What :func:`divide_history` has noted."""
+    (at,) = connection.execute("SELECT value FROM meta WHERE key = 'undivided_until'").fetchone()
+    return int(at)
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:

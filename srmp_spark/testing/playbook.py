@@ -64,7 +64,7 @@ def stream_message(current: int, previous: int | None = None, *, stream: int = S
 
 
 def post(message: Message, *, sender_name: str | None = None, peer: str = "192.0.2.1:1801") -> Input:
-    """A message arrives."""
+    """A message arrives; without a ``peer`` it was made here (transport ``api``)."""
     name = f"stream {message.stream.id.ordinal}@{message.stream.current}" if message.stream else f"message {message.uniquifier}"
     return Input(f"post {name}", lambda playbook: playbook.receive(message, sender_name, peer))
 
@@ -195,7 +195,7 @@ class Playbook(Dialogue):
 
     def receive(self, message: Message, sender_name: str | None, peer: str) -> None:
         """:func:`post`."""
-        arrival = Arrival(self.clock.utc(), "https" if sender_name else "http", peer, sender_name)
+        arrival = Arrival(self.clock.utc(), "api" if not peer else "https" if sender_name else "http", peer, sender_name)
         outcome = self.receiver.receive(message, arrival, self.clock.now)
         if isinstance(outcome, Refused):
             self.heard.append(refused(outcome.status, outcome.reason))

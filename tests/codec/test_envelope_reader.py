@@ -76,6 +76,7 @@ def test_without_msmq_the_id_is_ignored_but_there():
     [
         "",
         "4494",
+        f"4494@{GUID}",
         f"uuid:@{GUID}",
         f"uuid:4494{GUID}",
         "uuid:4494@",
@@ -275,6 +276,8 @@ def test_only_the_documents_misprint_is_mended(content):
         "",
         GUID,
         f"uid:{GUID}",
+        f"{GUID}\\1",
+        f"UID:{GUID}\\1",
         f"uid:{GUID}/1",
         f"uid:{GUID}\\",
         f"uid:{GUID}\\-1",

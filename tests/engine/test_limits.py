@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from srmp_spark.message import Arrival
-from srmp_spark.srmp import receiver as receiver_module
-from srmp_spark.srmp.effects import Accepted, Committed, Refused, Repeated
-from srmp_spark.testing.playbook import STREAM, Playbook, stream_message, user_message
+from srmp_spark.srmp.effects import Committed, Repeated
+from srmp_spark.testing.playbook import Playbook, stream_message, user_message
 
 ARRIVAL = Arrival(0, "http", "192.0.2.1:1801")
 
@@ -25,18 +22,6 @@ def test_streams_that_never_began_cost_nothing() -> None:
         assert isinstance(outcome, Repeated)
     assert len(receiver.streams) == 0
     assert not receiver.changes()
-
-
-def test_too_many_streams_are_answered_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiver_module, "STREAMS_MAX", 10)
-    receiver = Playbook().receiver
-    for number in range(10):
-        assert isinstance(receiver.receive(stream_message(1, guid=guid(number), uniquifier=number + 1), ARRIVAL, 0.0), Accepted)
-    outcome = receiver.receive(stream_message(1, guid=guid(10), uniquifier=11), ARRIVAL, 0.0)
-    assert isinstance(outcome, Refused)
-    assert (outcome.status, outcome.reason) == (503, "stream-limit")
-    going_on = stream_message(1, guid=guid(3), stream=STREAM + 1, uniquifier=12)
-    assert isinstance(receiver.receive(going_on, ARRIVAL, 0.0), Accepted), "a known sender may begin its next stream"
 
 
 def test_a_message_costs_microseconds() -> None:

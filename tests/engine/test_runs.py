@@ -201,3 +201,10 @@ def test_a_number_in_the_middle_of_many_moves_one_block() -> None:
         runs.add(number, 2)
     assert len(runs) == limit * 15
     assert all(len(block.firsts) <= limit for block in (*runs._before, runs))
+
+
+def test_the_time_of_the_run_that_holds_a_number() -> None:
+    runs = Runs([Run(1, 3, 1), Run(5, 9, 7), Run(20, 20, 2), Run(30, 31, 9)])
+    assert [runs.at_of(number) for number in (0, 1, 3, 4, 5, 9, 10, 20, 30, 31, 32)] == [
+        None, 1, 1, None, 7, 7, None, 2, 9, 9, None,
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
 from srmp_spark.testing.playbook import (
+    IDENTITY,
     RECEIPTS_URL,
     STREAM,
     Playbook,
@@ -17,6 +18,7 @@ from srmp_spark.testing.playbook import (
     operator,
     post,
     refused,
+    repeated,
     restart,
     row,
     stream_message,
@@ -27,6 +29,7 @@ from srmp_spark.testing.playbook import (
 )
 
 FRONT, BACK = "private$/front", "private$/back"
+LEDGER = "private$/ledger"
 TO_FRONT = f"http://machine2/msmq/{FRONT}"
 
 
@@ -102,4 +105,49 @@ def test_a_stream_ends_with_the_queue_that_its_rows_are_in() -> None:
         >> post(stream_message(2, destination=TO_FRONT))
         << refused(400, "unknown-queue")
     )
+    assert len(playbook.receiver.streams) == len(playbook.disk.streams) == 0
+
+
+@pytest.mark.parametrize("name", [None, "CN=mallory"])
+def test_our_own_stream_into_a_queue_of_ours_is_moved_by_nothing_that_comes_over_the_wire(name: str | None) -> None:
+    """Our GUID stands in every receipt that we send, so anybody can write a ``<start>`` of ours, with the highest ordinal."""
+    playbook = Playbook()
+    last = 2**64 - 1
+    assert (
+        playbook
+        >> post(stream_message(1, guid=IDENTITY, uniquifier=1), peer="")
+        << row(LEDGER, 1)
+        >> post(stream_message(1, guid=IDENTITY, stream=last, uniquifier=901), sender_name=name)
+        << row(LEDGER, 2)
+        >> post(stream_message(2**32 - 1, 1, guid=IDENTITY, stream=last, uniquifier=902), sender_name=name)
+        << row(LEDGER, 3)
+        >> synced()
+        << ok(3)
+        >> restart()
+        >> post(stream_message(2, guid=IDENTITY, uniquifier=2), peer="")
+        << row(LEDGER, 4)
+    )
+
+
+def test_our_sender_process_comes_to_our_own_port_with_a_stream_of_its_own() -> None:
+    """Both bear our GUID and count for themselves: neither's position is a repeat of the other's."""
+    assert (
+        Playbook()
+        >> post(stream_message(1, guid=IDENTITY, stream=7, uniquifier=1), peer="")
+        << row(LEDGER, 1)
+        >> post(stream_message(1, guid=IDENTITY, stream=9, uniquifier=2))
+        << row(LEDGER, 2)
+        >> post(stream_message(2, guid=IDENTITY, stream=7, uniquifier=3), peer="")
+        << row(LEDGER, 3)
+        >> post(stream_message(2, guid=IDENTITY, stream=9, uniquifier=4))
+        << row(LEDGER, 4)
+        >> post(stream_message(2, guid=IDENTITY, stream=9, uniquifier=4))
+        << repeated("position")
+    )
+
+
+def test_a_queue_that_is_removed_takes_our_own_stream_with_it() -> None:
+    playbook = Playbook()
+    assert playbook >> post(stream_message(1, guid=IDENTITY), peer="") << row(LEDGER, 1) >> synced() << ok() >> remove(LEDGER)
+    assert playbook >> synced()
     assert len(playbook.receiver.streams) == len(playbook.disk.streams) == 0

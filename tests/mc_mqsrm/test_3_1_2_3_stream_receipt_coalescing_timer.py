@@ -41,6 +41,8 @@ def test_the_timer_starts_when_the_message_is_durably_stored_and_runs_500_millis
         >> tick(0.499)
         >> tick(0.001)
         << stream_receipt(last_ordinal=1)
+        >> delivered()
+        >> tick(3600)  # "MUST stop the Stream Receipt Coalescing Timer" (3.1.6.3): nothing is owed any more
     )
 
 

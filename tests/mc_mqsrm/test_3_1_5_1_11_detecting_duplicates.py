@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.message import Arrival
-from srmp_spark.names import NULL_GUID
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.message import Arrival, Receipt, StreamId
+from srmp_spark.names import NULL_GUID, ORDER_QUEUE
+from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.encoder import encode
+from srmp_spark.srmp.history import HistoryRun, MessageIdHistory
+from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.testing.playbook import (
+    IDENTITY,
     SENDER,
     Playbook,
     commit_begins,
@@ -18,6 +24,8 @@ from srmp_spark.testing.playbook import (
     repeated,
     restart,
     row,
+    stream_message,
+    stream_receipt,
     synced,
     tick,
     user_message,
@@ -134,6 +142,89 @@ def test_identifiers_are_remembered_for_thirty_days_and_then_forgotten() -> None
         >> synced()
         << ok(4)
     )
+
+
+ALICE, BOB = "CN=alice", "CN=bob"
+LEDGER = "private$/ledger"
+
+
+RECEIPT = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
+"""Our order queue takes nothing else."""
+
+
+@pytest.mark.parametrize("stranger", [None, BOB])
+@pytest.mark.parametrize("queue", [ORDERS, ORDER_QUEUE])
+def test_an_identifier_that_a_stranger_uses_up_takes_nothing_from_a_named_sender(stranger: str | None, queue: str) -> None:
+    """Identifiers are no secret, and who may not write to one queue writes to another."""
+    playbook = Playbook()
+    assert (
+        playbook
+        >> post(stream_message(1), sender_name=ALICE)
+        << row(LEDGER, 1)
+        >> post(user_message(102, queue=queue, receipt=RECEIPT), sender_name=stranger)
+        << row(queue, 1)
+        >> post(stream_message(2), sender_name=ALICE)
+        << row(LEDGER, 2)
+        >> synced()
+        << ok(3)
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=2)
+    )
+
+
+def test_a_repeat_is_known_within_its_domain_at_any_queue_and_after_a_restart() -> None:
+    """The MUST holds for each of them: for a name, for what has none, and for what is made here."""
+    playbook = Playbook(queues={ORDERS: False, "copies": False})
+    senders: list[dict[str, str | None]] = [{"sender_name": ALICE}, {"sender_name": BOB}, {}, {"peer": ""}]
+    for number, sender in enumerate(senders, 1):
+        assert playbook >> post(user_message(7), **sender) << row(ORDERS, number)  # type: ignore[arg-type]
+    assert playbook >> synced() << ok(4)
+    for queue in (ORDERS, "copies"):
+        for sender in senders:
+            assert playbook >> post(user_message(7, queue=queue), **sender) << repeated("identifier")  # type: ignore[arg-type]
+        assert playbook >> synced() << ok(4) >> restart()
+    assert {(run.first, run.last) for run in playbook.disk.history.values()} == {(7, 7)}
+    assert len(playbook.disk.history) == 4
+
+
+def test_what_is_made_here_is_not_erased_by_our_own_identifiers_from_the_wire() -> None:
+    """Our GUID and our last number stand in each receipt that we send: the next ones are easily used up."""
+    playbook = Playbook()
+    for number in (8, 9, 10):
+        for name in (None, ALICE):
+            playbook.step(post(user_message(number, lineage=IDENTITY, queue=ORDER_QUEUE, receipt=RECEIPT), sender_name=name))
+    assert (
+        playbook
+        >> post(user_message(9, lineage=IDENTITY), peer="")
+        << row(ORDERS, 1)
+        >> synced()
+        << ok(7)
+        >> restart()
+        >> post(user_message(9, lineage=IDENTITY), peer="")
+        << repeated("identifier")
+    )
+
+
+def test_no_lineage_from_the_wire_is_the_key_of_a_domain() -> None:
+    """Whoever could write one into ``<SourceQmGuid>`` could use it up."""
+    keys = {lineage_key(SENDER, transport, name) for transport, name in (("https", ALICE), ("https", BOB), ("api", None))}
+    assert len(keys | {lineage_key(SENDER, "http", None)}) == 4
+    for key in keys:
+        content_type, content = encode(user_message(7), boundary="b")
+        assert decode(content_type, content).lineage == SENDER
+        with pytest.raises(RemoteProtocolError):
+            decode(content_type, content.replace(SENDER.encode(), key.encode()))
+
+
+def test_what_a_version_without_domains_knew_is_a_repeat_for_everybody_until_it_is_forgotten() -> None:
+    """It did not note whose an identifier is; without this a sender with a name would make second rows after the update."""
+    old, new = HistoryRun(SENDER, 1, 10, 5_000), HistoryRun(SENDER, 20, 29, 5_001)
+    history = MessageIdHistory.load([old, new], undivided_until=5_000)
+    alice = lineage_key(SENDER, "https", ALICE)
+    assert [history.seen(alice, n) for n in (1, 10, 11, 20)] == [True, True, False, False]
+    assert history.seen(lineage_key(SENDER, "api", None), 10)
+    assert not history.seen(lineage_key(OTHER, "https", ALICE), 10)
+    assert not MessageIdHistory.load([old, new]).seen(alice, 1)
 
 
 def test_setting_the_wall_clock_makes_nothing_new() -> None:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.message import Arrival
+from srmp_spark.message import Arrival, Receipt, StreamId
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.srmp.destinations import RETRY_AFTER_S, SPELLINGS_MAX, QueueState
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import Playbook, ok, operator, post, refused, row, stream_message, synced, user_message
+from srmp_spark.testing.playbook import (
+    SENDER,
+    Playbook,
+    ok,
+    operator,
+    post,
+    refused,
+    row,
+    stream_message,
+    synced,
+    user_message,
+)
 
 ORDERS = "private$/orders"
 
@@ -87,7 +98,8 @@ def test_multicast_goes_to_the_queue_that_listens_there_and_nowhere_else() -> No
 
 def test_our_order_queue_always_exists() -> None:
     """Peers send stream receipts there (3.1.7.2.4); receipts are no stream messages."""
-    assert Playbook(queues={}) >> post(user_message(queue=ORDER_QUEUE)) << row(ORDER_QUEUE, 1)
+    receipt = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
+    assert Playbook(queues={}) >> post(user_message(queue=ORDER_QUEUE, receipt=receipt)) << row(ORDER_QUEUE, 1)
     receiver = Playbook(queues={}).receiver
     with pytest.raises(ConfigurationError, match="always exists"):
         receiver.remove_queue(ORDER_QUEUE)

@@ -23,10 +23,10 @@ from srmp_spark.message import (
     StreamId,
 )
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.srmp.effects import Accepted
+from srmp_spark.srmp.effects import Accepted, Refused
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION, TYPES, MessageType, message_type
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.testing.playbook import SENDER, Playbook, post, repeated, row, user_message
+from srmp_spark.testing.playbook import SENDER, Playbook, post, refused, repeated, row, user_message
 from srmp_spark.testing.sending_playbook import IDENTITY, RECEIPTS_URL, SendingPlaybook, answer, enqueue, sends
 
 ADMIN = "http://192.0.2.1/msmq/private$/admin"
@@ -163,3 +163,22 @@ def test_receipts_are_rows_after_duplicate_detection(message_class: int, receipt
     for queue in (ORDER_QUEUE, "private$/orders"):
         message = user_message(5, queue=queue, message_class=message_class, action=ORDERING_ACK_ACTION, receipt=receipt)
         assert Playbook() >> post(message) << row(queue, 1) >> post(message) << repeated("identifier")
+
+
+@pytest.mark.parametrize("unreceived", [user_message(queue=ORDER_QUEUE), user_message(queue=ORDER_QUEUE, message_class=0x8003)])
+def test_our_order_queue_takes_receipts_alone(unreceived: Message) -> None:
+    """No application receives from it and no quota counts it: what is no receipt would fill the disk."""
+    receipt = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
+    playbook = Playbook()
+    assert (
+        playbook
+        >> post(unreceived)
+        << refused(400, "order-queue")
+        >> post(unreceived)  # a refusal leaves no trace in the history
+        << refused(400, "order-queue")
+        >> post(unreceived._replace(message_class=CLASS_ORDER_ACK, action=ORDERING_ACK_ACTION, receipt=receipt))
+        << row(ORDER_QUEUE, 1)
+    )
+    judged = playbook.receiver.judge(unreceived)
+    assert isinstance(judged, Refused)
+    assert judged.reason == "order-queue"

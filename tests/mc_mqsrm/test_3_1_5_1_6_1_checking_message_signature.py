@@ -12,14 +12,29 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
+from srmp_spark.message import Arrival
+from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.decoder import decode_parts
+from srmp_spark.srmp.effects import Repeated
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.srmp.signature import NO_REFERENCE, NO_SIGNER, WRONG_DIGEST, WRONG_SIGNATURE, Verdict, judge
 from srmp_spark.srmp.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, Post
 from srmp_spark.testing.foreign.messages import post as unsigned_post
 from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer, signed_post
-from srmp_spark.testing.playbook import Playbook, ok, post, refused, repeated, row, synced, user_message
+from srmp_spark.testing.playbook import (
+    Playbook,
+    ok,
+    post,
+    refused,
+    repeated,
+    row,
+    stream_message,
+    stream_receipt,
+    synced,
+    tick,
+    user_message,
+)
 
 GUID = "f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"
 DATA = Path(__file__).parent.parent / "data" / "srmp"
@@ -28,6 +43,7 @@ RSA_KEY = rsa_signer()
 KEYS = load_keys(DSA_KEY.public_pem)
 VALID = Verdict("valid", "literal/dsa-raw")
 ORDERS = "private$/orders"
+LEDGER = "private$/ledger"
 
 
 def message(**values: Any) -> ForeignMessage:
@@ -280,3 +296,43 @@ def test_what_was_accepted_before_the_keys_were_known_is_a_repeat_and_not_refuse
         >> synced()
         << ok(2)
     )
+
+
+def test_in_a_stream_its_position_counts_and_there_is_no_row() -> None:
+    """400 would end the stream: the sender deletes the message, and ``<previous>`` of the next one still names it."""
+    playbook = Playbook(REFUSE)
+    assert (
+        playbook
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(2, signature="invalid"))
+        << repeated("invalid-signature")
+        >> post(stream_message(3))
+        << row(LEDGER, 2)
+        >> post(stream_message(2, signature="invalid"))
+        << repeated("position")
+        >> synced()
+        << ok(4)
+        >> tick(0.5)
+        << stream_receipt(last_ordinal=3)
+    )
+
+
+def test_who_asked_is_told_that_it_was_rejected() -> None:
+    receiver = Playbook(REFUSE).receiver
+    arrival = Arrival(0, "http", "192.0.2.1:1801")
+    outcome = receiver.receive(stream_message(1, signature="invalid", dead_letter=True), arrival, 0.0)
+    assert isinstance(outcome, Repeated)
+    assert (outcome.kind, outcome.discarded_for) == ("invalid-signature", Reason.REJECTED)
+    assert outcome.discarded is not None
+    assert outcome.discarded.position == 1
+    silent = receiver.receive(stream_message(2, signature="invalid"), arrival, 0.0)
+    assert isinstance(silent, Repeated)
+    assert (silent.kind, silent.discarded) == ("invalid-signature", None)
+
+
+def test_one_that_is_too_late_as_well_is_told_that() -> None:
+    receiver = Playbook(ReceiverSettings(invalid_signature="refuse", expired="refuse")).receiver
+    outcome = receiver.receive(stream_message(1, signature="invalid", expires_at=-1), Arrival(0, "http", "192.0.2.1:1801"), 0.0)
+    assert isinstance(outcome, Repeated)
+    assert (outcome.kind, outcome.discarded_for) == ("expired", Reason.EXPIRED)

@@ -164,6 +164,10 @@ def test_a_closed_connection_means_nothing() -> None:
     """3.1.6.4 Session Cleanup."""
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200)
-    assert playbook >> operator("closed", lambda sender: sender.closed(DESTINATION, "stream")) >> enqueue(1) << sends(2)
+    (queue,) = playbook.sender
+    assert queue.state is QueueState.CONNECTED
+    assert playbook >> operator("closed", lambda sender: sender.closed(DESTINATION, "stream"))
+    assert queue.state is QueueState.DISCONNECTED
+    assert playbook >> enqueue(1) << sends(2)
     with pytest.raises(LocalProtocolError, match="report what was under way first"):
         playbook.sender.closed(DESTINATION, "stream")

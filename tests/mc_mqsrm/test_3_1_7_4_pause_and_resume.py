@@ -46,6 +46,26 @@ def test_nothing_leaves_while_paused(kind: Kind) -> None:
     assert playbook >> resume(kind) << sends(1, start=True, again=True, kind=kind)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_retransmission_timer_is_cancelled(kind: Kind) -> None:
+    """ "the Retransmission Timer MUST be canceled": resumed, the queue waits for no timer of before."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(1, kind=kind) << sends(1, start=True, kind=kind) >> no_answer()
+    assert playbook.sender.next_timer() is not None
+    assert playbook >> pause(kind)
+    assert playbook.sender.next_timer() is None
+    assert playbook >> tick(3600) >> resume(kind) << sends(1, start=True, again=True, kind=kind)
+    assert playbook.sender.next_timer() == (playbook.clock.now + 30 if kind == "stream" else None)
+
+
+def test_the_stream_receipt_wait_timer_is_cancelled() -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200)
+    assert playbook.sender.next_timer() == playbook.clock.now + 30
+    assert playbook >> pause()
+    assert playbook.sender.next_timer() is None
+
+
 def test_a_pause_survives_a_restart() -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1) << sends(1, start=True) >> pause() >> restart() >> tick(3600)

@@ -6,6 +6,7 @@ killed with -9 at random moments. And the disk is full before we begin.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -21,13 +22,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_kit import NOW, A, B, Desk, bodies
+from outbox_kit import NOW, QM, A, B, Desk, bodies
 
 from srmp_spark.errors import StoreInUseError, StoreSyncError
+from srmp_spark.queue_manager.sender.link import check_outbox
 from srmp_spark.srmp.outgoing_effects import Send, SerialRun
 from srmp_spark.store.outbox import preparation, writes
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.schema import DATABASE_FILE
 
 TABLES = ("batches", "parts", "groups", "data", "stages", "scopes", "identities", "identity_log", "sources", "positions")
 
@@ -337,3 +341,29 @@ def destination_of(number: int, row: int) -> str:
 def expected(number: int, destination: str) -> list[str]:
     """Bodies of a batch for a destination in the order of ``t``, which falls with the row."""
     return [f"{number}:{row}" for row in reversed(range(ROWS)) if destination_of(number, row) == destination]
+
+
+IN_THE_FIRST_TRANSACTION = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")  # spills: what is not committed is in the file
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("CREATE TABLE head(id)")
+for _ in range(2000):
+    connection.execute("INSERT INTO head VALUES (?)", ("x" * 500,))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_killed_before_the_outbox_had_its_wal_the_queue_manager_starts_again(tmp_path: Path) -> None:
+    """What is left is a rollback journal, which nobody rolls back who may only read."""
+    path = tmp_path / DATABASE_FILE
+    subprocess.run([sys.executable, "-c", IN_THE_FIRST_TRANSACTION, str(path)], check=False)
+    assert path.with_name(path.name + "-journal").exists(), "else nothing is tested"
+    with (
+        pytest.raises(sqlite3.OperationalError, match="readonly"),
+        contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection,
+    ):
+        connection.execute("PRAGMA user_version")
+    check_outbox(tmp_path)
+    Outbox.open(tmp_path, queue_manager=QM, epoch="e", at=NOW).close()

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from srmp_spark.queue_manager.api.http import Response, usage
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.testing.foreign.messages import ForeignStream
 from srmp_spark.testing.service import RunningQueueManager
 
 
@@ -300,6 +302,26 @@ class TestMessages:
         with pytest.raises(ApiError) as refused:
             client.send("stream", [{"delivery": "express"}])
         assert refused.value.code == "queue-kind"
+
+    def test_our_stream_goes_on_and_can_be_dropped_whatever_strangers_write_in_our_name(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
+        name, ours = "private$/house", running.ready["queue_manager"]
+        client.put_queue(name, transactional=True)
+        (first,) = client.send(name, [{}])
+        for current, previous in ((1, 0), (2**32 - 1, 1)):
+            to = "http://127.0.0.1:9/msmq/private$/order_queue$" if current == 1 else None
+            stolen = ForeignStream(guid=ours, ordinal=2**64 - 1, current=current, previous=previous, receipts_to=to)
+            assert peer.send(peer.message(name, stream=stolen, priority=0)).status == 200
+        (second,) = client.send(name, [{}])
+        assert (second["stream_id"], second["stream_sequence"]) == (first["stream_id"], 2)
+        listed = {each["stream_id"] for each in client.status()["incoming_streams"] if each["queue"] == name}
+        assert listed == {first["stream_id"], f"uid:{ours}\\{2**64 - 1}"}
+        path = f"/v1/streams/{quote(name, safe='')}/drop?stream="
+        for each in (first["stream_id"], f"uid:{ours}\\{2**64 - 1}"):
+            assert call(running, "POST", path + quote(each, safe=""))[0] == 200
+        assert all(each["queue"] != name for each in client.status()["incoming_streams"])
+        assert client.send(name, [{}])[0]["stream_sequence"] == 1
 
     @pytest.mark.parametrize(
         "body",

@@ -13,10 +13,12 @@ import pytest
 from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
-from srmp_spark.message import Message
+from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.queue_manager import dead_letters
 from srmp_spark.queue_manager.dead_letters import DeadLetters
+from srmp_spark.queue_manager.own_messages import Stored
 from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode, http_head
 
@@ -159,6 +161,30 @@ def test_the_engine_discards_none_for_its_age(tmp_path: Path) -> None:
         assert end(manager) == 1
 
     run(tmp_path / "d", test, expired="refuse")
+
+
+def test_nobody_can_take_the_place_of_a_letter_before_it_comes(tmp_path: Path) -> None:
+    """Anybody can compute the lineage of the letters and our stream's GUID: what comes over the wire with both holds none."""
+
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        last = StreamId(manager.directory.queue_manager, 2**64 - 1)
+        place = StreamPosition(last, 1, 0, start=True, send_receipts_to=TO)
+        for n, queue, name in ((1, FAILED, "CN=mallory"), (2, "private$/plain", "CN=mallory"), (3, "private$/plain", None)):
+            stolen = Message(
+                f"http://h/msmq/{queue}", "MSMQ:", letters._lineage, n, has_msmq=True, durable=True, priority=0,
+                stream=place if queue == FAILED else None,
+            )  # fmt: skip
+            content_type, content = encode(stolen, boundary="b")
+            head = http_head(f"/msmq/{queue}", "h", content_type, len(content))
+            arrival = Arrival(1, "https", "192.0.2.66:1", name)
+            manager.acceptor.take(decode(content_type, content), arrival, head + content, len(head), Stored())
+        taken = manager.receiver.queues[FAILED].end
+        sender.has(4, 1, 2, 3)
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert end(manager) == taken + 3
+
+    run(tmp_path / "d", test)
 
 
 def test_a_queue_that_is_gone_holds_no_other_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

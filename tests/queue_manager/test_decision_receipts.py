@@ -17,6 +17,7 @@ from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decisions import Reason, undecided_of
 from srmp_spark.srmp.effects import Repeated
+from srmp_spark.srmp.stream_effects import RepeatKind
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.messages import ForeignReceipt
 
@@ -86,8 +87,9 @@ class TestReasons:
 
         rig(tmp_path / "d", test, ALLOW)
 
-    def test_a_message_that_is_discarded_because_it_is_too_old(self, tmp_path: Path) -> None:
-        """NackReceiveTimeout; what finds it too old is not here."""
+    @pytest.mark.parametrize(("kind", "number"), [("expired", 0xC002), ("invalid-signature", 0xC004)])
+    def test_a_message_that_is_discarded(self, tmp_path: Path, kind: RepeatKind, number: int) -> None:
+        """NackReceiveTimeout, NackReceiveRejected; what finds it too old, or its signature wrong, is not here."""
 
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
@@ -96,11 +98,12 @@ class TestReasons:
                                   **both(server.url("private$/admin")))  # fmt: skip
                 row = undecided_of(message, ORDERS, 0, arrival)
                 waiting = Recorder()
-                outcome = Repeated(ORDERS, "stale", None, 0, discarded=row)
+                outcome = Repeated(ORDERS, kind, None, 0, discarded=row)
                 it.manager.acceptor._submit(outcome, Record(arrival, b"POST", 4), waiting)
                 await waiting.stored.wait()
                 await until(lambda: server.receipts and left(it) == 0)
-                assert told(server.receipts) == [(f"uuid:9@{SOURCE}", "negative", 0xC002)]
+                assert told(server.receipts) == [(f"uuid:9@{SOURCE}", "negative", number)]
+                assert it.manager.metrics.refused == {("200", kind): 1}
 
         rig(tmp_path / "d", test, ALLOW)
 
@@ -348,8 +351,7 @@ class TestDelivery:
                     await it.take(**both(f"http://127.0.0.1:1/msmq/private$/a{n}"), peer="192.0.2.1:9")
                 await it.take(**both(server.url("private$/admin")))
                 await mark(it, 10)
-                await until(lambda: server.receipts)
-                assert (len(server.receipts), left(it)) == (1, 9)
+                await until(lambda: (len(server.receipts), left(it)) == (1, 9))
 
         rig(tmp_path / "d", test, ALLOW)
 

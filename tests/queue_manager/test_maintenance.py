@@ -8,15 +8,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from srmp_spark.errors import ApiError, StoreDamagedError
+from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.store import retention
 from srmp_spark.store.directory import DataDirectory
 
 
@@ -200,5 +202,25 @@ def test_a_clock_set_forward_is_told_and_lets_nothing_expire_early(tmp_path: Pat
         await maintenance_._clock()
         assert caplog.text.count("clock.jumped") == 2
         assert maintenance_._trusted_utc() == clock.utc(), "set back: nothing is older than the wall clock says"
+
+    rig(tmp_path / "d", test)
+
+
+@pytest.mark.parametrize(("state", "synced_to"), [(None, 7), ("s", 2)], ids=["no state", "a state"])
+def test_of_our_order_queue_what_was_read_is_what_may_go(tmp_path: Path, state: str | None, synced_to: int) -> None:
+    """Strangers may fill it: what was read and published, if it is published, is kept up to a cap."""
+
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        manager.config = dataclasses.replace(manager.config, state=state)
+        manager.outgoing = cast("Any", SimpleNamespace(receipts_noted=5))
+        maintenance_._synced = {ORDER_QUEUE: 2}
+        orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
+        ours.end = 7
+        assert maintenance_._limits_of(orders) == {"synced_to": 0, "bytes_max": None, "read_to": 0}
+        capped = {"synced_to": synced_to, "bytes_max": retention.ORDER_QUEUE_BYTES_MAX, "read_to": 5}
+        assert maintenance_._limits_of(ours) == capped
+        maintenance_._tight = True
+        assert maintenance_._limits_of(orders)["bytes_max"] == 0
+        assert maintenance_._limits_of(ours) == capped | {"bytes_max": 0}
 
     rig(tmp_path / "d", test)

@@ -15,7 +15,7 @@ import pytest
 from test_maintenance import Clock
 
 from srmp_spark.errors import ApiError
-from srmp_spark.message import Arrival
+from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
@@ -27,6 +27,8 @@ from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
+from srmp_spark.srmp.encoder import encode
+from srmp_spark.srmp.receipts import stream_receipt
 from srmp_spark.store import retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
@@ -58,15 +60,23 @@ def rig(directory: Path, test: Callable[[QueueManager], Awaitable[None]], clock:
 def sent(manager: QueueManager, queue: str = "q", size: int = 10) -> asyncio.Future[int]:
     """A message on its way; the status it is answered with."""
     answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    message = ForeignMessage(
-        to=f"http://localhost/msmq/{queue}", lineage=LINEAGE, uniquifier=next(NUMBERS), sent_at=1_790_000_000, body=b"x" * size,
-        durable=True,
-    )  # fmt: skip
-    written = post(message)
+    if queue == ORDER_QUEUE:
+        receipt = stream_receipt(
+            identity=LINEAGE, uniquifier=next(NUMBERS), to=f"http://localhost/msmq/{queue}", via="http://peer/msmq/a",
+            stream_id=StreamId(LINEAGE, 1), last_ordinal=1, sent_at=1_790_000_000_000_000,
+        )  # fmt: skip
+        content_type, content = encode(receipt, boundary="MSMQ - SOAP boundary, 1")
+    else:
+        message = ForeignMessage(
+            to=f"http://localhost/msmq/{queue}", lineage=LINEAGE, uniquifier=next(NUMBERS), sent_at=1_790_000_000,
+            body=b"x" * size, durable=True,
+        )  # fmt: skip
+        written = post(message)
+        content_type, content = written.content_type.encode(), written.content
     manager.acceptor.take(
-        decode(written.content_type.encode(), written.content),
+        decode(content_type, content),
         Arrival(manager.clock.utc(), "http", "peer"),
-        written.content,
+        content,
         0,
         SimpleNamespace(
             read_at=time.perf_counter(),

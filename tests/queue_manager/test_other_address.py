@@ -25,3 +25,18 @@ def test_another_host_is_one_line_in_the_log(running: RunningQueueManager, peer:
     assert "queue=private$/payments" in told[0]
     assert "before=127.0.0.1:" in told[0]
     assert "now=127.0.0.2:" in told[0]
+
+
+def test_an_earlier_stream_is_one_line_in_the_log(running: RunningQueueManager, peer: Any) -> None:
+    """Its messages are answered 200 and not kept: a machine that was put back from an image sends them, and hears nothing."""
+    for ordinal, currents in ((8, (1,)), (7, (1, 2, 3))):
+        for current in currents:
+            assert peer.send(peer.stream(current, ordinal=ordinal)).status == 200
+    deadline = time.monotonic() + 30
+    while not (told := [line for line in running.log.read_text().splitlines() if "stream.stale" in line]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(told) == 1
+    assert "queue=private$/payments" in told[0]
+    assert "\\7 live=uid:" in told[0]
+    assert "srmp-spark streams drop" in told[0]

@@ -125,10 +125,13 @@ def owed(manager: QueueManager) -> int:
 def test_a_delivery_receipt_is_sent_once_and_forgotten_when_it_is_delivered(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         async with ReceiptsServer() as server:
-            await rig.take(delivery_receipt_to=server.url("private$/receipts"))
+            to = server.url("private$/receipts", "?SenderStream=XRntV")
+            await rig.take(delivery_receipt_to=to)
             await until(lambda: server.receipts and owed(rig.manager) == 0)
             await asyncio.sleep(0.2)
             (receipt,) = server.receipts
+            assert (receipt.target, receipt.to) == ("/msmq/private$/receipts?SenderStream=XRntV", to), "2.2.5.2.2"
+            assert receipt.headers["host"] == f"127.0.0.1:{server.port}"
             assert receipt.delivery_of == f"uuid:1@{SOURCE}"
             assert "<via>http://gateway:8080/msmq/private$/orders</via>" in receipt.envelope
             assert rig.manager.metrics.receipts_sent == {"delivery": 1}
@@ -300,13 +303,18 @@ def test_a_stream_receipt_comes_half_a_second_after_the_last_message(tmp_path: P
     async def test(rig: Rig) -> None:
         async with ReceiptsServer() as server:
             for current in (1, 2, 3):
-                to = server.url("private$/order_queue$") if current == 1 else None
+                to = server.url("private$/order_queue$", "?SenderStream=XRntV") if current == 1 else None
                 position = StreamPosition(StreamId(SOURCE, 1), current, current - 1, current == 1, to)
                 await rig.take(queue="private$/payments", stream=position, priority=0)
             await asyncio.sleep(0.3)
             assert server.receipts == []
             await until(lambda: server.receipts)
             assert [(each.stream_id, each.last_ordinal) for each in server.receipts] == [(f"uid:{SOURCE}\\1", 3)]
+            (receipt,) = server.receipts
+            assert receipt.target == "/msmq/private$/order_queue$?SenderStream=XRntV", "3.1.6.3: the sender's order queue"
+            assert (receipt.to, receipt.headers["host"]) == (
+                server.url("private$/order_queue$", "?SenderStream=XRntV"), f"127.0.0.1:{server.port}",
+            )  # fmt: skip
             await until(lambda: next(iter(rig.manager.receiver.streams)).last_acknowledged == 3)
 
     rig(tmp_path / "d", test, "http://127.0.0.1:*")

@@ -34,6 +34,13 @@ def test_the_head_of_chapter_4() -> None:
     assert RequestHead.of_windows(GOOD + b"body")[1] == len(GOOD)
 
 
+@pytest.mark.parametrize("name", [b"Authorization", b"proxy-authorization", b"Cookie", b"COOKIE"])
+def test_a_head_knows_whether_credentials_are_in_it(name: bytes) -> None:
+    assert RequestHead.parse(GOOD.replace(b"SOAPAction", name + b": s\r\nSOAPAction")).has_credentials
+    assert not RequestHead.parse(GOOD.replace(b"SOAPAction", b"X-" + name + b": s\r\nSOAPAction")).has_credentials
+    assert not RequestHead.of_windows(GOOD)[0].has_credentials
+
+
 PIECES = [
     (b"POST", [b"POST", b"post", b"GET"]),
     (

@@ -15,7 +15,7 @@ from peer_kit import Peer, Reply
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.queue_manager.acceptor import without_authorization
+from srmp_spark.queue_manager.acceptor import without_credentials
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.tokens import Token, Tokens
 from srmp_spark.queue_manager.writers import Caller, Writers, open_forwarding, parse_writers
@@ -124,12 +124,15 @@ def test_an_entry_that_lets_nobody_in_is_an_error(text: str, said: str, tmp_path
 
 
 def test_no_secret_is_stored() -> None:
-    head = b"POST / HTTP/1.1\r\nAuthorization: Bearer s\r\nHost: h\r\nAUTHORIZATION : x\r\nX-Authorization: kept\r\n\r\n"
-    post, length = without_authorization(head + b"Authorization: in the body\r\n", len(head))
-    assert post[:length] == b"POST / HTTP/1.1\r\nHost: h\r\nX-Authorization: kept\r\n\r\n"
-    assert post[length:] == b"Authorization: in the body\r\n"
+    head = (
+        b"POST / HTTP/1.1\r\nAuthorization: Bearer s\r\nHost: h\r\nAUTHORIZATION : x\r\nX-Authorization: kept\r\n"
+        b"proxy-authorization: Basic s\r\nCookie: s=1\r\ncookie:s=2\r\nCookies: kept\r\nCookie:\r\n\r\n"
+    )
+    post, length = without_credentials(head + b"\r\nCookie: in the body\r\n", len(head))
+    assert post[:length] == b"POST / HTTP/1.1\r\nHost: h\r\nX-Authorization: kept\r\nCookies: kept\r\n\r\n"
+    assert post[length:] == b"\r\nCookie: in the body\r\n"
     same = b"POST / HTTP/1.1\r\nHost: h\r\n\r\n"
-    assert without_authorization(same + b"x", len(same)) == (same + b"x", len(same))
+    assert without_credentials(same + b"x", len(same)) == (same + b"x", len(same))
 
 
 def test_at_a_real_queue_manager(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
@@ -158,6 +161,8 @@ address = "192.0.2.1"
     assert peer.send(peer.stream(1)).status == 403
     assert peer.send(peer.message("private$/open")).status == 200
     assert peer.send(peer.message("private$/open"), bearer).status == 200
+    for name in ("Proxy-Authorization", "cookie"):  # a proxy's, or of something before us: never stored either
+        assert peer.send(peer.message("private$/open"), {name: f"Basic {SECRET}", "X-Kept": "by-name"}).status == 200
     assert peer.send(peer.message("private$/none")).status == 400, "unknown is unknown, whoever asks"
     peer.close()
 
@@ -166,8 +171,9 @@ address = "192.0.2.1"
     assert running.stop() == 0
     with sqlite3.connect(f"file:{running.data_dir}/store.db?mode=ro", uri=True) as database:
         assert database.execute("SELECT count(*) FROM streams").fetchone() == (0,), "no stream began"
-    for file in running.data_dir.rglob("*"):
-        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+    stored = {file: file.read_bytes() for file in running.data_dir.rglob("*") if file.is_file()}
+    assert any(b"X-Kept: by-name" in content for content in stored.values()), "other headers are kept, where one can look"
+    assert [file for file, content in stored.items() if SECRET.encode() in content] == []
     log = running.stderr()
     assert SECRET not in log
     assert "to let it in, a [[writer]] with queue = 'private$/payments' and address = '127.0.0.1'" in log

@@ -16,8 +16,10 @@ from outbox_kit import A, Desk
 from restore_kit import LATER, PEER, QUEUE, Manager, srmp_record, stream_record, stream_row
 
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError, StoreInUseError
+from srmp_spark.rows.group import Record
 from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.store import queues
+from srmp_spark.srmp.trust_domain import lineage_key
+from srmp_spark.store import queues, state
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.cycles import OlderCopyError
 from srmp_spark.store.delta.data_files import storage_of
@@ -138,6 +140,37 @@ def test_streams_go_on_where_the_newest_row_was_although_their_table_is_older(ma
     assert stream.sender_name == "CN=peer", "it stays its peer's"
     assert (line["sequence_number"], line["stream_id"]) == (5, f"uid:{PEER}\\7")
     assert [(run.first, run.last) for run in manager.identifiers()] == [(101, 105)]
+
+
+def test_identifiers_in_rows_that_no_table_counts_are_those_of_who_sent_them(manager: Manager) -> None:
+    """A table without domains may be of an older version, whose identifiers are everybody's; one with them is not."""
+    alice = lineage_key(PEER, "https", "CN=alice")
+    manager.note(history=[HistoryRun(PEER, 50, 50, 5)])
+    manager.publish()
+
+    def of_alice(n: int, size: int, at: int) -> Record:
+        record = stream_record(n, size, at)
+        return record._replace(arrival=record.arrival._replace(transport="https", sender_name="CN=alice"))
+
+    manager.store.put(2, make=of_alice)
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    assert [(run.lineage, run.first, run.last) for run in manager.identifiers()] == [(PEER, 50, 50), (alice, 101, 102)]
+    with DataDirectory.open(manager.new, now=1) as directory:
+        assert state.undivided_until(directory.writer) == 5
+
+
+def test_a_state_with_domains_is_restored_with_them(manager: Manager) -> None:
+    alice = lineage_key(PEER, "https", "CN=alice")
+    runs = [HistoryRun(PEER, 50, 50, 5), HistoryRun(alice, 51, 52, 6)]
+    manager.note(history=runs)
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    assert manager.identifiers() == runs
+    with DataDirectory.open(manager.new, now=1) as directory:
+        assert state.undivided_until(directory.writer) == 0
 
 
 def test_a_stream_that_began_after_the_table_is_known_by_its_rows(manager: Manager) -> None:

@@ -20,6 +20,8 @@ from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.stream_name import name_of_house_stream, name_of_queue
+from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import queues
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.publisher import Publisher
@@ -45,7 +47,10 @@ def message(n: int, to: str, ordinal: int = 7) -> Message:
                    priority=0, stream=place, body=b"%d" % n)  # fmt: skip
 
 
-def put(manager: Manager, queue: str, first: int, last: int, to: str, ordinal: int = 7) -> None:
+HTTP = Arrival(0, "http", "192.0.2.1:4711", None)
+
+
+def put(manager: Manager, queue: str, first: int, last: int, to: str, ordinal: int = 7, arrival: Arrival = HTTP) -> None:
     """Rows of ``queue``: positions ``first`` to ``last`` of the stream."""
     known = queue in manager.store.journal._queues
     if not known:
@@ -55,7 +60,7 @@ def put(manager: Manager, queue: str, first: int, last: int, to: str, ordinal: i
     for n in range(first, last + 1):
         content_type, content = encode(message(n, to, ordinal), boundary="MSMQ - SOAP boundary, 53287")
         head = http_head("/msmq/q", "machine2", content_type, len(content))
-        record = Record(Arrival(n, "http", "192.0.2.1:4711", None), head + content, len(head))
+        record = Record(arrival._replace(at=n), head + content, len(head))
         manager.store.journal.submit((queue, begin + n - first + 1, record), proofs.append)
     manager.store.loop.until(lambda: len(proofs) == last - first + 1)
     manager.store.settle()
@@ -203,3 +208,36 @@ def test_what_came_while_the_identifiers_were_read_is_a_row_or_is_taken_anew(
     again = Restored(manager)
     again.receiver.add_queue(QUEUE, transactional=True)
     assert again.take(8, here) == QUEUE
+
+
+def test_our_own_stream_goes_on_where_its_rows_end(manager: Manager) -> None:
+    """What came over the wire under our GUID has another count."""
+    house = name_of_house_stream(QUEUE)
+    begun = IncomingStreamRow(house, PEER, 7, 2, 2, URL, "", PEER, 0, 1, 1, None)
+    manager.note(streams=[begun, begun._replace(queue=name_of_queue(QUEUE), sequence_number=9, peer="192.0.2.1:4711")])
+    manager.publish()
+    put(manager, QUEUE, 3, 4, f"http://machine2/msmq/{QUEUE}", arrival=Arrival(1, "api", ""))
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    assert {stream.queue: stream.sequence_number for stream in manager.state().streams} == {house: 4, QUEUE: 9}
+
+
+def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(manager: Manager) -> None:
+    """Its envelope in the outbox does not say whose it is; the next receiver knows the one that is sent again."""
+    desk = manager.sends()
+    manager.note(streams=[counted(ELSEWHERE, 5, 5)])
+    manager.publish()
+    put(manager, FORWARD_QUEUE, 6, 6, ELSEWHERE)
+    alice = Arrival(0, "https", "192.0.2.7:1", "CN=alice")
+    put(manager, FORWARD_QUEUE, 6, 7, ELSEWHERE, arrival=alice)
+    rows = [Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)]
+    database = desk.outbox.database
+    batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 3), 1)
+    assert batch.step()
+    desk.write(batch)
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    (known,) = manager.identifiers()
+    assert (known.lineage, known.first, known.last) == (lineage_key(PEER, "https", "CN=alice"), 707, 707)

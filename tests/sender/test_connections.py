@@ -305,6 +305,50 @@ def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch
     with_peer(serve, body)
 
 
+@pytest.mark.parametrize("status", [200, 400])
+def test_the_session_cleanup_timer_runs_60_seconds_from_the_answer(status: int) -> None:
+    """3.1.7.2.5: "MUST be canceled, if running, and then started" with each response; 3.1.2.4: IIS would close it at 120 s."""
+    may_answer, ended = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(REQUEST))
+        await may_answer.wait()
+        writer.write(OK.replace(b"200", b"%d" % status))
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        ended.set()
+        writer.close()
+
+    async def body(told: Told, send: Callable[[int], Send]) -> None:
+        connections, now = told.connections, 1_000.0
+        connections.time = lambda: now
+
+        def open_after(seconds: float) -> bool:
+            nonlocal now
+            now += seconds
+            connections._sweep()
+            return len(connections) == 1
+
+        connections.post(send(1))
+        await until_under_way(connections)
+        assert open_after(25)
+        may_answer.set()
+        assert await told.next() == ("answer", 1, status)
+        assert open_after(59.9), "the answer began it anew"
+        assert not open_after(0.2)
+        await asyncio.wait_for(ended.wait(), 5)
+
+    with_peer(serve, body)
+
+
+async def until_under_way(connections: Connections) -> None:
+    async def connected() -> None:
+        while not all(wire.exchange is not None and wire.exchange.unanswered for wire in connections._wires.values()):
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(connected(), 5)
+
+
 def test_trouble_costs_the_connection_only_if_no_whole_answer_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """3.1.7.2.5 closes it on 5xx, too. A 5xx with its length is a whole answer: the next attempt may use the same one."""
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.02)

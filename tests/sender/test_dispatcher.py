@@ -22,7 +22,7 @@ from srmp_spark.queue_manager.sender import commands, dispatcher, link
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.link import Outgoing
-from srmp_spark.queue_manager.sender.receipts import Found
+from srmp_spark.queue_manager.sender.receipts import Found, read_to
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
@@ -110,6 +110,36 @@ def test_receipts_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypa
     with_dispatcher(tmp_path, body)
 
 
+def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention deletes them then: not before, and not where nothing was read (an older copy may have replaced the log)."""
+    monkeypatch.setattr(dispatcher, "RECEIPTS_NOTED_SECONDS", 0.01)
+    monkeypatch.setattr(dispatcher, "RECEIPTS_RETRY_SECONDS", 60.0)
+
+    class Seven:
+        def read(self, after: int) -> Found:
+            return Found(7, [], more=False)
+
+    async def told(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        noted: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        found.on_receipts_noted = lambda to: noted.put_nowait((to, read_to(outbox.database)))
+        found.receipts_came()
+        assert await asyncio.wait_for(noted.get(), 20) == (7, 7)
+        found.receipts_came()
+        assert await asyncio.wait_for(noted.get(), 20) == (7, 7), "again: the one who was told may have been started again"
+
+    async def not_told(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], receipts: Receipts) -> None:
+        found.on_receipts_noted = lambda to: pytest.fail("nothing was read")
+        found.receipts_came()
+        while not receipts.reads:
+            await asyncio.sleep(0.01)
+        await found.note_receipts()
+        await found.stop()
+
+    for name, body, stored in (("a", told, Seven()), ("b", not_told, None)):
+        (tmp_path / name).mkdir()
+        with_dispatcher(tmp_path / name, body, stored=stored)
+
+
 def test_nothing_is_sent_before_the_receipts_were_read_that_came_earlier(tmp_path: Path) -> None:
     """What they acknowledge was answered 200 to the peer, which must not see it again."""
     may_read = threading.Event()
@@ -151,8 +181,10 @@ def test_a_receipt_that_shows_a_bug_stops_no_other(tmp_path: Path, caplog: pytes
     """One for any destination would stop those of all, and be read again for ever."""
     receipt = Receipt("stream", stream_id=StreamId(QM.lower(), 1), last_ordinal=1)
     messages = [
-        Message("http://h.example/o", ORDERING_ACK_ACTION, lineage=QM.lower(), uniquifier=n, receipt=receipt) for n in (1, 2, 3)
-    ]
+        Message("http://h.example/o", ORDERING_ACK_ACTION, lineage=QM.lower(), uniquifier=n, has_msmq=True,
+                message_class=CLASS_ORDER_ACK, receipt=receipt)
+        for n in (1, 2, 3)
+    ]  # fmt: skip
 
     class Log:
         def __init__(self) -> None:
@@ -246,6 +278,8 @@ def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.Monke
         outgoing.receipts_came()
         await asyncio.sleep(0.2)
         assert busy.told[1:] == [{"op": "receipts"}]
+        outgoing._on_event({"event": "receipts-noted", "to": 7})
+        assert outgoing.receipts_noted == 7
 
     asyncio.run(run())
 

@@ -94,6 +94,26 @@ def raise_to(path: Path, number: int) -> None:
         state.raise_ceiling(opened.writer, state.MESSAGE_IDENTIFIERS, number)
 
 
+def test_identifiers_of_a_version_without_domains_are_everybody_s_and_later_ones_are_not(tmp_path: Path) -> None:
+    """Told apart once, at the first open: what comes later has its domain."""
+
+    def add(opened: DataDirectory, *runs: tuple[str, int]) -> None:
+        opened.writer.executemany("INSERT INTO history VALUES (?, 1, 1, ?)", runs)
+
+    with DataDirectory.open(tmp_path / "new", now=1) as opened:
+        assert state.undivided_until(opened.writer) == 0
+        add(opened, ("a", 7))
+    with DataDirectory.open(tmp_path / "new", now=2) as opened:
+        assert state.undivided_until(opened.writer) == 0
+    with DataDirectory.open(tmp_path / "old", now=1) as opened:
+        add(opened, ("a", 7), ("b", 9))
+        opened.writer.execute("DELETE FROM meta WHERE key = 'undivided_until'")  # as an older version left it
+    for _ in range(2):
+        with DataDirectory.open(tmp_path / "old", now=2) as opened:
+            assert state.undivided_until(opened.writer) == 9
+            opened.writer.execute("UPDATE history SET last_received_at = 20 WHERE lineage = 'b'")
+
+
 def test_a_copy_gives_out_no_message_identifier_that_the_original_used_since(tmp_path: Path) -> None:
     """A peer that knows the identifier answers 200 and keeps nothing."""
     raise_to(tmp_path / "data", 1_000)

@@ -305,12 +305,17 @@ def test_an_old_plan_never_deletes_unreceived_rows(store: Store) -> None:
     assert store.call(lambda t: retention.trim(t, QUEUE, 5, store.directory.segments)) == 1
 
 
-def test_a_system_queue_is_judged_by_time_alone(store: Store) -> None:
+def test_our_order_queue_keeps_what_the_sender_process_has_not_read(store: Store) -> None:
+    """However old it is, and however tight the disk: a receipt that was answered 200 comes no second time."""
     store.call(lambda t: queues.create(t, ORDER_QUEUE, transactional=False))
     proofs: list[object] = []
     store.journal.submit((ORDER_QUEUE, 1, srmp_record(1)), proofs.append)
     store.loop.until(lambda: proofs)
-    assert limits(store, retention.Limits(NOW + DAY), ORDER_QUEUE) == 1
+    assert limits(store, retention.Limits(NOW + DAY), ORDER_QUEUE) is None
+    assert limits(store, retention.Limits(NOW + DAY, bytes_max=0, synced_to=1), ORDER_QUEUE) is None
+    assert limits(store, retention.Limits(NOW + DAY, read_to=1), ORDER_QUEUE) == 1
+    assert limits(store, retention.Limits(0, read_to=1), ORDER_QUEUE) is None, "its time is not over"
+    assert limits(store, retention.Limits(0, bytes_max=0, synced_to=1, read_to=1), ORDER_QUEUE) == 1
     assert store.call(lambda t: retention.trim(t, ORDER_QUEUE, 1, store.directory.segments)) == 2
 
 

@@ -12,6 +12,7 @@ from srmp_spark.queue_manager.api.http import Request, Response
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
+from srmp_spark.srmp.stream_name import shown_queue
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
@@ -103,7 +104,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
         "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed],
         "incoming_streams": [
             {
-                "queue": stream.queue,
+                "queue": shown_queue(stream.queue),
                 "stream_id": str(stream.id),
                 "source_qm": stream.guid,
                 "sequence_number": stream.sequence_number,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.srmp.incoming_streams import IncomingStream
-from srmp_spark.srmp.stream_name import StreamName
+from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -44,6 +44,9 @@ class StreamsApi:
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
         gap_at = request.integer("gap_at") if action == "accept-gap" else None
         stream = manager.receiver.streams.get(StreamName(queue), guid)
+        ours = manager.receiver.streams.get(name_of_house_stream(queue), guid)  # `srmp-spark streams` shows it by its queue
+        if ours is not None and (stream is None or str(ours.id).lower() == wanted.lower()):
+            stream = ours
         if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
             await _stored(manager)  # an earlier call may have dropped it a moment ago: its 404 says as much as that one's 200
             live = "none" if stream is None else str(stream.id)

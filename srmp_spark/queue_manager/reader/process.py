@@ -128,7 +128,7 @@ class Reader:
 
     def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Up to where retention may delete."""
-        limits = retention.Limits(command["before"], command["bytes_max"], command["synced_to"])
+        limits = retention.Limits(command["before"], command["bytes_max"], command["synced_to"], command["read_to"])
         with self._log() as stored:
             answer.head({"to": retention.plan(stored, command["queue"], limits)})
 

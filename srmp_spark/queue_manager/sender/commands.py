@@ -113,6 +113,11 @@ class Commands:
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
 
+    def receipts_noted(self, to: int) -> None:
+        """Tell the main process how far our order queue was read for good; the next time tells this too."""
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps({"event": "receipts-noted", "to": to}).encode())
+
     def dead_soon(self) -> None:
         """Tell the main process that there are dead letters: once for many."""
         if self._dead_timer is None:

@@ -47,7 +47,7 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 """From a request to the end of its answer: the receiver may have to sync a busy disk."""
 IDLE_SECONDS = 60.0
-"""An idle connection is closed: below the 120 s of IIS, so that it is rarely the peer who does ([MC-MQSRM] 3.1.2.5)."""
+"""An idle connection is closed: below the 120 s of IIS, so that it is rarely the peer who does ([MC-MQSRM] 3.1.2.4)."""
 TURN_SECONDS = 1.0
 """How long a queue keeps a connection that others wait for."""
 SWEEP_SECONDS = 1.0

@@ -135,16 +135,18 @@ class Dispatcher:
         self._commits = asyncio.Lock()
         self._ids_next, self._ids_end = 1, 0
         self._reading = ThreadPoolExecutor(1, "receipts")
-        self._is_reading = self._read_again = False
+        self._is_reading = self._read_again = self._has_read = False
         self._retry_timer: asyncio.TimerHandle | None = None
         self._read_to = self._noted_to = receipts_read_to
-        self._noted_at = clock.monotonic()
+        self._note_timer: asyncio.TimerHandle | None = None
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
         self._has_begun = False
         """Whether the receipts that came before our start were read: what they acknowledge must not be sent again."""
         self.on_dead: Callable[[], object] = lambda: None
         """Called when dead letters are on stable storage."""
+        self.on_receipts_noted: Callable[[int], object] = lambda to: None
+        """Called with the sequence up to which receipts of our order queue are not needed any more."""
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
@@ -382,14 +384,14 @@ class Dispatcher:
         now, at = self._clock.monotonic(), self._clock.utc()
         for message in found.messages:
             self._receipt(message, now, at)
-        self._read_to = found.to
+        self._read_to, self._has_read = found.to, True
         self._has_begun = self._has_begun or not found.more
         again, self._read_again = self._read_again or found.more, False
         self.work()
         if again:
             self.receipts_came()
-        elif now - self._noted_at > RECEIPTS_NOTED_SECONDS:
-            self._loop.create_task(self.note_receipts())
+        elif self._note_timer is None and not self._stopping:
+            self._note_timer = self._loop.call_later(RECEIPTS_NOTED_SECONDS, self._on_note)
 
     def _receipt(self, message: Message, now: float, at: int) -> None:
         """Let the engine hear of one receipt. A bug there must not stop all others, for every destination, until a restart:
@@ -422,13 +424,19 @@ class Dispatcher:
         self._retry_timer = None
         self.receipts_came()
 
+    def _on_note(self) -> None:
+        self._note_timer = None
+        self._loop.create_task(self.note_receipts())
+
     async def note_receipts(self) -> None:
-        """Store how far the receipts were read, once what they did is stored."""
-        to, self._noted_at = self._read_to, self._clock.monotonic()
+        """Store how far the receipts were read, once what they did is stored; tell it, also when it was known before."""
+        to = self._read_to
         if to != self._noted_to:
             await self.written()
             await self._store.run(partial(note_read, self._outbox.database, to))
             self._noted_to = to
+        if self._has_read:  # before, what is noted may be of a log that an older copy has replaced
+            self.on_receipts_noted(to)
 
     # --- what the peers say --------------------------------------------------------------------------------------------------
 
@@ -482,6 +490,8 @@ class Dispatcher:
             self._timer.cancel()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
+        if self._note_timer is not None:
+            self._note_timer.cancel()
         end = self._loop.time() + DRAIN_SECONDS
         while any(queue.in_flight for queue in self.sender) and self._loop.time() < end:
             await asyncio.sleep(0.01)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -25,7 +24,7 @@ from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.sqlite_file import check_format, readable
+from srmp_spark.store.sqlite_file import check_file, readable
 
 STATUS_SECONDS = 2.0
 """What the child gets to say how its queues are; else what it said before is shown."""
@@ -58,11 +57,7 @@ def check_outbox(data_dir: Path) -> None:
     if not path.exists():
         return
     with readable(path, OUTBOX.restore_hint):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            check_format(connection, OUTBOX)
-        finally:
-            connection.close()
+        check_file(path, OUTBOX)
 
 
 class _Seen(NamedTuple):
@@ -89,6 +84,8 @@ class Outgoing:
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
         self.dead_came: Callable[[], object] = lambda: None
         """Called when there may be dead letters for a queue of ours. The process sets it."""
+        self.receipts_noted = 0
+        """Rows of our order queue up to this one were read by the child, for good. It says so at each start."""
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -151,6 +148,8 @@ class Outgoing:
             self._do(self._reserve(event["number"], event["count"]))
         elif event["event"] == "dead":
             self.dead_came()
+        elif event["event"] == "receipts-noted":
+            self.receipts_noted = event["to"]
         elif event["event"] == "forwarded" and self.forwarded is not None:
             # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
             self._changed()

@@ -126,6 +126,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
     commands.release_forwarding = forwarder.release
     dispatcher.on_dead = commands.dead_soon
+    dispatcher.on_receipts_noted = commands.receipts_noted
     tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)

@@ -2,8 +2,9 @@
 
 A stream receipt is accepted, stored and answered 200 by the main process, which knows nothing of outgoing streams. Then this
 reads it, and the engine hears of it. How far it was read is stored now and then; after a crash the last ones are read once
-more, which changes nothing. So no receipt that was answered 200 is ever lost, whichever process dies when: a peer need not
-send it twice, and by the document it does not.
+more, which changes nothing; the main process is told, and until then retention keeps them (store/retention.py). So no receipt
+that was answered 200 is ever lost, whichever process dies when, or cannot be started for long: a peer need not send it twice,
+and by the document it does not.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from srmp_spark.store.log import Log, TrimmedError, UnknownQueueError
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.reading import records
 
-RECEIPTS_MAX = 1_000
-"""Rows read at once; the engine takes them in one turn of the loop."""
+ROWS_MAX = 1_000
+"""Rows read at once, receipts or not: the engine takes them in one turn of the loop, and hears of those before others wait."""
+BYTES_MAX = 8 * 1_048_576
+"""Their posts, one row more at most: strangers choose how large they are."""
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class ReceiptLog:
         """What came after sequence ``after``; rows that retention or a purge took are passed over."""
         messages: list[Message] = []
         to = after
+        rows = size = 0
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
                 epochs = stored.epochs(ORDER_QUEUE)
@@ -76,16 +80,17 @@ class ReceiptLog:
                 log.warning("receipts.begin_again read_to=%d end=%d", after, end)
                 to = 0
             for epoch in epochs:
-                for sequence, message in _of_epoch(stored, epoch, to):
-                    to = sequence
+                for sequence, message, length in _of_epoch(stored, epoch, to):
+                    to, rows, size = sequence, rows + 1, size + length
                     if message is not None:
                         messages.append(message)
-                    if len(messages) >= RECEIPTS_MAX:
+                    if rows >= ROWS_MAX or size >= BYTES_MAX:
                         return Found(to, messages, more=True)
         return Found(max(to, end), messages, more=False)
 
 
-def _of_epoch(stored: Log, epoch: str, after: int) -> Iterator[tuple[int, Message | None]]:
+def _of_epoch(stored: Log, epoch: str, after: int) -> Iterator[tuple[int, Message | None, int]]:
+    """Sequence, what it says if it is a receipt, and the length of its post."""
     bounds = stored.bounds(ORDER_QUEUE, epoch)
     begin = max(after, bounds.first - 1)
     if bounds.end <= begin:
@@ -96,7 +101,8 @@ def _of_epoch(stored: Log, epoch: str, after: int) -> Iterator[tuple[int, Messag
                 message = decode(content_type_of(record.head), record.content)
             except RemoteProtocolError as error:  # an older version took it
                 log.warning("receipts.unreadable sequence=%d reason=%s", sequence, error)
+                yield sequence, None, len(record.post)
                 continue
-            yield sequence, message if message.receipt is not None else None
+            yield sequence, message if message.receipt is not None else None, len(record.post)
     except TrimmedError as error:  # just now
-        yield error.first - 1, None
+        yield error.first - 1, None, 0

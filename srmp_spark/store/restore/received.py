@@ -26,14 +26,18 @@ from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import StreamName, name_of_foreign_queue, name_of_queue
+from srmp_spark.srmp.stream_name import StreamName, name_of_foreign_queue, name_of_house_stream, name_of_queue
+from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import state
 from srmp_spark.store.restore.known_queues import micros
 
+Identifier = tuple[str, int]
+"""A message to the history: :func:`.lineage_key`, and the uniquifier."""
+
 _UNSIGNED = (1 << 64) - 1
 COLUMNS = (
-    "queue", "sequence", "arrived_at", "peer", "sender_name", "source_qm", "lineage", "uniquifier", "stream_id",
-    "stream_sequence", "destination",
+    "queue", "sequence", "arrived_at", "transport", "peer", "sender_name", "source_qm", "lineage", "uniquifier",
+    "stream_id", "stream_sequence", "destination",
 )  # fmt: skip
 
 
@@ -43,10 +47,12 @@ class Received:
     def __init__(self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]) -> None:
         """The rows of both tables. Raises :class:`StoreDamagedError` for a stream whose name is none."""
         self.streams: dict[tuple[StreamName, str], IncomingStreamRow] = {}
-        self._forwarded: dict[tuple[str, int], int | None] = {}
+        self._forwarded: dict[Identifier, int | None] = {}
         """Identifiers of messages for other hosts that must not be known, unless they wait in the outbox: when they came;
         ``None``: ``history`` knows it already."""
-        self._positions: dict[tuple[StreamName, str], dict[int, tuple[str, int]]] = {}
+        self._senders: dict[tuple[str, int], set[str]] = {}
+        """The keys in ``_forwarded`` by the lineage and uniquifier that they have in common."""
+        self._positions: dict[tuple[StreamName, str], dict[int, Identifier]] = {}
         """Of streams of such messages: position, and the message."""
         for row in streams:
             stream = _stream_of(row["stream_id"])
@@ -63,6 +69,7 @@ class Received:
             )
             for row in history
         )  # fmt: skip
+        self._undivided_until = 0 if self.history.is_divided else self.history.newest or 0
 
     def __repr__(self) -> str:
         return f"<Received streams={len(self.streams)} {self.history!r}>"
@@ -76,10 +83,8 @@ class Received:
             if row["queue"] == FORWARD_QUEUE:
                 self._take_forwarded(row, stream, at)
                 continue
-            if row["lineage"] is not None and row["uniquifier"] is not None:
-                number = row["uniquifier"] & _UNSIGNED
-                if not self.history.seen(row["lineage"], number):
-                    self.history.add(row["lineage"], number, at)
+            if row["lineage"] is not None and row["uniquifier"] is not None and not self.history.seen(*_identifier_of(row)):
+                self.history.add(*_identifier_of(row), at)
             if stream is not None:
                 self._take_position(row, stream, at)
 
@@ -87,7 +92,7 @@ class Received:
         """A message for another host that the tables may not count yet: see above."""
         if row["lineage"] is None or row["uniquifier"] is None:
             return
-        who = row["lineage"], row["uniquifier"] & _UNSIGNED
+        who = _identifier_of(row)
         counted = stream is not None and self._is_acknowledged(row, stream, who, at)
         seen = self.history.seen(*who)
         if counted:
@@ -95,8 +100,9 @@ class Received:
                 self.history.add(*who, at)
         elif not seen or stream is not None:
             self._forwarded[who] = None if seen else at
+            self._senders.setdefault((row["lineage"], who[1]), set()).add(who[0])
 
-    def _is_acknowledged(self, row: Mapping[str, Any], stream: StreamId, who: tuple[str, int], at: int) -> bool:
+    def _is_acknowledged(self, row: Mapping[str, Any], stream: StreamId, who: Identifier, at: int) -> bool:
         """Whether the sender was told that this position arrived. If not, its stream goes back before it for now."""
         position: int = row["stream_sequence"]
         known = next((found for key in _names_of(row) if (found := self.streams.get((key, stream.guid))) is not None), None)
@@ -125,15 +131,22 @@ class Received:
                 self.streams[key] = self.streams[key]._replace(sequence_number=position)
 
     @property
-    def forwarded(self) -> Collection[tuple[str, int]]:
-        """Lineage and uniquifier of those messages for other hosts of which it is asked whether they wait in the outbox."""
+    def forwarded(self) -> Collection[Identifier]:
+        """Those messages for other hosts of which it is asked whether they wait in the outbox."""
         return self._forwarded.keys()
 
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:
-        """This message for another host waits in the outbox: it need not come again."""
-        at = self._forwarded.pop((lineage, uniquifier), None)
+        """This message for another host waits in the outbox: it need not come again.
+
+        Its envelope does not say who sent it. If it may be of two senders both are taken anew, rather than the wrong one lost.
+        """
+        keys = self._senders.get((lineage, uniquifier), ())
+        if len(keys) != 1:
+            return
+        (key,) = keys
+        at = self._forwarded.pop((key, uniquifier), None)
         if at is not None:
-            self.history.add(lineage, uniquifier, at)
+            self.history.add(key, uniquifier, at)
 
     def _take_position(self, row: Mapping[str, Any], stream: StreamId, at: int) -> None:
         key = _names_of(row)[0], stream.guid
@@ -156,7 +169,12 @@ class Received:
         """Into the database, in the caller's transaction."""
         self._count_outgoing()
         history = HistoryChanges(list(_without(self.history.rows(), self._forwarded)), [])
+        state.divide_history(db, self._undivided_until)
         state.save_changes(db, Changes(list(self.streams.values()), history, [], 0))
+
+
+def _identifier_of(row: Mapping[str, Any]) -> Identifier:
+    return lineage_key(row["lineage"], row["transport"], row["sender_name"]), row["uniquifier"] & _UNSIGNED
 
 
 def _stream_of(text: str) -> StreamId:
@@ -169,13 +187,16 @@ def _stream_of(text: str) -> StreamId:
 def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
     """What the row's stream may be counted by: one name, but for the queue of messages for other hosts.
 
-    There ``<to>`` may be of another host, or of this one and redirected; which hosts are this one, the state does not say.
+    There ``<to>`` may be of another host, or of this one and redirected; which hosts are this one, the state does not say. What
+    was made here has ``<to>`` of this one.
     """
     try:
         url = canonical_destination(row["destination"] or "")
         queue = name_of_queue(parse_queue_url(url).queue)
     except (ConfigurationError, ValueError):
         return (name_of_queue(row["queue"]),)  # a multicast address is of no host
+    if row["transport"] == "api":
+        return (name_of_house_stream(queue),)
     return (name_of_foreign_queue(url), queue) if row["queue"] == FORWARD_QUEUE else (queue,)
 
 
