@@ -247,12 +247,26 @@ class RemoteQueue:
             raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
         return shown(answer)
 
-    def walk(self, max_body: int = ALL) -> Iterator[Shown]:
-        """All messages that are there and not locked, by a cursor: what is taken in between is passed over."""
+    def walk(
+        self, max_body: int = ALL, unreadable: Callable[[RemoteProtocolError], object] | None = None
+    ) -> Iterator[Shown]:
+        """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
+
+        ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
+        """
         cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor
         action = Action.PEEK_CURRENT
-        while (found := self.peek(action, cursor=cursor, max_body=max_body)) is not None:
-            yield found
+        while True:
+            try:
+                found = self.peek(action, cursor=cursor, max_body=max_body)
+            except RemoteProtocolError as error:
+                if unreadable is None:
+                    raise
+                unreadable(error)
+            else:
+                if found is None:
+                    break
+                yield found
             action = Action.PEEK_NEXT
         self._machine.checked(5, HandleNumberRequest(self.handle, cursor))
 

@@ -40,7 +40,7 @@ from srmp_spark.queue_manager.config import Endpoint, ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
-from srmp_spark.queue_manager.puller.puller import Pullers
+from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, raise_descriptor_limit

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
@@ -60,6 +60,9 @@ from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.puller.pullers import Pullers
 
 LEASE_LOOK_SECONDS = 0.5
 """How often a waiting receiver looks whether the holder's process is gone."""
@@ -186,8 +189,8 @@ class QueueManager:
         """Called when our order queue has new rows; the process has it tell the sender."""
         self.forward_came: Callable[[], object] = lambda: None
         """The same for the queue of what is forwarded."""
-        self.subscriptions: Callable[[], list[dict[str, Any]]] = list
-        """What ``status`` says of remote queues that are read; the process sets it."""
+        self.pullers: Pullers | None = None
+        """Who reads remote queues; the process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""
