@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "functions": {"rows"} | NOUNS,
-    "jobs": {"spark", "client", "rows"} | NOUNS,
+    "jobs": {"spark", "client", "rows", "mqrr", "signing_in"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
     "cli": {"commands", "queue_manager", "client"} | NOUNS,
 }

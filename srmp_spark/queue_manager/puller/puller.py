@@ -189,7 +189,8 @@ class Puller:
         given = self.subscription
         host = given.host
         port = host.port if host.port is not None else await find_port(host.name)
-        client = await RpcClient.connect(host.name, port, given.credentials.settings(host))
+        settings = await asyncio.to_thread(given.credentials.settings, host)  # Kerberos asks a third party
+        client = await RpcClient.connect(host.name, port, settings)
         try:
             queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move" and not self.removing)
             while not self._stopping:

@@ -118,6 +118,8 @@ class Pullers:
             if there is not None and there.configured:
                 self._same_as_configured(there, entry)
                 return there.status(), False
+            if there is not None and "to" not in entry:
+                entry = {**entry, "to": there.subscription.to}
             if password is None and entry.get("username"):
                 password = self._passwords.read(name)
             wanted = self._parse(entry, password)
