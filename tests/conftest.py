@@ -40,6 +40,7 @@ LONGEST = (
     "fuzz/test_slow_clients.py",
     "acceptance/test_kill_ingest.py",
     "sender/test_kill_out.py",
+    "remote read",
     "compat/test_compat.py",
     "queue_manager/test_serve.py",
     "outbox/test_crash.py",
@@ -61,6 +62,8 @@ def group_of(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if name in TABLES:
         return "spark tables"
+    if name.startswith("remote_read/"):  # one queue manager serves them all
+        return "remote read"
     return "spark queues" if name.startswith("spark/test_engine") or name in QUEUES else name
 
 

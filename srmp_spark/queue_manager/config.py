@@ -322,7 +322,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("rpc_endpoint_mapper", Endpoint.parse, "HOST:PORT", "says where --rpc is; clients of Windows ask at port 135"),
     Option("rpc_accounts", _accounts, "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
     Option(
-        "rpc_min_auth", _choice("none", "connect", "integrity", "privacy"), "LEVEL",
+        "rpc_min_auth",
+        _choice("none", "connect", "integrity", "privacy"),
+        "LEVEL",
         "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
     ),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),

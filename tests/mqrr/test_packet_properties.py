@@ -176,6 +176,7 @@ def test_a_packet_that_ends_early_is_refused(packet, draws):
         parse_message_packet(encoded[:at])
 
 
+@SETTINGS
 @given(st.binary(min_size=16, max_size=16))
 def test_a_guid_is_the_same_in_both_forms(raw):
     assert guid_bytes(guid_text(raw)) == raw

@@ -8,19 +8,12 @@ from pathlib import Path
 import pytest
 from remote_kit import Served
 
-QUEUES = ["private$/orders", "private$/payments:transactional"]
 
-
-@pytest.fixture(scope="module")
-def module_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("qm") / "data", queues=QUEUES) as served:
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One for all modules of this folder; each test takes queues of its own."""
+    with Served(tmp_path_factory.mktemp("qm") / "data", rpc_endpoint_mapper="127.0.0.1:0") as served:
         yield served
-
-
-@pytest.fixture
-def served(module_served: Served) -> Served:
-    """One for the module; each test takes queues of its own."""
-    return module_served
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_a_batch_takes_nothing_and_a_stream_has_every_message_once(spark: SparkS
         assert all(int(row.lookup_id) >> 56 == 7 - row.priority for row in rows)
         assert client.queue("private$/orders")["waiting"] == 30
         (tmp_path / "b.toml").write_text(
-            f"[[subscription]]\nhost = \"{remote.ready['rpc']}\"\nqueue = '{ORDERS}'\nto = \"private$/orders\"\n"
+            f'[[subscription]]\nhost = "{remote.ready["rpc"]}"\nqueue = \'{ORDERS}\'\nto = "private$/orders"\n'
         )
         with RunningQueueManager(tmp_path / "b", config=tmp_path / "b.toml") as ours:
             log, deadline = QueueManagerClient(ours.api), time.monotonic() + 30

@@ -91,9 +91,7 @@ def answer(
     return tuple(results), accepted, agreed
 
 
-def _choose(
-    interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]
-) -> TransferSyntax | None:
+def _choose(interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]) -> TransferSyntax | None:
     """The transfer syntax for an interface: the preferred one if it is offered, else the first that is known."""
     offered = [
         syntax
