@@ -247,9 +247,7 @@ class RemoteQueue:
             raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
         return shown(answer)
 
-    def walk(
-        self, max_body: int = ALL, unreadable: Callable[[RemoteProtocolError], object] | None = None
-    ) -> Iterator[Shown]:
+    def walk(self, max_body: int = ALL, unreadable: Callable[[RemoteProtocolError], object] | None = None) -> Iterator[Shown]:
         """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
 
         ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.

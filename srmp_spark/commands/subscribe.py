@@ -20,7 +20,8 @@ PASSWORD_MAX = 4_096
 """Bytes of a password file; passwords of Windows have at most 256 characters."""
 
 _HELP = f"""actions:
-  add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or account: it has those then
+  add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or
+          account: it has those then
   list    one a line, with what was pulled and the last error (also in srmp-spark status)
   remove  take nothing more; it is gone when pending is 0. What stands in the configuration file is removed there
 

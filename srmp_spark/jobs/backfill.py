@@ -266,8 +266,8 @@ def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) 
     other = frame.alias("new").join(there.alias("old"), list(POSITION)).where("NOT (new.message_id <=> old.message_id)")
     for row in other.selectExpr("sequence", "new.message_id AS new", "old.message_id AS old").take(1):
         raise SrmpSparkError(
-            f"{args.table} has {row['old']} at {row['sequence']} of --id {args.id}, and the queue has {row['new']} there now: its "
-            "queue manager counts from the beginning again. Nothing was removed; give another --id"
+            f"{args.table} has {row['old']} at {row['sequence']} of --id {args.id}, and the queue has {row['new']} there now: "
+            "its queue manager counts from the beginning again. Nothing was removed; give another --id"
         )
     return frame.dropDuplicates(list(POSITION)).join(there, list(POSITION), "left_anti").select(*frame.columns)
 

@@ -1,4 +1,4 @@
-"""``backfill --source mqrr``: a queue of another queue manager, its journal or its dead letters, into a message table ([MS-MQRR]).
+"""``backfill --source mqrr``: a queue of another queue manager, its journal or dead letters, into a table ([MS-MQRR]).
 
 Theory of operation. A batch of messages is read, appended to the table unless they are there, and then, with ``--mode move``,
 removed: what was locked stays locked meanwhile. Whatever is killed in between, a message is in its queue or in the table; one
@@ -40,6 +40,7 @@ UNREADABLE_MAX = 1_000
 PASSWORD_MAX = 4_096
 
 _FROM = re.compile(r"(?P<host>[^\\/=]+)[\\/](?P<queue>.+)", re.DOTALL)
+"""The queue may be a format name: the name that its queue manager goes by need not be the host that we reach it at."""
 _DIRECT = re.compile(r"DIRECT=(?:OS|TCP):(?P<host>[^\\]+)\\.+", re.IGNORECASE | re.DOTALL)
 
 

@@ -84,7 +84,9 @@ def credentials(
 
 def _check_negotiated(where: str, protocol: str, level: str) -> None:
     if LEVELS[level] not in SIGNED_LEVELS:
-        raise ConfigurationError(f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm has integrity too")
+        raise ConfigurationError(
+            f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm has integrity too"
+        )
     if not is_installed():
         raise ConfigurationError(
             f"{where}: {protocol} needs pyspnego and the machine's Kerberos libraries: pip install 'srmp-spark[kerberos]'"

@@ -54,23 +54,20 @@ class NegotiatedInitiator:
                 name or None, password if name else None, hostname=host, service="host", protocol=protocol, context_req=request
             )
         )
+        self.complete = False
+        self.token_size = 0
         self._first = self._or_raise(self._context.step) or b""
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing more is to be negotiated."""
-        return bool(self._context.complete)
-
-    @property
-    def token_size(self) -> int:
-        """Bytes of the token of a PDU, at the level of privacy."""
-        if self._context.negotiated_protocol == "ntlm":
-            return _NTLM_TOKEN
-        return int(self._context.query_message_sizes().header)
 
     def step(self, token: bytes) -> bytes:
         """The next token, for the other side's; ``b""``: nothing more to say. Raises :class:`SecurityError`."""
-        return self._or_raise(lambda: self._context.step(token)) or b"" if token else self._first
+        if not token:
+            return self._first
+        answer: bytes = self._or_raise(lambda: self._context.step(token)) or b""
+        self.complete = bool(self._context.complete)
+        if self.complete:
+            is_ntlm = self._context.negotiated_protocol == "ntlm"
+            self.token_size = _NTLM_TOKEN if is_ntlm else int(self._context.query_message_sizes().header)
+        return answer
 
     def protect(self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool) -> tuple[bytes, bytes]:
         """The body as it is sent, and the token."""
@@ -91,7 +88,7 @@ class NegotiatedInitiator:
         plain: bytes = next(each.data for each in found if each.type == types.data)
         return plain
 
-    def _signs_all(self, sign_header: bool) -> bool:  # noqa: FBT001  # what both sides said
+    def _signs_all(self, sign_header: bool) -> bool:
         """NTLM signs the whole PDU in either case."""
         return sign_header or self._context.negotiated_protocol == "ntlm"
 

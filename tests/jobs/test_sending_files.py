@@ -196,7 +196,10 @@ def test_sigterm_finishes_the_batch_and_says_stopped(server: Server, tmp_path: P
     [
         (["--source", "mqrr", "--from", "q", "--table", "t"], "HOST[:PORT]\\QUEUE is what to read"),
         (["--source", "mqrr", "--from", "h\\q", "--table", "t"], "give a user and a password"),
-        (["--source", "mqrr", "--from", "h\\q", "--queue-manager", "x", "--destination", "y"], "--source mqrr goes into a table"),
+        (
+            ["--source", "mqrr", "--from", "h\\q", "--queue-manager", "x", "--destination", "y"],
+            "--source mqrr goes into a table",
+        ),
         (["--source", "files", "--from", "q", "--table", "t", "--mode", "move"], "--mode belongs to --source mqrr"),
         (["--source", "files", "--from", "f"], "give either --table PATH, or --queue-manager URL and --destination NAME"),
         (["--source", "files", "--from", "f", "--table", "t", "--destination", "d"], "give either --table PATH"),

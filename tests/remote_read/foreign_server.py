@@ -41,11 +41,14 @@ class ForeignServer:
         self.faults = Faults()
         self.arriving = 0
         """Messages that still come, a few at a time, with random priorities."""
+        self.away_after_end = False
+        """Whether it is away, until it is switched on, as soon as an answer of End was lost."""
         self.opened = 0
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
+        self._is_away = False
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._rounds: asyncio.Task[None] | None = None
 
@@ -81,11 +84,12 @@ class ForeignServer:
         self._rounds = self._loop.create_task(self._live())
 
     async def _listen(self) -> None:
+        self._is_away = False
+        if self._server is not None and self._server.is_serving():
+            return
         settings = ServerSettings(interfaces={REMOTE_READ: frozenset(METHODS)}, port=self.port)
         rng, groups = random.Random(1), itertools.count(1)
-        self.associations: Associations[int] = Associations(
-            new_id=lambda: next(groups), new_uuid=lambda: rng.randbytes(16)
-        )
+        self.associations: Associations[int] = Associations(new_id=lambda: next(groups), new_uuid=lambda: rng.randbytes(16))
         self._server = await self._loop.create_server(lambda: _Connection(self, settings), "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -121,6 +125,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        if self._server._is_away:
+            self.drop()
+            return
         self._server._connections.add(self)
         self._server.opened += 1
         self._engine = ServerConnection(self._settings, self._server.associations, "127.0.0.1", 0.0)
@@ -132,8 +139,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._server._connections.discard(self)
         self._is_over = True
+        if self not in self._server._connections:
+            return
+        self._server._connections.discard(self)
         # Rundown: the machine notices at once, or after a while.
         after = self._server.queue.rng.choice((0.0, 0.0, 0.3)) if self._server.faults.thief else 0.0
         self._server._loop.call_later(after, self._server.queue.miss, self._queue.number)
@@ -164,6 +173,7 @@ class _Connection(asyncio.Protocol):
             self._queue._note_end(asked.request_id)
         answer = self._queue._carry_out(event.opnum, asked)
         if lost:
+            self._server._is_away = self._server.away_after_end
             self.drop()
         else:
             self._engine.respond(event.call_id, answer.encode(event.syntax))

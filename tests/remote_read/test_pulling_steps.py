@@ -109,6 +109,8 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
     disk = SteppedDisk(steps, how)
     mover = Mover(disk, [], told=pytest.fail)
     for turn in range(12):
+        if turn == 1 and not steps.where:
+            return ""
         connection = SteppedConnection(queue, disk, calls_at_once)
         try:
             remote = await RemoteQueue.open(connection, FORMAT, receive=True)
@@ -203,9 +205,7 @@ def test_an_end_that_is_refused(answer, removes: bool, becomes_a_row: bool):
     async def run() -> None:
         remote = await RemoteQueue.open(Answering(queue, removes=removes, answer=answer), FORMAT, receive=True)
         await mover.batch(remote, 1.0)
-        assert [each.state for each in mover.kept.values()] == [
-            PulledState.UNANSWERED if becomes_a_row else PulledState.UNSENT
-        ]
+        assert [each.state for each in mover.kept.values()] == [PulledState.UNANSWERED if becomes_a_row else PulledState.UNSENT]
         while queue.messages:
             queue.steal()
         await mover.look_up(remote)

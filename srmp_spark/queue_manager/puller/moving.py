@@ -118,7 +118,7 @@ class Mover:
         return len(handed)
 
     async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
-        """What is there, at most a batch. What cannot be read is held until the others are locked, or it would be next again."""
+        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again."""
         handed: list[Pulled] = []
         unreadable: list[Unreadable] = []
         size = 0
@@ -238,7 +238,7 @@ class Mover:
 
     async def _ask(self, queue: RemoteQueue, message: Pulled) -> PulledEvent:
         """Only a peek tells locked from gone."""
-        for lookup_id in message.lookup_ids():
+        for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
             if isinstance(found, Status):
                 if found in REMOVED:

@@ -99,7 +99,8 @@ class Puller:
         self._error: str | None = None
         self._empty_at = manager.clock.monotonic()
         """When the remote queue was last seen empty, or all of it copied."""
-        self._stopping = self._worked = False
+        self._stopping = asyncio.Event()
+        self._worked = False
         store = _Store(manager, subscription)
         takes = subscription.mode == "move" and not removing
         self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
@@ -115,7 +116,7 @@ class Puller:
 
     async def stop(self) -> None:
         """End. What is locked and stored is acknowledged first; after :data:`STOP_SECONDS` it is left in doubt."""
-        self._stopping = True
+        self._stopping.set()
         if self._task is not None and self._mover.is_busy:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
         await end((self._task,))
@@ -165,7 +166,7 @@ class Puller:
 
     async def _run(self) -> None:
         failures = 0
-        while not self._stopping:
+        while not self._stopping.is_set():
             if self.removing and not self._mover.kept:
                 self.settled()
                 return
@@ -178,7 +179,7 @@ class Puller:
                 self._error = f"{type(error).__name__}: see the log"
             finally:
                 self._mover.lost()
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             failures = 0 if self._worked else failures + 1
             await asyncio.sleep(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
@@ -193,7 +194,7 @@ class Puller:
         client = await RpcClient.connect(host.name, port, settings)
         try:
             queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move" and not self.removing)
-            while not self._stopping:
+            while not self._stopping.is_set():
                 if self.removing:
                     if not await self._settle(queue):
                         return

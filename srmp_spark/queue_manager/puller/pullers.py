@@ -47,6 +47,7 @@ class Pullers:
         """What is known and cannot run, by name: its status."""
         self._admin = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     async def start(self, configured: Sequence[Subscription]) -> None:
         """Make the queues of ours that are missing, and begin. Raises an :class:`ApiError` for one of the wrong kind."""
@@ -64,14 +65,11 @@ class Pullers:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
                 self._check(subscription, None)
                 await manager.create_queue(subscription.to, transactional=False)
-            except ApiError as error:  # the others go on
+            except (ApiError, OSError, UnicodeDecodeError) as error:  # the others go on
                 self._set_aside(row.name, pending.get(row.name, 0), f"it cannot go on: {error}")
                 continue
-            self._put(
-                Puller(
-                    manager, subscription, await self._left(row.name), configured=False, removing=row.removing
-                )
-            )  # fmt: skip
+            left = await self._left(row.name)
+            self._put(Puller(manager, subscription, left, configured=False, removing=row.removing))
         for name, count in pending.items():
             if name not in self._pullers and name not in self._idle:
                 self._set_aside(name, count, _lost_of(count))
@@ -80,7 +78,8 @@ class Pullers:
             puller.start()
 
     async def stop(self) -> None:
-        """End all, together."""
+        """End all, together; none is added any more."""
+        self._stopped = True
         await asyncio.gather(*(puller.stop() for puller in self._pullers.values()))
         for task in tuple(self._tasks):
             await task
@@ -126,11 +125,13 @@ class Pullers:
             if there is not None and there.subscription == wanted and not there.removing:
                 return there.status(), False
             self._check(wanted, there)
+            if self._stopped:
+                raise ApiError(503, "stopping", "the queue manager stops")
             manager = self._manager
             await manager.create_queue(wanted.to, transactional=False)
+            self._passwords.write(name, password)
             if there is not None:
                 await there.stop()
-            self._passwords.write(name, password)
             row = AddedRow(name, entry, removing=False)
             await manager.journal.transact(lambda each: store_added(each.connection, row))
             puller = Puller(manager, wanted, await self._left(name), configured=False)
@@ -186,7 +187,11 @@ class Pullers:
         puller.settled = partial(self._settled, puller)
 
     def _settled(self, puller: Puller) -> None:
-        task = asyncio.get_running_loop().create_task(self._forget(puller))
+        async def forget() -> None:
+            async with self._admin:
+                await self._forget(puller)
+
+        task = asyncio.get_running_loop().create_task(forget())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -1,0 +1,97 @@
+"""``backfill --source mqrr``: a remote queue into a message table, each message once, wherever the job is killed."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.jobs import backfill, remote_messages
+from srmp_spark.jobs.running import Outcome, PartlyDoneError
+from srmp_spark.testing.service import RunningQueueManager
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+QUEUE = "private$/orders"
+DIRECT = r"DIRECT=OS:host1\private$\orders"
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    folder = tmp_path_factory.mktemp("remote")
+    with RunningQueueManager(folder / "a", queues=[f"{QUEUE}:journal"], rpc="127.0.0.1:0", host_name=["host1"]) as running:
+        yield running
+
+
+def send(remote: RunningQueueManager, *bodies: bytes) -> None:
+    messages = [{"body_base64": base64.b64encode(body).decode(), "priority": n % 8} for n, body in enumerate(bodies)]
+    QueueManagerClient(remote.api).send(QUEUE, messages)
+
+
+def waiting(remote: RunningQueueManager) -> int:
+    return int(QueueManagerClient(remote.api).queue(QUEUE)["waiting"])
+
+
+class Killed(BaseException):
+    """kill -9."""
+
+
+def test_copy_then_move_killed_between_the_commit_and_the_removal(
+    spark: SparkSession, remote: RunningQueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, host = tmp_path / "messages", remote.ready["rpc"]
+
+    def job(*flags: str, queue: str = DIRECT) -> Outcome:
+        parser = argparse.ArgumentParser()
+        backfill.add_arguments(parser)
+        args = parser.parse_args(["--source", "mqrr", "--from", f"{host}\\{queue}", "--table", str(table), *flags])
+        args.id = args.id or host
+        if not args.yes:
+            return backfill.remote_to_table(args)
+        source = remote_messages.parse_source(args)
+        return backfill.append_remote(spark, args, source, {"destinations": [args.table], "id": args.id})
+
+    def held() -> list[tuple[str, int, bytes]]:
+        found = spark.read.format("delta").load(str(table)).collect()
+        return sorted((each["epoch"], each["sequence"], bytes(each["body"])) for each in found)
+
+    send(remote, b"1", b"2", b"3")
+    dry = job()
+    assert (dry.rows, dry.status, waiting(remote)) == (3, "dry-run", 3)
+    first = job("--yes")
+    assert (first.rows, first.more["known"], first.more["removed"], waiting(remote)) == (3, 0, 0, 3)
+    assert [(epoch, body) for epoch, _, body in held()] == [(host, b"1"), (host, b"2"), (host, b"3")]
+
+    send(remote, b"4")
+    with monkeypatch.context() as patch:
+
+        def die(*_: object) -> None:
+            raise Killed
+
+        patch.setattr(remote_messages.Reader, "remove", die)
+        with pytest.raises(Killed):
+            job("--yes", "--mode", "move")
+    assert waiting(remote) == 4
+    assert len(held()) == 4
+    moved = job("--yes", "--mode", "move")
+    assert (moved.rows, moved.more["known"], moved.more["removed"], waiting(remote)) == (0, 4, 4, 0)
+    assert len(held()) == 4
+
+    journal = job("--yes", "--id", "journal", queue=DIRECT + ";JOURNAL")
+    assert (journal.rows, journal.more["unreadable"]) == (4, 0)
+    assert len(held()) == 8
+
+    # Another queue manager of that name, which counts from the beginning again.
+    spark.sql(f"UPDATE delta.`{table}` SET message_id = 'another' WHERE epoch = 'journal' AND body = X'31'")
+    with pytest.raises(PartlyDoneError, match="counts from the beginning again") as error:
+        job("--yes", "--id", "journal", queue=DIRECT + ";JOURNAL")
+    assert isinstance(error.value.error, SrmpSparkError)
+    assert len(held()) == 8
