@@ -12,9 +12,8 @@ removes the original, then the copy becomes a row. Whatever is lost in between, 
 What the original says must be asked with a **peek** by lookup identifier. A receive answers MESSAGE_NOT_FOUND for a message
 that is locked too, perhaps by our own old connection that nobody has missed yet: who believes it doubles the message or loses
 it.
-A process that ended knows no more whether End was sent, so everything that it finds stored is ``UNANSWERED``. A further commit
-before End would not tell it either: between that commit and the first byte of End there is as much time as there is now between
-the commit of the copy and End.
+So it is written down that an End leaves, before it does (``queue_manager/puller/sent_marks.py``); a process that is started
+again, and cannot know, takes what it finds stored for ``UNANSWERED``.
 """
 
 from __future__ import annotations

@@ -61,7 +61,10 @@ def credentials(
     password: str | None,
     domain: str | None,
 ) -> Credentials:
-    """What the options say; without a level privacy, on loopback and without an account none. Raises :class:`ConfigurationError`."""
+    """What the options say; without a level privacy, on loopback and without an account none.
+
+    Raises :class:`ConfigurationError`.
+    """
     given, protocol = protocol, (protocol or "ntlm").lower()
     if protocol not in PROTOCOLS:
         raise ConfigurationError(f"{where}: the protocol is ntlm, kerberos or negotiate, got {given!r}")
@@ -84,9 +87,7 @@ def credentials(
 
 def _check_negotiated(where: str, protocol: str, level: str) -> None:
     if LEVELS[level] not in SIGNED_LEVELS:
-        raise ConfigurationError(
-            f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm has integrity too"
-        )
+        raise ConfigurationError(f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm has integrity")
     if not is_installed():
         raise ConfigurationError(
             f"{where}: {protocol} needs pyspnego and the machine's Kerberos libraries: pip install 'srmp-spark[kerberos]'"

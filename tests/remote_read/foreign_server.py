@@ -1,8 +1,8 @@
 """The foreign queue behind a port: connections that end between start and end, answers of End that are lost, other readers, a
 machine that is switched off.
 
-What it does is written from the document (:mod:`foreign_queue`); the PDUs are made by our RPC core, which other people's clients
-have checked (test_peers.py).
+What it does is written from the document (:mod:`foreign_queue`); the PDUs are made by our RPC core, which other people's
+clients have checked (test_peers.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettin
 from srmp_spark.mqrr.rpc.server_events import CallReceived, Rundown
 
 END = 9
+LINGER_SECONDS = 0.05
+"""A connection that ends is read so long, and nothing is carried out: what Ends were on their way is noted for the judge."""
 ROUND_SECONDS = 0.01
 """Between two acts of the other readers and senders."""
 
@@ -98,6 +100,7 @@ class ForeignServer:
         self._server.close()
         for each in tuple(self._connections):
             each.drop()
+        await asyncio.sleep(2 * LINGER_SECONDS)
         self.queue.locks.clear()
 
     async def _stop(self) -> None:
@@ -126,7 +129,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         if self._server._is_away:
-            self.drop()
+            self._is_over = True
+            transport.abort()
             return
         self._server._connections.add(self)
         self._server.opened += 1
@@ -134,7 +138,7 @@ class _Connection(asyncio.Protocol):
         self._queue = Connection(self._server.queue, None)
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_over:
+        if hasattr(self, "_engine"):
             self._handle(self._engine.receive(data, 0.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -149,11 +153,14 @@ class _Connection(asyncio.Protocol):
 
     def drop(self) -> None:
         self._is_over = True
-        self._transport.abort()
+        self._server._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
     def _handle(self, events: list[Any]) -> None:
         for event in events:
-            if isinstance(event, CallReceived) and not self._is_over:
+            if isinstance(event, CallReceived) and self._is_over:
+                if event.opnum == END:
+                    self._queue._note_end(METHODS[END].decode_request(event.stub, event.syntax).request_id)
+            elif isinstance(event, CallReceived):
                 self._call(event)
             elif not isinstance(event, CallReceived | Rundown):
                 self.drop()

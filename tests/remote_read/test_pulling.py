@@ -34,6 +34,7 @@ class Disk:
         self.kept: dict[PulledKey, Pulled] = {}
         self.rows: list[int] = []
         self.copied_keys: set[PulledKey] = set()
+        self.sent: set[PulledKey] = set()
         self.full = False
 
     def _killed(self) -> None:
@@ -75,12 +76,25 @@ class Disk:
         self.copied_keys -= keys
         self._killed()
 
+    def sending_end(self, keys) -> None:
+        self.sent |= set(keys)
+
+    def nothing_is_kept(self) -> None:
+        self.sent.clear()
+
     def refuses(self) -> str | None:
         return None
 
     def after_a_kill(self) -> list[Pulled]:
         """As they are read back."""
-        return [Pulled(each.key, each.raw, each.message, State.UNANSWERED) for each in self.kept.values()]
+        return [
+            Pulled(each.key, each.raw, each.message, State.UNANSWERED if each.key in self.sent else State.UNSENT)
+            for each in self.kept.values()
+        ]
+
+    def in_doubt(self) -> set[int]:
+        """Messages of which an End was on its way when the process was killed."""
+        return {each.message.uniquifier for each in self.kept.values() if each.key in self.sent}
 
 
 class KilledError(BaseException):
@@ -111,8 +125,8 @@ async def pull(seed: int) -> tuple[int, int]:
                 check(queue, disk)
         except (LostError, RefusedError):
             mover.lost()
-        except KilledError:  # whether End was sent of what is kept nobody knows any more
-            queue.unanswered_ends |= {each.message.uniquifier for each in disk.kept.values()}
+        except KilledError:
+            queue.unanswered_ends |= disk.in_doubt()
             mover = Mover(disk, disk.after_a_kill(), told=troubles.append)
         else:
             mover.lost()

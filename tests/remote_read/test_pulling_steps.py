@@ -119,7 +119,7 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
         except LostError:
             mover.lost()
         except KilledError:
-            queue.unanswered_ends |= {each.message.uniquifier for each in disk.kept.values()}
+            queue.unanswered_ends |= disk.in_doubt()
             mover = Mover(disk, disk.after_a_kill(), told=pytest.fail)
         else:
             mover.lost()

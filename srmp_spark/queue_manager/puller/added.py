@@ -16,7 +16,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.durable import sync_directory, write_durably
 
 FOLDER = "subscriptions"
-"""Below the data directory: passwords."""
+"""Below the data directory: passwords, and of which messages End was sent."""
 _MODE_FOLDER = 0o700
 
 
@@ -67,14 +67,23 @@ def names_of_pulled(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT subscription, COUNT(*) FROM pulled GROUP BY subscription"))
 
 
+def subscription_file(data_directory: Path, name: str, kind: str) -> Path:
+    """The file of a subscription, in a folder that only its owner can read, which is made."""
+    folder = data_directory / FOLDER
+    if not folder.exists():
+        folder.mkdir(mode=_MODE_FOLDER)
+        sync_directory(data_directory)
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{kind}"
+
+
 class Passwords:
     """What was given with them."""
 
     def __init__(self, data_directory: Path) -> None:
-        self._folder = data_directory / FOLDER
+        self._directory = data_directory
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.password"
+        return subscription_file(self._directory, name, "password")
 
     def read(self, name: str) -> str | None:
         """Of one subscription; ``None``: none was given."""
@@ -89,9 +98,6 @@ class Passwords:
         if password is None:
             path.unlink(missing_ok=True)
             return
-        if not self._folder.exists():
-            self._folder.mkdir(mode=_MODE_FOLDER)
-            sync_directory(self._folder.parent)
         before = os.umask(0o077)
         try:
             write_durably(path, password.encode())

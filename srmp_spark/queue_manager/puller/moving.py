@@ -24,6 +24,9 @@ from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, Remot
 
 BATCH_MESSAGES = 64
 """Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
+ENDS_AT_ONCE = 8
+"""Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
+it. No more, because all of them are in doubt when the connection is lost."""
 BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
 UNREADABLE_MAX = 1_000
@@ -47,6 +50,14 @@ class Keeping(Protocol):
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
         """They were rows already, copied, and now they are removed there."""
+        ...
+
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        """End of these leaves now: the next process must know, if this one is killed. Raises OSError."""
+        ...
+
+    def nothing_is_kept(self) -> None:
+        """What was said of Ends so far may be forgotten."""
         ...
 
     def refuses(self) -> str | None:
@@ -80,6 +91,8 @@ class Mover:
         """Stored, and no rows yet."""
         self.moved = 0
         """Rows since the start."""
+        self.ended = 0
+        """Messages removed there since the start."""
         self.in_doubt_taken = 0
         """Of them those that were gone when they were looked up, after an End without an answer: another may have them, too."""
         self.unreadable = 0
@@ -101,6 +114,8 @@ class Mover:
         Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
         """
         await self._settle()
+        if not self.kept:
+            self._keeping.nothing_is_kept()
         if self._full is None:
             self._full = self._keeping.refuses()
         if self._full is not None:
@@ -168,11 +183,13 @@ class Mover:
             self.kept[each.key] = each
 
     async def _end(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
-        """Several at a time where the other side takes that: it may have a sync for each, and can share it."""
+        """Several at a time; of each it is written down first."""
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False
-        for at in range(0, len(waiting), queue.calls_at_once):
-            together = waiting[at : at + queue.calls_at_once]
+        width = min(queue.calls_at_once, ENDS_AT_ONCE)
+        for at in range(0, len(waiting), width):
+            together = waiting[at : at + width]
+            self._keeping.sending_end([each.key for each in together])
             for each in together:
                 each.move(PulledEvent.END_SENT)
             ends = [queue.end(each.request) for each in together]
@@ -185,6 +202,7 @@ class Mover:
                     each.move(PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED)
                 elif isinstance(done, bool):
                     each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
+                    self.ended += done
                 elif isinstance(done, LostError):
                     lost = True
                 else:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import SrmpSparkError
+from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.puller.added import subscription_file
 from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
@@ -23,6 +25,7 @@ from srmp_spark.queue_manager.puller.pulled import (
     note_copied,
 )
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.sent_marks import SentMarks
 from srmp_spark.queue_manager.puller.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -49,8 +52,9 @@ log = logging.getLogger(__name__)
 class _Store:
     """What is kept, in the queue manager's own transactions."""
 
-    def __init__(self, manager: QueueManager, subscription: Subscription) -> None:
+    def __init__(self, manager: QueueManager, subscription: Subscription, marks: SentMarks) -> None:
         self._manager = manager
+        self._marks = marks
         self._name = subscription.name
         self._to = subscription.to
         self._peer = subscription.host.text
@@ -77,6 +81,12 @@ class _Store:
     async def removed(self, keys: Collection[PulledKey]) -> None:
         await self._manager.journal.transact(lambda each: forget_copied(each.connection, self._name, keys))
 
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        self._marks.sending(keys)
+
+    def nothing_is_kept(self) -> None:
+        self._marks.nothing_is_kept()
+
     def refuses(self) -> str | None:
         gate = self._manager.acceptor.gate
         return None if gate is None else gate.message
@@ -101,7 +111,14 @@ class Puller:
         """When the remote queue was last seen empty, or all of it copied."""
         self._stopping = asyncio.Event()
         self._worked = False
-        store = _Store(manager, subscription)
+        self._marks = SentMarks.open(
+            subscription_file(manager.directory.path, subscription.name, "sent"), [each.key for each in left.kept],
+            unchanged=manager.directory.changed is None,
+        )  # fmt: skip
+        for each in left.kept:
+            if not self._marks.was_sent(each.key):
+                each.state = PulledState.UNSENT
+        store = _Store(manager, subscription, self._marks)
         takes = subscription.mode == "move" and not removing
         self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
         """Without ``takes`` it finds out what became of what was taken while the subscription was another one."""
@@ -120,6 +137,7 @@ class Puller:
         if self._task is not None and self._mover.is_busy:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
         await end((self._task,))
+        self._marks.close()
 
     @property
     def pending(self) -> int:
@@ -165,7 +183,7 @@ class Puller:
         self._error = what
 
     async def _run(self) -> None:
-        failures = 0
+        failures, did = 0, 0
         while not self._stopping.is_set():
             if self.removing and not self._mover.kept:
                 self.settled()
@@ -181,7 +199,8 @@ class Puller:
                 self._mover.lost()
             if self._stopping.is_set():
                 return
-            failures = 0 if self._worked else failures + 1
+            before, did = did, self._mover.ended + self.pulled
+            failures = 0 if self._worked or did > before else failures + 1
             await asyncio.sleep(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
 
     async def _connected(self) -> None:

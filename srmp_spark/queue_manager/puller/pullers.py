@@ -200,6 +200,7 @@ class Pullers:
         if self._pullers.get(name) is not puller:
             return  # it was added again meanwhile
         del self._pullers[name]
+        await puller.stop()
         await self._manager.journal.transact(lambda each: forget_added(each.connection, name))
         self._passwords.write(name, None)
 
@@ -240,15 +241,16 @@ class Pullers:
                 "remove it first: `srmp-spark subscribe remove`; what is there then is read anew", _SECTION,
             )  # fmt: skip
         for each in self:
-            if each is not there and each.subscription.to == wanted.to:
+            other = each.subscription
+            if each is not there and other.to == wanted.to:
                 raise ApiError(
-                    409, "to-is-taken", f"{wanted.to} is filled from {each.subscription.queue} of {each.subscription.host.text}",
+                    409, "to-is-taken", f"{wanted.to} is filled from {other.queue} of {other.host.text}",
                     "give another `to`: one queue of ours for each remote one", _SECTION,
                 )  # fmt: skip
 
 
 def _lost_of(count: int) -> str:
     return (
-        f"{count} messages that were taken there are no rows yet, and there is no subscription of this host and queue any more: "
-        "put it back, with its host and queue as they were written, until `pending` is 0"
+        f"{count} messages that were taken there are no rows yet, and there is no subscription of this host and queue any "
+        "more: put it back, with its host and queue as they were written, until `pending` is 0"
     )
