@@ -64,7 +64,7 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
         secret = {"host": "127.0.0.1:9", "queue": "q", "username": "reader", "password": "a secret", "to": "private$/far"}
         assert "a secret" not in json.dumps(api.subscribe(secret))
         running.kill9()
-        (file,) = (tmp_path / "b" / "subscriptions").iterdir()
+        (file,) = (tmp_path / "b" / "subscriptions").glob("*.password")
         assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("a secret", 0o600)
         others = [each for each in (tmp_path / "b").rglob("*") if each.is_file() and each != file]
         assert b"a secret" not in b"".join(each.read_bytes() for each in others)
