@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.mqrr.queue_format import queue_format_for
@@ -39,18 +39,19 @@ _ACCOUNT = {
 }  # fmt: skip
 
 
-class RemoteOptions(NamedTuple):
-    """Checked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions:
+    """Checked. Pickled into tasks; what is secret is in no repr."""
 
     host: RemoteHost
     queues: tuple[str, ...]
     """As they were written."""
-    stream: Mapping[str, str]
+    stream: Mapping[str, str] = field(repr=False)
     """What is for the log of a queue manager of ours."""
     credentials: Credentials
     """Of a batch, which signs in itself."""
     mode: str | None
-    account: Mapping[str, str]
+    account: Mapping[str, str] = field(repr=False)
     """As it was given, in the words of ``[[subscription]]``; for a stream, whose queue manager signs in."""
 
 
@@ -75,9 +76,10 @@ def parse_remote(options: Mapping[str, str]) -> RemoteOptions:
     mode = choice("mode", given["mode"], _MODES) if "mode" in given else None
     account = {key: given[name] for name, key in _ACCOUNT.items() if name in given}
     if not account and ("queueManager" in stream or "dataDir" in stream):  # the subscription may be there, with its account
-        return RemoteOptions(host, queues, stream, Credentials(), mode, account)
+        signs_in = Credentials()
+        return RemoteOptions(host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, account=account)
     signs_in = credentials(
         "format mqrr", host, level=given.get("authLevel"), protocol=given.get("authProtocol"), user=given.get("username"),
         password=given.get("password"), domain=given.get("domain"),
     )  # fmt: skip
-    return RemoteOptions(host, queues, stream, signs_in, mode, account)
+    return RemoteOptions(host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, account=account)

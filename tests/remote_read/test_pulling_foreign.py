@@ -8,6 +8,7 @@ import random
 import sqlite3
 from pathlib import Path
 
+import pytest
 from foreign_server import Faults, ForeignServer
 from test_pulling_live import _pending, rows, until
 
@@ -63,6 +64,7 @@ def _more(server: ForeignServer) -> bool:
     return False
 
 
+@pytest.mark.timeout(300 + 20 * KILLS)
 def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_badly(tmp_path: Path):
     """T13 to T17 for real. ``make kill-pull``: 200 kills, of either side."""
     rng = random.Random(4)

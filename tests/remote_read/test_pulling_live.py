@@ -78,6 +78,7 @@ def test_a_copy_leaves_the_messages_and_comes_once(tmp_path: Path, served: Serve
     assert served.waiting(name) == 4
 
 
+@pytest.mark.timeout(300 + 20 * KILLS)
 def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reader_helps_itself(tmp_path: Path, start):
     """``SRMP_SPARK_PULL_KILLS=200`` takes ten minutes."""
     rng = random.Random(20261122)
