@@ -69,7 +69,7 @@ check: setup ## ruff, mypy, the import rules, the links of the documentation
 	@$(VENV)/bin/mypy
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
 
-docs-musts: setup ## docs/MUSTS.md: each MUST of [MC-MQSRM] and the tests that fail when it is broken
+docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md: each MUST of [MC-MQSRM], [MS-MQRR] and the tests that fail when it is broken
 	@$(PYTHON) -m srmp_spark.testing.musts
 
 bench: setup java ## measure against the targets; the last line is one JSON object
@@ -109,11 +109,11 @@ clocks: setup ## simulated runs with and without a wall clock that is set: make 
 
 proof: setup strace ## the long versions of the rest: damaged Delta state, two of everything, set clocks, forgeries: make proof PYTHONS="python3.10 python3.13"
 	@SRMP_SPARK_DAMAGES=300 SRMP_SPARK_RACES=1000 SRMP_SPARK_PAUSE_SECONDS=60 SRMP_SPARK_CLOCK_JUMPS=200 \
-		SRMP_SPARK_FORGERIES=10000 SRMP_SPARK_SIM_DIGESTS=1000 SRMP_SPARK_SIM_SEEDS=10000 SRMP_SPARK_PYTHONS="$(PYTHONS)" \
+		SRMP_SPARK_FORGERIES=10000 SRMP_SPARK_SIM_DIGESTS=1000 SRMP_SPARK_SIM_SEEDS=10000 SRMP_SPARK_MQRR_MUTANTS=10000 SRMP_SPARK_PYTHONS="$(PYTHONS)" \
 		$(PYTHON) -m pytest -s -v tests/delta/test_damage.py tests/delta/test_publisher_race.py tests/disk/test_publish_trace.py \
 		tests/queue_manager/test_two_of_everything.py tests/queue_manager/test_clock_jumps_live.py \
 		tests/queue_manager/test_https.py tests/sender/test_https_out.py tests/sender/test_receipts_address.py \
-		tests/simulation/test_simulation.py $(PYTEST)
+		tests/simulation/test_simulation.py tests/mqrr/test_mqrr_fuzz.py $(PYTEST)
 
 strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }

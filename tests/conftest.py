@@ -5,7 +5,7 @@ own process are two groups, so two JVMs start and no more; they are halves by ti
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
 
-A run of all of them also fails when a test that docs/MUSTS.md relies on did not pass: :mod:`musts_gate`.
+A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`.
 """
 
 from __future__ import annotations
@@ -67,17 +67,18 @@ def group_of(path: Path) -> str:
     return "spark queues" if name.startswith("spark/test_engine") or name in QUEUES else name
 
 
-def musts_table() -> musts.Table:
-    """The sentences of [MC-MQSRM] and their tests."""
+def musts_tables() -> list[musts.Table]:
+    """The sentences of our documents and their tests."""
     try:
-        return musts.load()
+        return [musts.load(document) for document in musts.DOCUMENTS]
     except ConfigurationError as error:
         raise pytest.UsageError(f"docs/musts: {error}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the controller sees every report
-        config.pluginmanager.register(MustsGate(musts_table(), ROOT), "musts-gate")
+        for table in musts_tables():
+            config.pluginmanager.register(MustsGate(table, ROOT), f"musts-gate {table.document.name}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,6 +94,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         handler.setFormatter(plugin.formatter)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:

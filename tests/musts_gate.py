@@ -1,6 +1,6 @@
-"""Fails a run of the whole suite in which a test that docs/MUSTS.md names did not pass.
+"""Fails a run of the whole suite in which a test that docs/MUSTS.md or docs/MUSTS_MQRR.md names did not pass.
 
-The page says of each sentence of [MC-MQSRM] which tests fail when it is broken. A name alone proves nothing: the test may
+The pages say of each sentence of a document which tests fail when it is broken. A name alone proves nothing: the test may
 have been renamed, be skipped everywhere, or not be collected at all. So the process that gathers the reports (with
 pytest-xdist the controller, which runs no test itself) notes what became of each named test, and at the end of a *whole* run
 one that did not pass makes the exit code 1. In a run of a part of the suite nothing is asked for.
@@ -23,6 +23,7 @@ class MustsGate:
 
     def __init__(self, table: Table, suite: Path) -> None:
         """``suite`` is the folder of all tests."""
+        self._document = table.document.name
         self._wanted = table.tests()
         self._suite = suite
         self._passed: set[str] = set()
@@ -55,10 +56,10 @@ class MustsGate:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._faults:
-            terminalreporter.section("sentences of [MC-MQSRM] without proof", red=True)
+            terminalreporter.section(f"sentences of [{self._document}] without proof", red=True)
             for fault in self._faults:
                 terminalreporter.line(fault, red=True)
-            terminalreporter.line("Mend the test, or what docs/musts/*.toml says of the sentence, and run make docs-musts.")
+            terminalreporter.line("Mend the test, or what docs/musts says of the sentence, and run make docs-musts.")
 
     # --- what it makes of it ----------------------------------------------------------------------------------------------
 

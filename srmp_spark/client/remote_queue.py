@@ -94,7 +94,7 @@ class Shown(NamedTuple):
 class _Channel:
     """One bound connection."""
 
-    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+    def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
         self._where = f"{host}:{port}"
         self._engine = ClientConnection(settings)
         self._results: list[ClientResult] = []
@@ -104,13 +104,14 @@ class _Channel:
             raise RemoteLostError(f"{self._where} cannot be reached: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._engine.bind(time.monotonic())
+            self._engine.bind(time.monotonic(), group_id=group_id)
             bound = self._wait(lambda each: isinstance(each, Bound), ANSWER_SECONDS)
             assert isinstance(bound, Bound)
         except BaseException:
             self._socket.close()
             raise
         self.syntax: TransferSyntax = bound.syntax
+        self.group_id = bound.group_id
 
     def call(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
         """The stub of the answer. Raises :class:`RemoteReadError` for a fault, :class:`RemoteLostError`."""
@@ -168,14 +169,22 @@ def find_port(host: str, mapper_port: int = ENDPOINT_MAPPER_PORT) -> int:
 class RemoteMachine:
     """A connection to the queue manager of another machine."""
 
-    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+    def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
         self.host = host
-        self._channel = _Channel(host, port, settings)
+        self._port = port
+        self._settings = settings
+        self._channel = _Channel(host, port, settings, group_id)
 
     @classmethod
     def connect(cls, host: str, port: int | None = None, settings: ClientSettings | None = None) -> RemoteMachine:
         """Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
         return cls(host, find_port(host) if port is None else port, settings or ClientSettings())
+
+    def second(self) -> RemoteMachine:
+        """Another connection of the same client, which may use its handles: a call that waits on this one is cancelled over it.
+
+        Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        return RemoteMachine(self.host, self._port, self._settings, self._channel.group_id)
 
     def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # the response of METHODS
         """One call. Raises :class:`RemoteReadError` for a fault or an answer that cannot be read, :class:`RemoteLostError`."""
@@ -237,6 +246,13 @@ class RemoteQueue:
     def end(self, request: int, *, keep: bool = False) -> None:
         """R_EndReceive: the message is ours, or stays where it is (``keep``)."""
         self._machine.checked(9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request))
+
+    def cancel(self, request: int, over: RemoteMachine) -> bool:
+        """R_CancelReceive over another connection: whether anything with this number waited. Errors as there."""
+        answer = over.call(8, HandleNumberRequest(self.handle, request))
+        if answer.status not in (Status.MQ_OK, Status.STATUS_NOT_FOUND):
+            raise RemoteReadError(answer.status, f"{self._machine.host}, R_CancelReceive")
+        return bool(answer.status == Status.MQ_OK)
 
     def peek(self, action: Action = Action.PEEK_CURRENT, **more: Any) -> Shown | None:  # noqa: ANN401
         """A message; ``None``: there is none. Raises :class:`RemoteReadError` for every other status, and as :func:`shown`."""

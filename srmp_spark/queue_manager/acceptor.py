@@ -221,6 +221,18 @@ class Acceptor:
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
 
+    def move_in(self, queue: str, record: Record, requester: Requester) -> int:
+        """A row of another queue of ours becomes one of this: its sequence. Raises :class:`StoreSyncError` as :meth:`take`."""
+        try:
+            outcome = self._receiver.move_in(queue)
+            self._submit(outcome, record, requester)
+        except StoreSyncError:
+            raise
+        except Exception as error:
+            log.exception("accept.fatal queue=%s", queue)
+            raise self._journal.abandon("moving a message", error) from error
+        return outcome.sequence
+
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
         """Hand what the engine has taken to the journal."""
         journal = self._journal

@@ -137,6 +137,7 @@ class NtlmAcceptor(_Session):
         self._utc = utc
         self._told = told
         self._said: list[bytes] = []
+        self._pairs: dict[int, bytes] = {}
 
     def step(self, token: bytes) -> bytes:
         """The next token; ``b""`` after the last. Raises :class:`SecurityError`."""
@@ -159,6 +160,7 @@ class NtlmAcceptor(_Session):
         flags = (offered & _OFFERED) | Flags.TARGET_INFO | Flags.TARGET_TYPE_SERVER | Flags.REQUEST_TARGET | Flags.VERSION
         challenge = Challenge(flags, self._challenge, encode_pairs(pairs), self._name).encode()
         self._said = [token, challenge]
+        self._pairs = pairs
         return challenge
 
     def _accept(self, token: bytes) -> None:
@@ -189,6 +191,9 @@ class NtlmAcceptor(_Session):
                 if len(message.session_key) != len(base_key):
                     raise SecurityError("a session key of another size than 16 bytes")
                 session_key = rc4k(base_key, message.session_key)
+            # Without the time in it a client sends no code over the messages: what we said must have reached it whole.
+            if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
+                raise SecurityError("the response is to another challenge: ours was changed on its way")
             if int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") & MIC_IS_THERE:
                 self._check_code(session_key, message, token)
             return session_key

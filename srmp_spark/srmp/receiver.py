@@ -183,6 +183,14 @@ class Receiver:
             self.history.add(lineage, uniquifier, self._received_at(arrival, now))
         return self._insert(queue, message, arrival, None)
 
+    def move_in(self, name: str) -> Accepted:
+        """A message of another queue of ours is in this one from now on ([MS-MQDMPR] 3.1.7.1.16). It was accepted when it came:
+        nothing is judged, counted or owed anew. To be committed like any other."""
+        queue = self.queues[name]
+        queue.end += 1
+        self._open = True
+        return Accepted(name, queue.end, (), None, self._generation + 1, None)
+
     def _receive_stream_message(
         self, queue: QueueState, name: StreamName, message: Message, position: StreamPosition, arrival: Arrival, now: float
     ) -> Refused | Pending:

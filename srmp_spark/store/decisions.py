@@ -29,7 +29,7 @@ from typing import NamedTuple
 from srmp_spark.message import StreamId
 from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Undecided, receipts_for
 from srmp_spark.srmp.ranges import Range
-from srmp_spark.srmp.stream_name import StreamName
+from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.transaction import Transaction
@@ -170,6 +170,26 @@ def move(transaction: Transaction, row: Undecided) -> None:
     ).fetchone()
     if told is not None and told[0] >= uniquifier and told[3] in ("", name):
         _save_receipts(db, [each for each in receipts_for(row, Reason(told[1]), told[2]) if each.kind == "final_stream"])
+
+
+class Moved(NamedTuple):
+    """A row that is in another queue of ours now, as a row of that."""
+
+    queue_id: int
+    queue: str
+    sequence: int
+    to_queue_id: int
+    to_sequence: int
+
+
+def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
+    """What these rows asked to be told of their end is told when they are received from where they are now. Whose streams they
+    are counted by stays as it was."""
+    transaction.connection.executemany(
+        "UPDATE undecided SET queue_id = ?, sequence = ?, stream_name = coalesce(stream_name, ?) "
+        "WHERE queue_id = ? AND sequence = ?",
+        [(each.to_queue_id, each.to_sequence, name_of_queue(each.queue), each.queue_id, each.sequence) for each in moved],
+    )
 
 
 # With the mark

@@ -10,6 +10,7 @@ from typing import Any
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import SEQUENCE_MAX
 from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
     ACCESS_PEEK,
     ACCESS_RECEIVE,
     METHODS,
@@ -18,9 +19,10 @@ from srmp_spark.mqrr.ndr.methods import (
     EndReceiveRequest,
     HandleNumberRequest,
     HandleRequest,
+    MoveMessageRequest,
     OpenRequest,
 )
-from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.packets.base_header import BaseHeader
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
@@ -35,12 +37,12 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
     Close,
-    Committed,
     Effect,
     Fault,
     Message,
-    NotCommitted,
     Open,
+    OutcomeNotStored,
+    OutcomeStored,
     Purge,
     Read,
     Reason,
@@ -106,8 +108,11 @@ class World:
 
     def __init__(self, *boxes: Box, coordinator: bool = False, hold: tuple[type, ...] = ()) -> None:
         self.boxes = {box.name.replace("/", "\\"): box for box in boxes or (Box(),)}
+        self.moved: list[tuple[str, int, str, int]] = []
+        """(queue, sequence, to, sequence there)."""
         self.box = next(iter(self.boxes.values()))
-        self.server = RemoteReadServer(2103, coordinator=coordinator)
+        contexts = itertools.count(0x5EED)
+        self.server = RemoteReadServer(2103, new_move_context=lambda: next(contexts), coordinator=coordinator)
         self.now = 1000.0
         self.hold = hold
         """Kinds of effects that are kept in ``held`` and not done."""
@@ -167,16 +172,20 @@ class World:
                 each.queue.left.add(each.sequence)
             self.taken += effect.messages
             self.do(self.server.stored(effect.storing))
+            for each in effect.messages:
+                if each.to is not None:
+                    self.came(each.queue.priorities[each.sequence], box=each.to)
+                    self.moved.append((each.queue.name, each.sequence, each.to.name, len(each.to.priorities)))
         elif isinstance(effect, Purge):
             box = effect.queue
             box.left |= box.priorities.keys() - set(effect.spared)
             self.do(self.server.purged(effect.purging))
         elif isinstance(effect, Close):
             self.open.remove((effect.queue, effect.receive))
-        elif isinstance(effect, Committed):
+        elif isinstance(effect, OutcomeStored):
             self.committed.append(effect.transaction)
         else:
-            assert isinstance(effect, NotCommitted)
+            assert isinstance(effect, OutcomeNotStored)
 
     def release(self) -> None:
         """Do what was held back."""
@@ -245,6 +254,14 @@ class Reader:
 
     def peeking(self) -> Reader:
         return self.opened(ACCESS_PEEK)
+
+    def open_for_move(self, name: str) -> Any:
+        """The answer: a move context and a handle, or a fault."""
+        return self.ask(11, OpenRequest(queue_format_of(f"DIRECT=OS:host\\{name}"), ACCESS_MOVE))
+
+    def move(self, context: int, lookup_id: int, transaction: bytes = NO_TRANSACTION) -> Status | None:
+        answer = self.ask(10, MoveMessageRequest(self.handle, context, lookup_id, transaction))
+        return None if answer is None else Status(answer.status)
 
     def close(self) -> Any:
         return self.ask(3, HandleRequest(self.handle))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from ndr_kit import GOLDEN, vectors
 from packet_kit import binary, full_binary, sample, srmp
@@ -17,7 +19,8 @@ from srmp_spark.mqrr.rpc.calls import encode_cancel, encode_orphaned
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT
 from srmp_spark.testing.fuzz.binary import mutants
 from srmp_spark.testing.fuzz.curated import MUTANTS, run
-from srmp_spark.testing.fuzz.mqrr_targets import mqrr_targets
+from srmp_spark.testing.fuzz.mqrr_conversation import conversations
+from srmp_spark.testing.fuzz.mqrr_targets import mqrr_targets, ntlm_legs
 
 MEMORY_EVERY = 200
 """The peak is measured for one mutant in so many: to trace allocations takes ten times as long as to parse."""
@@ -69,16 +72,21 @@ SEEDS = {
     ],
     "rpc-client": [answers(), answers()[:200]],
     "ept-map": [response(TOWER.encode()), response(NAMED_PIPE, TOWER.encode(), status=1), response()],
+    "ntlm": [bytes([leg]) + message for leg, message in enumerate(ntlm_legs())],
+    "calls": list(conversations()),
 }
+SLOW = {"calls": 1_000, "ntlm": 3_000}
+"""A conversation takes a millisecond: ``SRMP_SPARK_MQRR_MUTANTS=10000`` (make proof) has as many of these as of the others."""
 TARGETS = {target.name: target for target in mqrr_targets(SEEDS)}
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_ten_thousand_mutants_are_refused_or_accepted(name: str) -> None:
-    report = run(TARGETS[name], mutants(name, SEEDS[name]), memory_every=MEMORY_EVERY)
+def test_mutants_are_refused_or_accepted(name: str) -> None:
+    count = int(os.environ.get("SRMP_SPARK_MQRR_MUTANTS", SLOW.get(name, MUTANTS)))
+    report = run(TARGETS[name], mutants(name, SEEDS[name], count), memory_every=MEMORY_EVERY)
     assert report.findings == [], "\n".join(map(str, report.findings[:3]))
-    assert report.runs == MUTANTS
-    assert SHARE_MIN * MUTANTS <= report.accepted <= (1 - SHARE_MIN) * MUTANTS, report
+    assert report.runs == count
+    assert SHARE_MIN * count <= report.accepted <= (1 - SHARE_MIN) * count, report
 
 
 def test_the_list_of_mutants_is_always_the_same() -> None:

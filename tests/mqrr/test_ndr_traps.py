@@ -43,6 +43,14 @@ def decode(opnum: int, stub: bytes, syntax=NDR):
     return METHODS[opnum].decode_request(stub, syntax)
 
 
+def test_what_a_client_says_of_itself():
+    """Ours is no routing server, names no identifier and no workgroup; its version is one that has all opnums."""
+    asked = OPEN
+    assert (asked.client_id, asked.non_routing_server, asked.workgroup) == ("00000000-0000-0000-0000-000000000000", 1, 0)
+    assert (asked.major, asked.minor, asked.build_number) == (methods.CLIENT_MAJOR, methods.CLIENT_MINOR, 0)
+    assert asked.major >= 4, "MSMQ 4.0 is the first with this interface"
+
+
 def test_opnum_1_is_not_used_on_the_wire():
     assert set(METHODS) == {0, *range(2, 16)}
 

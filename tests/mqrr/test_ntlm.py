@@ -21,7 +21,15 @@ from srmp_spark.signing_in.accounts import read_accounts
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.signing_in.ntlm import NtlmAcceptor, NtlmInitiator
 from srmp_spark.signing_in.ntlm_crypto import hmac_md5, md4, ntowfv2, rc4, rc4k, seal_key, sign_key
-from srmp_spark.signing_in.ntlm_messages import Flags, encode_negotiate, parse_authenticate, parse_challenge, parse_pairs
+from srmp_spark.signing_in.ntlm_messages import (
+    Flags,
+    Pair,
+    encode_negotiate,
+    encode_pairs,
+    parse_authenticate,
+    parse_challenge,
+    parse_pairs,
+)
 
 NOW = 1_790_000_000_000_000
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
@@ -165,6 +173,18 @@ def test_a_challenge_that_was_changed_on_its_way_is_found_by_the_code():
     weaker[23] &= 0x7F  # no 56 bits
     authenticate = other.step(bytes(weaker))
     with pytest.raises(SecurityError, match="changed on their way"):
+        server.step(authenticate)
+
+
+def test_a_challenge_without_its_time_is_found_by_the_response():
+    """The time is why a client sends a code over all messages: who takes it away on the way could change the rest too."""
+    client, server = initiator(AuthLevel.PKT_PRIVACY), acceptor(AuthLevel.PKT_PRIVACY)
+    challenge = parse_challenge(server.step(client.step(b"")))
+    pairs = parse_pairs(challenge.target_info)
+    del pairs[Pair.TIMESTAMP]
+    authenticate = client.step(challenge._replace(target_info=encode_pairs(pairs), target_name="QM").encode())
+    assert parse_authenticate(authenticate).mic == bytes(16)
+    with pytest.raises(SecurityError, match="another challenge"):
         server.step(authenticate)
 
 

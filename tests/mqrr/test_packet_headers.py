@@ -9,6 +9,7 @@ from packet_kit import GUID, GUID_2, IPV6, SENT, binary, full_binary, put, srmp
 
 from srmp_spark.errors import LimitExceededError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.mqrr.guids import guid_bytes
+from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.base_header import BaseHeader
 from srmp_spark.mqrr.packets.debug_header import DebugHeader, parse_debug_header
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, ip_address
@@ -261,6 +262,22 @@ def test_a_subqueue_name_fits_its_field():
     assert len(SubqueueHeader(subqueue_name="x" * 31).encode()) == 148
     with pytest.raises(LocalProtocolError, match="at most 31 characters"):
         SubqueueHeader(subqueue_name="x" * 32).encode()
+
+
+def test_a_subqueue_header_without_a_name_says_nothing():
+    """2.2.5.3: it is to be ignored then, whatever it counts."""
+    counted = Trailers(subqueue=SubqueueHeader(abort_counter=7, move_counter=3, last_move_time=99), received_from=NO_ADDRESS)
+    said = [message_of(parse_message_packet(binary(trailers=each).encode())) for each in (counted, REQUIRED_TRAILERS)]
+    assert said[0] == said[1]
+
+
+def test_a_dead_letter_queue_that_is_not_named_is_not_invalid():
+    """DI beside no DeadLetterHeader is to be ignored."""
+    said = [
+        message_of(parse_message_packet(binary(trailers=replace(REQUIRED_TRAILERS, dead_letter_queue_invalid=each)).encode()))
+        for each in (True, False)
+    ]
+    assert said[0] == said[1]
 
 
 def test_an_address_as_text():

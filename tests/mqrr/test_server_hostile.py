@@ -1,9 +1,11 @@
-"""10,000 stubs that no client would write, for every method, at a server with open queues: an answer or a fault, each once."""
+"""10,000 stubs that no client would write, for every method, at a server with open queues: an answer or a fault, each once.
+
+How long one may take, and what is left after a few, is asked in test_mqrr_fuzz.py.
+"""
 
 from __future__ import annotations
 
 import random
-import time
 
 from server_kit import Box, World, lookup_id
 
@@ -27,7 +29,6 @@ from srmp_spark.mqrr.server.requests import Action
 from srmp_spark.mqrr.status import Status
 
 MUTANTS = 10_000
-SECONDS_MAX = 0.05
 QUEUE = queue_format_of(r"DIRECT=OS:host\private$\orders")
 
 
@@ -72,10 +73,8 @@ def test_ten_thousand_mutants_are_answered():
             continue  # it would be closed
         number = next(world.numbers)
         world.opnums["one", number] = opnum
-        began = time.perf_counter()
         received = CallReceived(number, REMOTE_READ, syntax, opnum, bytes(stub), reader.association, None, 1)
         world.do(world.server.call("one", received, world.now))
-        assert time.perf_counter() - began < SECONDS_MAX
         answered += ("one", number) in world.answers
         if rng.random() < 0.02:
             world.wait(rng.choice((0.1, 400)))

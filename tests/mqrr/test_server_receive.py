@@ -6,9 +6,13 @@ import pytest
 from server_kit import Box, World, lookup_id
 
 from srmp_spark.mqrr.actions import RECEIVES, Action
-from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, RR_NACK, SHARE_DENY_SHARE, HandleRequest, NoParameters
+from srmp_spark.mqrr.ndr.methods import (
+    RR_NACK,
+    HandleRequest,
+    NoParameters,
+)
 from srmp_spark.mqrr.packets.sections import SectionType
-from srmp_spark.mqrr.server.effects import Open, Read, Reason, Take
+from srmp_spark.mqrr.server.effects import Read, Reason, Take
 from srmp_spark.mqrr.status import Status
 
 RECEIVED = Reason.RECEIVED
@@ -342,81 +346,6 @@ def test_a_message_that_cannot_be_read_is_told_and_not_locked():
     assert one.shown(call) == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
     world.hold = ()
     assert one.receive() == 1
-
-
-# --- opening -----------------------------------------------------------------------------------------------------------------
-
-NONE, DENY, PEEK, RECEIVE = 0, SHARE_DENY_SHARE, ACCESS_PEEK, 1
-
-
-@pytest.mark.parametrize(
-    ("present", "wanted", "refused"),
-    [
-        ((RECEIVE, DENY), (RECEIVE, DENY), True),
-        ((RECEIVE, DENY), (RECEIVE, NONE), True),
-        ((RECEIVE, DENY), (PEEK, DENY), True),
-        ((RECEIVE, DENY), (PEEK, NONE), False),
-        ((PEEK, DENY), (RECEIVE, NONE), True),
-        ((PEEK, DENY), (RECEIVE, DENY), True),
-        ((PEEK, DENY), (PEEK, DENY), False),
-        ((RECEIVE, NONE), (RECEIVE, DENY), True),
-        ((RECEIVE, NONE), (PEEK, DENY), True),
-        ((RECEIVE, NONE), (RECEIVE, NONE), False),
-        ((PEEK, NONE), (RECEIVE, DENY), False),
-    ],
-)
-def test_share_modes(present, wanted, refused):
-    """[MS-MQDMPR] 3.1.7.1.5, its three cases."""
-    world = World()
-    one = world.reader("one").opened(*present)
-    answer = world.reader("two").open(*wanted)
-    assert (answer == Status.MQ_ERROR_SHARING_VIOLATION) is refused
-    one.close()
-    assert world.reader("three").open(*wanted) != Status.MQ_ERROR_SHARING_VIOLATION or not refused
-
-
-def test_an_unknown_queue_a_wrong_access_and_a_queue_for_move_are_faults():
-    one = World().reader()
-    assert one.open(name=r"private$\none") == Status.MQ_ERROR_QUEUE_NOT_FOUND
-    assert one.open(access=2) == Status.MQ_ERROR_INVALID_PARAMETER
-    assert one.open(share=7) == Status.MQ_ERROR_INVALID_PARAMETER
-
-
-def test_a_client_that_is_gone_before_its_queue_is_open_leaves_nothing_open():
-    world = World()
-    one = world.reader()
-    world.hold = (Open,)
-    assert one.open() is None
-    one.gone()
-    world.hold = ()
-    world.release()
-    assert world.open == []
-
-
-def test_a_deleted_queue_ends_every_wait_and_its_handles_can_only_be_closed():
-    world = World()
-    world.came(3)
-    one, two = world.reader("one").opened(), world.reader("two").opened()
-    assert one.get() == 1
-    waits = two.start(timeout_ms=60_000)
-    world.box.deleted = True
-    world.do(world.server.lost(world.box, Status.MQ_ERROR_QUEUE_DELETED))
-    assert two.shown(waits) == Status.MQ_ERROR_QUEUE_DELETED
-    assert one.end() == Status.MQ_ERROR_QUEUE_DELETED
-    assert two.get() == Status.MQ_ERROR_QUEUE_DELETED
-    assert one.close().status == two.close().status == Status.MQ_OK
-    assert world.open == []
-
-
-def test_when_another_receiver_has_taken_over_peeking_goes_on_and_receiving_does_not():
-    world = World()
-    world.came(3, 3)
-    one, looker = world.reader("one").opened(), world.reader("two").peeking()
-    assert one.get() == 1
-    world.do(world.server.lost(world.box, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True))
-    assert one.end() == Status.MQ_ERROR_STALE_HANDLE
-    assert world.taken == []
-    assert looker.get(Action.PEEK_CURRENT) == 1
 
 
 # --- purge -------------------------------------------------------------------------------------------------------------------

@@ -142,6 +142,16 @@ def test_an_unknown_cursor_is_the_ntstatus(world):
     assert world.reader().peeking().get(A.PEEK_CURRENT, cursor=99) == Status.STATUS_INVALID_HANDLE
 
 
+def test_a_closed_cursor_is_none(world):
+    one = world.reader().peeking()
+    cursor, other = one.cursor(), one.cursor()
+    close = HandleNumberRequest(one.handle, cursor)
+    assert one.ask(5, close).status == Status.MQ_OK
+    assert one.ask(5, close).status == Status.MQ_ERROR_INVALID_HANDLE
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.STATUS_INVALID_HANDLE
+    assert one.get(A.PEEK_CURRENT, cursor=other) == 2
+
+
 def test_a_cursor_of_another_handle_is_unknown(world):
     one, two = world.reader("one").peeking(), world.reader("two").peeking()
     assert two.get(A.PEEK_CURRENT, cursor=one.cursor()) == Status.STATUS_INVALID_HANDLE

@@ -117,6 +117,7 @@ def test_a_million_messages_of_mixed_priority_are_taken_in_order_without_moving_
         (r"DIRECT=OS:host\private$\orders", "host", "private$\\orders"),
         (r"DIRECT=TCP:192.0.2.1\orders", "192.0.2.1", "orders"),
         (r"DIRECT=OS:host\private$\orders;JOURNAL", "host", "private$\\orders;journal"),
+        (r"DIRECT=OS:host\private$\orders;Retry", "host", "private$\\orders;Retry"),
     ],
 )
 def test_a_direct_name_is_a_host_and_a_queue(name, host, queue):
@@ -146,7 +147,7 @@ GUID = "6b29fc40-ca47-1067-b31d-00dd010662da"
         (QueueFormat(QueueFormatType.MACHINE, 0x82, guid=GUID), Status.MQ_ERROR_QUEUE_NOT_FOUND),
         (QueueFormat(QueueFormatType.PUBLIC, guid=GUID), Status.MQ_ERROR_QUEUE_NOT_FOUND),
         (QueueFormat(QueueFormatType.PRIVATE, guid=GUID, number=5), Status.MQ_ERROR_QUEUE_NOT_FOUND),
-        (QueueFormat(QueueFormatType.SUBQUEUE, 5, text=r"OS:host\q;sub"), Status.MQ_ERROR_QUEUE_NOT_FOUND),
+        (QueueFormat(QueueFormatType.SUBQUEUE, 5, text="OS:host\\q;"), Status.MQ_ERROR_ILLEGAL_FORMATNAME),
         (QueueFormat(QueueFormatType.DIRECT, 0x0F, text=r"OS:host\q"), Status.MQ_ERROR_INVALID_PARAMETER),
     ],
 )

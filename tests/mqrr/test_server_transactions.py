@@ -6,7 +6,7 @@ import pytest
 from server_kit import Box, World, lookup_id
 
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.ndr.methods import RR_NACK, EnlistRequest, HandleRequest, MoveMessageRequest, SetClassRequest
+from srmp_spark.mqrr.ndr.methods import RR_NACK, EnlistRequest, HandleRequest, SetClassRequest
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Reason
@@ -150,7 +150,3 @@ def test_without_a_coordinator_nothing_is_enlisted():
     reader = world.reader().opened()
     assert enlist(reader) == Status.MQ_ERROR_TRANSACTION_ENLIST
     assert enlist(reader, NO_TRANSACTION) == Status.MQ_ERROR_INVALID_PARAMETER
-
-
-def test_nothing_is_moved_without_a_move_context(world, one):
-    assert one.ask(10, MoveMessageRequest(one.handle, 5, lookup_id(1, 0), TX)).status == Status.MQ_ERROR_INVALID_HANDLE

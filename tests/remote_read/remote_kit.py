@@ -8,9 +8,19 @@ from pathlib import Path
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
-from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE, SHARE_DENY_NONE
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    SHARE_DENY_NONE,
+    HandleRequest,
+    MoveMessageRequest,
+    OpenRequest,
+)
+from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
+from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.service import RunningQueueManager
 
 _NAMES = itertools.count(1)
@@ -66,6 +76,16 @@ class Served(RunningQueueManager):
 
 def opened(machine: RemoteMachine, queue: str, *, receive: bool = False, share: int = SHARE_DENY_NONE) -> RemoteQueue:
     return machine.open(queue_format_for("host1", queue), ACCESS_RECEIVE if receive else ACCESS_PEEK, share)
+
+
+def move(queue: RemoteQueue, to: str, *, lookup_id: int, transaction: bytes = NO_TRANSACTION) -> Status:
+    """R_OpenQueueForMove and R_MoveMessage."""
+    machine = queue._machine
+    opened_there = machine.call(11, OpenRequest(queue_format_for("host1", to), ACCESS_MOVE))
+    asked = MoveMessageRequest(queue.handle, opened_there.move_context, lookup_id, transaction)
+    answer = machine.call(10, asked)
+    machine.checked(3, HandleRequest(opened_there.handle))
+    return Status(answer.status)
 
 
 def bodies(queue: RemoteQueue) -> list[str]:

@@ -179,6 +179,16 @@ def test_a_nack_leaves_the_message(peer: Peer):
     assert digests(peer.run("receive-all", name)) == expected
 
 
+def test_a_message_is_moved_to_a_subqueue(peer: Peer):
+    name, expected = filled(peer.served)
+    peer.served.client.put_queue(f"{name};retry", transactional=False)
+    there = "OS:host1\\" + name.replace("/", "\\") + ";retry"
+    (moved, *_) = peer.run("move", name, "-to" if peer.go else "--to", there)
+    assert (peer.code, int(moved["moved"], 16)) == (0, 2)
+    assert digests(peer.run("receive-all", f"{name};retry")) == expected[:1]
+    assert digests(peer.run("receive-all", name)) == expected[1:]
+
+
 def test_small_fragments(go_client: str, served: Served):
     """A client that takes 1,432 bytes at a time."""
     name = served.queue()
@@ -214,7 +224,7 @@ def test_the_endpoint_mapper_is_asked_where_remote_read_is(go_client: str, tmp_p
 
 def test_a_transaction_finds_no_coordinator(go_client: str, served: Served):
     peer = Peer(served, [go_client], go=True, flags=[])
-    (line,) = peer.run("tx-receive", "private$/payments")
+    (line,) = peer.run("tx-receive", served.queue(transactional=True))
     assert line["status"] == "0xc00e0058"
 
 

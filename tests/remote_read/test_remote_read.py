@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from remote_kit import Served, bodies, opened
+from remote_kit import Served, bodies, move, opened
 
 from srmp_spark.client.remote_queue import RemoteLostError, RemoteReadError, find_port, shown
 from srmp_spark.errors import ApiError, ConfigurationError
@@ -18,6 +20,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE, SHARE_DENY_SHARE, NoParameters
+from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.queue_format import queue_format_for, queue_format_of
 from srmp_spark.mqrr.remote_host import parse_remote_host
@@ -113,6 +116,20 @@ def test_who_waits_gets_a_message_as_soon_as_it_comes(served: Served):
         timer.join()
 
 
+def test_a_waiting_call_is_cancelled_over_a_second_connection(served: Served):
+    name = served.queue()
+    answers: list[StartReceiveResponse] = []
+    with served.machine() as machine, machine.second() as second:
+        queue = opened(machine, name, receive=True)
+        waits = threading.Thread(target=lambda: answers.append(queue.start(Action.RECEIVE, wait_s=60)[1]))
+        waits.start()
+        deadline = time.monotonic() + 30
+        while not queue.cancel(1, second):
+            assert time.monotonic() < deadline, "it never began to wait"
+        waits.join(30)
+    assert [Status(each.status) for each in answers] == [Status.MQ_ERROR_OPERATION_CANCELLED]
+
+
 def test_a_lookup_identifier_is_rebuilt_from_an_answer(served: Served):
     name = served.queue()
     served.send(name, 2, 6)
@@ -131,7 +148,7 @@ def test_a_lookup_identifier_is_rebuilt_from_an_answer(served: Served):
 def test_what_was_acknowledged_stays_received_after_kill_9_and_what_was_not_is_there(start):
     """Nothing is removed before it is stored that it was; and nothing that was not acknowledged."""
     names = ["private$/orders", "private$/payments"]
-    served = start(queues=[names[0], names[1] + ":transactional"])
+    served = start(queues=[names[0], names[1] + ":transactional", names[0] + ";retry"])
     with served.machine() as machine:
         for name in names:
             served.send(name, *[3] * 6)
@@ -141,9 +158,14 @@ def test_what_was_acknowledged_stays_received_after_kill_9_and_what_was_not_is_t
                 queue.end(request)
             _, held = queue.start(Action.RECEIVE)
             assert held.status == Status.MQ_OK
+        served.send(names[0], 0)
+        with opened(machine, names[0], receive=True) as queue:
+            assert move(queue, names[0] + ";retry", lookup_id=rebuilt(7, priority=0)) == Status.MQ_OK
         served.kill9()
     served.restart()
     with served.machine() as machine:
+        with opened(machine, names[0] + ";retry") as moved:
+            assert bodies(moved) == ["body 1"]
         for name in names:
             with opened(machine, name, receive=True) as queue:
                 assert receive_all(queue) == ["body 4", "body 5", "body 6"]
@@ -162,18 +184,33 @@ def test_the_consumer_default_is_at_what_mqrr_clients_received(served: Served):
         assert served.waiting(name) == 2
 
 
+HOLDS = """
+import sys, time
+from srmp_spark.client.remote_queue import RemoteMachine
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.status import Status
+host, port, name = sys.argv[1:]
+queue = RemoteMachine.connect(host, int(port)).open(queue_format_for("host1", name), 1)
+print(Status(queue.start(Action.RECEIVE)[1].status).name, flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_killed_reader_frees_its_messages(served: Served):
     name = served.queue()
     served.send(name, 3)
-    killed = served.machine()
-    queue = opened(killed, name, receive=True)
-    assert queue.start(Action.RECEIVE)[1].status == Status.MQ_OK
-    with served.machine() as machine, opened(machine, name, receive=True) as other:
-        assert other.start(Action.RECEIVE)[1].status == Status.MQ_ERROR_IO_TIMEOUT
-        killed.close()
-        request, answer = other.start(Action.RECEIVE, wait_s=10)
-        assert answer.status == Status.MQ_OK
-        other.end(request)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, *map(str, served.rpc), name], stdout=subprocess.PIPE, text=True
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "MQ_OK\n"
+        with served.machine() as machine, opened(machine, name, receive=True) as other:
+            assert other.start(Action.RECEIVE)[1].status == Status.MQ_ERROR_IO_TIMEOUT
+            killed.kill()
+            request, answer = other.start(Action.RECEIVE, wait_s=30)
+            assert answer.status == Status.MQ_OK
+            other.end(request)
 
 
 def test_a_journal_of_ours_is_read_as_msmq_names_it(served: Served):

@@ -16,7 +16,7 @@ class QueueView(Protocol):
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """Canonical: ``private$/orders``, ``private$/orders;retry`` of a subqueue, ``private$/orders;journal``."""
         ...
 
     @property
@@ -52,6 +52,8 @@ class Reason(Enum):
     REJECTED = auto()
     """NackReceiveRejected: the application does not want it, and whoever asked is told."""
     PURGED = auto()
+    MOVED = auto()
+    """It is in another queue now: nothing is decided, and nobody is told."""
 
 
 class Message(NamedTuple):
@@ -86,6 +88,8 @@ class Open(NamedTuple):
     opening: int
     queue: QueueFormat
     receive: bool
+    move: bool = False
+    """Messages are to be moved there: a queue that takes none is refused."""
 
 
 class Read(NamedTuple):
@@ -102,10 +106,13 @@ class Taken(NamedTuple):
     queue: QueueView
     sequence: int
     reason: Reason
+    to: QueueView | None = None
+    """``MOVED``: where it is from then on."""
 
 
 class Take(NamedTuple):
-    """Store in one transaction that these have left their queues; then say ``stored`` or ``not_stored`` with ``storing``."""
+    """Store in one transaction that these have left their queues, and that those that were moved are where they were moved to;
+    then say ``stored`` or ``not_stored`` with ``storing``."""
 
     storing: int
     messages: tuple[Taken, ...]
@@ -126,16 +133,16 @@ class Close(NamedTuple):
     receive: bool
 
 
-class Committed(NamedTuple):
+class OutcomeStored(NamedTuple):
     """The outcome of a transaction is stored."""
 
     transaction: bytes
 
 
-class NotCommitted(NamedTuple):
+class OutcomeNotStored(NamedTuple):
     """It could not be stored: everything is as it was before the transaction."""
 
     transaction: bytes
 
 
-Effect = Answer | Fault | Open | Read | Take | Purge | Close | Committed | NotCommitted
+Effect = Answer | Fault | Open | Read | Take | Purge | Close | OutcomeStored | OutcomeNotStored

@@ -13,7 +13,7 @@ OPEN_MAX = 10_000
 TRANSACTIONS_MAX = 1_000
 """Transactions that have no outcome yet; each ends by itself after TRANSACTION_TIMEOUT_S."""
 OPERATIONS_MAX = 10_000
-"""Messages received in one transaction: they are stored in one commit."""
+"""Messages received and moved in one transaction: they are stored in one commit."""
 
 CLEANUP_S = 300.0
 """Pending Request Cleanup Timer: 300,000 ms ([MS-MQRR] 3.1.2.2, appendix B <11>)."""

@@ -13,30 +13,35 @@ from heapq import heappop, heappush
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import PRIORITY_MAX, SEQUENCE_BITS, sequence_of
-from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, SetClassRequest, StatusResponse
+from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, StatusResponse
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
 from srmp_spark.mqrr.packets.sections import cut_sections
 from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
-from srmp_spark.mqrr.server.effects import Answer, CallId, Committed, Effect, Message, NotCommitted, Read, Reason, Take, Taken
+from srmp_spark.mqrr.server.effects import (
+    Answer,
+    CallId,
+    Effect,
+    Message,
+    OutcomeNotStored,
+    OutcomeStored,
+    Read,
+    Reason,
+    Take,
+    Taken,
+)
 from srmp_spark.mqrr.server.limits import (
     CATCH_UP_S,
     CLEANUP_S,
     INFINITE_TIMEOUT,
-    OPERATIONS_MAX,
     REQUESTS_MAX,
-    TRANSACTION_TIMEOUT_S,
-    TRANSACTIONS_MAX,
     WAITING_MAX,
 )
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came
 from srmp_spark.mqrr.server.requests import Limits, Request, RequestEvent, RequestState, fits_together
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
-from srmp_spark.mqrr.server.transactions import Operation, Transaction
+from srmp_spark.mqrr.server.transactions import Operation, Transaction, Transactions
 from srmp_spark.mqrr.status import Status
-
-NACK_RECEIVE_REJECTED = 0xC004
-"""usClass of a message that its reader does not want."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,10 +61,9 @@ class Receiving:
         """``new_number`` numbers what is asked of the owner. Without a ``coordinator`` nothing is enlisted."""
         self._emit = emit
         self._new_number = new_number
-        self._coordinator = coordinator
         self._readings: dict[int, tuple[OpenQueue, Request]] = {}
         self._storings: dict[int, _Storing] = {}
-        self._transactions: dict[bytes, Transaction] = {}
+        self.transactions = Transactions(coordinator=coordinator)
         self._timers: list[tuple[float, int, OpenQueue | None, Request | bytes]] = []
         self.settled: Callable[[OpenQueue], None] = lambda _descriptor: None
         """Called when nothing of a closed handle is left to decide."""
@@ -80,7 +84,7 @@ class Receiving:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if not fits_together(action, asked) or asked.request_id in descriptor.requests:
             return Status.MQ_ERROR_INVALID_PARAMETER
-        if action in RECEIVES and not descriptor.may_receive:
+        if not descriptor.may_read or (action in RECEIVES and not descriptor.may_receive):
             return Status.MQ_ERROR_ACCESS_DENIED
         cursor: Cursor | None = None
         if asked.cursor:
@@ -90,8 +94,9 @@ class Receiving:
             if cursor.is_waiting or (action is Action.PEEK_NEXT and cursor.state is CursorState.UNREAD):
                 return Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
         transaction = asked.transaction if asked.transaction != NO_TRANSACTION else None
-        if transaction is not None and (status := self._may_join(descriptor, action, transaction)) is not Status.MQ_OK:
-            return status
+        joined = self._may_join(descriptor, action, transaction)
+        if isinstance(joined, Status):
+            return joined
         if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         request = Request(
@@ -104,18 +109,20 @@ class Receiving:
         status = self._look(descriptor, request)
         if status is Status.MQ_OK:
             descriptor.requests[request.id] = request
-            if transaction is not None:
-                self._transactions[transaction].operations.append(Operation(descriptor, request))
+            if joined is not None:
+                joined.operations.append(Operation(descriptor, request))
         return status
 
-    def _may_join(self, descriptor: OpenQueue, action: Action, transaction: bytes) -> Status:
+    def _may_join(self, descriptor: OpenQueue, action: Action, transaction: bytes | None) -> Transaction | Status | None:
+        if transaction is None:
+            return None
         if not descriptor.queue.view.transactional or action not in RECEIVES:
             return Status.MQ_ERROR_TRANSACTION_USAGE
-        found = self._transactions.get(transaction)
+        found = self.transactions.get(transaction)
         if found is None:
             # 3.1.4.13 makes a transaction here that has no name, so that nobody could end it: the message would stay locked.
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
-        return Status.MQ_OK if len(found.operations) < OPERATIONS_MAX else Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if found.is_full else found
 
     def _look(self, descriptor: OpenQueue, request: Request, *, again: bool = False) -> Status:
         """Find a message or begin to wait; why neither. ``again``: the one that was found has left the queue."""
@@ -292,7 +299,7 @@ class Receiving:
         queue = descriptor.queue
         purged = queue.state_of(found) is PositionState.PURGE_PENDING
         queue.move(found, PositionEvent.TAKE)
-        return Taken(queue.view, sequence_of(found), Reason.PURGED if purged else reason)
+        return Taken(queue.view, sequence_of(found), Reason.PURGED if purged else reason, None if purged else request.to)
 
     def _take(
         self, call: CallId | None, items: Sequence[tuple[OpenQueue, Request, Taken]], transaction: bytes | None = None
@@ -315,7 +322,7 @@ class Receiving:
         if done.call is not None:
             self._emit(Answer(done.call, StatusResponse(Status.MQ_OK).encode(done.call.syntax)))
         if done.transaction is not None:
-            self._emit(Committed(done.transaction))
+            self._emit(OutcomeStored(done.transaction))
 
     def not_stored(self, storing: int, status: Status) -> None:
         """It could not be stored: they are in their queues as before, and nobody has them."""
@@ -327,7 +334,7 @@ class Receiving:
         if done.call is not None:
             self._emit(Answer(done.call, StatusResponse(status).encode(done.call.syntax)))
         if done.transaction is not None:
-            self._emit(NotCommitted(done.transaction))
+            self._emit(OutcomeNotStored(done.transaction))
         for descriptor, request, found in done.items:
             self.satisfy(descriptor.queue, ((found, found),))
             self._settle(descriptor, request)
@@ -398,33 +405,32 @@ class Receiving:
 
     def enlist(self, asked: EnlistRequest, now: float) -> Status:
         """R_QMEnlistRemoteTransaction."""
-        if asked.transaction == NO_TRANSACTION:
-            return Status.MQ_ERROR_INVALID_PARAMETER
-        if not self._coordinator:
-            return Status.MQ_ERROR_TRANSACTION_ENLIST
-        if asked.transaction not in self._transactions:
-            if len(self._transactions) >= TRANSACTIONS_MAX:
-                return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
-            made = self._transactions[asked.transaction] = Transaction(asked.transaction, now + TRANSACTION_TIMEOUT_S)
-            self._at(made.deadline, None, made.id)
+        made = self.transactions.enlist(asked.transaction, now)
+        if isinstance(made, Status):
+            return made
+        self._at(made.deadline, None, made.id)
         return Status.MQ_OK
 
-    def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:
-        """R_SetUserAcknowledgementClass: the message of an operation is rejected if its transaction is committed."""
-        if asked.message_class not in (0, NACK_RECEIVE_REJECTED):
-            return Status.MQ_ERROR_INVALID_PARAMETER
-        if descriptor.queue.state_of(asked.lookup_id) is PositionState.GONE:
-            return Status.MQ_ERROR_MESSAGE_NOT_FOUND
-        for transaction in self._transactions.values():
-            operation = transaction.find(descriptor, asked.lookup_id)
-            if operation is not None:
-                operation.reason = Reason.REJECTED if asked.message_class else operation.reason
-                return Status.MQ_OK
-        return Status.MQ_ERROR_TRANSACTION_USAGE
+    def move(
+        self, descriptor: OpenQueue, call: CallId, request: Request, lookup_id: int, transaction: Transaction | None
+    ) -> bool:
+        """R_MoveMessage, of a message that is available: whether it is done; else ``call`` is answered when it is stored."""
+        request.found = lookup_id
+        request.move(RequestEvent.FOUND)
+        request.move(RequestEvent.HANDED_OVER)  # the other queue is its reader
+        descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
+        if transaction is None:
+            request.move(RequestEvent.ACKNOWLEDGED)
+            self._take(call, [(descriptor, request, self._taken(descriptor, request, lookup_id, Reason.MOVED))])
+            return False
+        request.move(RequestEvent.ACKNOWLEDGED_IN_TRANSACTION)
+        descriptor.unsettled.add(request)
+        transaction.operations.append(Operation(descriptor, request, Reason.MOVED))
+        return True
 
     def outcome(self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED) -> None:
         """The coordinator has decided. What was received and not acknowledged goes back either way."""
-        ended = self._transactions.pop(transaction, None)
+        ended = self.transactions.pop(transaction)
         if ended is None:
             return
         taken: list[tuple[OpenQueue, Request, Taken]] = []
@@ -440,7 +446,7 @@ class Receiving:
         if taken:
             self._take(None, taken, transaction)
         elif committed:
-            self._emit(Committed(transaction))
+            self._emit(OutcomeStored(transaction))
         for operation in back:
             self._abort(operation, event)
 
@@ -461,8 +467,9 @@ class Receiving:
             self._settle(descriptor, request)
 
     def _leave_transaction(self, request: Request) -> None:
-        if request.transaction is not None and request.transaction in self._transactions:
-            self._transactions[request.transaction].drop(request)
+        joined = None if request.transaction is None else self.transactions.get(request.transaction)
+        if joined is not None:
+            joined.drop(request)
 
     # --- timers -------------------------------------------------------------------------------------------------------------
 
@@ -472,7 +479,8 @@ class Receiving:
     def _is_due(self, when: float, what: Request | bytes) -> bool:
         """Whether a timer still means something."""
         if isinstance(what, bytes):
-            return what in self._transactions and self._transactions[what].deadline == when
+            transaction = self.transactions.get(what)
+            return transaction is not None and transaction.deadline == when
         if what.state is RequestState.WAITING:
             return what.deadline == when
         return what.state is RequestState.HELD and what.cleanup_at == when

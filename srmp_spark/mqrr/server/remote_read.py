@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
     ACCESS_PEEK,
     ACCESS_RECEIVE,
     METHODS,
@@ -29,6 +30,8 @@ from srmp_spark.mqrr.ndr.methods import (
     EnlistRequest,
     HandleNumberRequest,
     HandleRequest,
+    MoveMessageRequest,
+    OpenForMoveResponse,
     OpenRequest,
     Parameters,
     PortResponse,
@@ -42,6 +45,7 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.cursors import Cursor
 from srmp_spark.mqrr.server.effects import Answer, CallId, Close, Effect, Fault, Message, Open, Purge, QueueView
 from srmp_spark.mqrr.server.limits import CURSORS_MAX, OPEN_MAX
+from srmp_spark.mqrr.server.moving import Moving
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came
 from srmp_spark.mqrr.server.receiving import Receiving
@@ -64,8 +68,9 @@ class _Opening:
 class RemoteReadServer:
     """All clients of one queue manager."""
 
-    def __init__(self, port: int, *, coordinator: bool = False) -> None:
-        """``port`` is what R_GetServerPort returns, wherever it is asked. ``coordinator``: somebody calls :meth:`outcome`."""
+    def __init__(self, port: int, *, new_move_context: Callable[[], int], coordinator: bool = False) -> None:
+        """``port`` is what R_GetServerPort returns, wherever it is asked. ``new_move_context``: a random number of 64 bits.
+        ``coordinator``: somebody calls :meth:`outcome`."""
         self._port = port
         self._queues: dict[QueueView, SharedQueue] = {}
         self._openings: dict[int, _Opening] = {}
@@ -75,6 +80,7 @@ class RemoteReadServer:
         self._effects: list[Effect] = []
         self._receiving = Receiving(self._effects.append, self._new_number, coordinator=coordinator)
         self._receiving.settled = self._settled
+        self._moving = Moving(self._receiving, new_move_context)
 
     # --- calls --------------------------------------------------------------------------------------------------------------
 
@@ -112,6 +118,10 @@ class RemoteReadServer:
                 self._answer_stale(opnum, call, descriptor.stale)
             elif isinstance(asked, StartReceiveRequest):
                 self._receiving.start(descriptor, call, asked, now)
+            elif isinstance(asked, MoveMessageRequest):
+                status = self._moving.move(association, descriptor, call, asked)
+                if status is not None:
+                    self._answer(call, StatusResponse(status))
             elif isinstance(asked, EndReceiveRequest):
                 self._receiving.end(descriptor, call, asked, transactional=opnum == 15)
             else:
@@ -128,10 +138,9 @@ class RemoteReadServer:
             self._answer(call, StatusResponse(status))
         elif isinstance(asked, HandleRequest):
             self._purge(call, descriptor)
-        elif isinstance(asked, SetClassRequest):
-            self._answer(call, StatusResponse(self._receiving.set_class(descriptor, asked)))
-        else:  # R_MoveMessage: no move context was ever given out
-            self._answer(call, StatusResponse(Status.MQ_ERROR_INVALID_HANDLE))
+        else:
+            assert isinstance(asked, SetClassRequest), "there are no others"
+            self._answer(call, StatusResponse(self._receiving.transactions.set_class(descriptor, asked)))
 
     def _answer(self, call: CallId, response: Parameters) -> None:
         self._effects.append(Answer(call, response.encode(call.syntax)))
@@ -144,17 +153,17 @@ class RemoteReadServer:
             response = CursorResponse(0, status)
         self._answer(call, response)
 
-    # --- R_OpenQueue, R_CloseQueue ------------------------------------------------------------------------------------------
+    # --- R_OpenQueue, R_OpenQueueForMove, R_CloseQueue ----------------------------------------------------------------------
 
     def _open(self, call: CallId, asked: OpenRequest, association: Association[OpenQueue], *, for_move: bool) -> None:
-        if for_move:  # subqueues are not served, and only they can be moved to or from
-            self._effects.append(Fault(call, Status.MQ_ERROR_UNSUPPORTED_ACCESS_MODE))
-        elif asked.access not in (ACCESS_RECEIVE, ACCESS_PEEK) or asked.share not in (SHARE_DENY_NONE, SHARE_DENY_SHARE):
+        access = (ACCESS_MOVE,) if for_move else (ACCESS_RECEIVE, ACCESS_PEEK)
+        share = (SHARE_DENY_NONE,) if for_move else (SHARE_DENY_NONE, SHARE_DENY_SHARE)
+        if asked.access not in access or asked.share not in share:
             self._effects.append(Fault(call, Status.MQ_ERROR_INVALID_PARAMETER))
         else:
             opening = self._new_number()
             self._openings[opening] = _Opening(call, association, asked.access, asked.share)
-            self._effects.append(Open(opening, asked.queue, asked.access == ACCESS_RECEIVE))
+            self._effects.append(Open(opening, asked.queue, asked.access == ACCESS_RECEIVE, for_move))
 
     def knows(self, view: QueueView) -> bool:
         """Whether the queue is open, so that :meth:`opened` needs no runs."""
@@ -179,7 +188,10 @@ class RemoteReadServer:
             else:
                 self._queues[view] = queue
                 queue.descriptors.append(descriptor)
-                self._answer(asked.call, HandleRequest(handle))
+                answer: Parameters = HandleRequest(handle)
+                if asked.access == ACCESS_MOVE:
+                    answer = OpenForMoveResponse(self._moving.opened(asked.association, descriptor), handle)
+                self._answer(asked.call, answer)
         if status is not None:
             self._effects += (Fault(asked.call, status), Close(view, receive))
         self._receiving.handle_timer(now)
@@ -214,6 +226,7 @@ class RemoteReadServer:
     def _close(self, descriptor: OpenQueue) -> None:
         queue = descriptor.queue
         descriptor.closed = True
+        self._moving.closed(descriptor)
         if descriptor in queue.descriptors:
             queue.descriptors.remove(descriptor)
         self._receiving.close(descriptor, Status.MQ_ERROR_OPERATION_CANCELLED)
@@ -311,7 +324,7 @@ class RemoteReadServer:
         return self._take_effects()
 
     def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
-        """A transaction has ended. ``Committed`` or ``NotCommitted`` follows a commit, as soon as it is stored."""
+        """A transaction has ended. ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit, as soon as it is stored."""
         self._receiving.outcome(transaction, committed=committed)
         return self._take_effects()
 

@@ -22,7 +22,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
 from srmp_spark.mqrr.server.cursors import Cursor
-from srmp_spark.mqrr.server.effects import CallId
+from srmp_spark.mqrr.server.effects import CallId, QueueView
 from srmp_spark.mqrr.status import Status
 
 
@@ -123,6 +123,8 @@ class Request:
     cleanup_at: float | None = None
     found: int | None = None
     """LookupIdentifier of its message."""
+    to: QueueView | None = None
+    """A move: where its message goes (:mod:`.moving`)."""
     state: RequestState = RequestState.WAITING
 
     @property

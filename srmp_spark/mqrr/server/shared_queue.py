@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import sequence_of
-from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE, SHARE_DENY_NONE
+from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_RECEIVE, SHARE_DENY_NONE
 from srmp_spark.mqrr.server.cursors import Cursor
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState, moved
@@ -29,6 +29,8 @@ class OpenQueue:
     unsettled: set[Request] = field(default_factory=set)
     """Ended by the reader; the store or a transaction has not decided yet."""
     closed: bool = False
+    move_context: int | None = None
+    """What R_MoveMessage calls it by; of a handle that was opened to move messages there."""
     stale: Status | None = None
     """Why nothing can be done with it any more but closing it."""
 
@@ -36,6 +38,11 @@ class OpenQueue:
     def may_receive(self) -> bool:
         """RECEIVE_ACCESS."""
         return self.access == ACCESS_RECEIVE
+
+    @property
+    def may_read(self) -> bool:
+        """Any but MQ_MOVE_ACCESS."""
+        return self.access != ACCESS_MOVE
 
 
 @dataclass(slots=True, eq=False)

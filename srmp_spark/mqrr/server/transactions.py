@@ -1,4 +1,4 @@
-"""Transactions that messages are received in ([MS-MQDMPR] 3.1.1.14): what is to become of which message at the outcome.
+"""Transactions that messages are received and moved in ([MS-MQDMPR] 3.1.1.14): what becomes of which message at the outcome.
 
 The coordinator, [MS-DTCO], is not part of this package: whoever owns the server says how a transaction ended. Where there is no
 coordinator nothing is enlisted, so that nobody receives in a transaction that nobody can end.
@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from srmp_spark.mqrr.ndr.methods import SetClassRequest
+from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.server.effects import Reason
+from srmp_spark.mqrr.server.limits import OPERATIONS_MAX, TRANSACTION_TIMEOUT_S, TRANSACTIONS_MAX
+from srmp_spark.mqrr.server.position_states import PositionState
 from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
+from srmp_spark.mqrr.status import Status
+
+NACK_RECEIVE_REJECTED = 0xC004
+"""usClass of a message that its reader does not want."""
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """TransactionalOperation, of the kind Dequeue: a message that leaves its queue if the transaction is committed, or the
-    request that still looks for one."""
+    """TransactionalOperation: a message that leaves its queue if the transaction is committed (Dequeue, or Move if ``reason``
+    says so), or the request that still looks for one."""
 
     descriptor: OpenQueue
     request: Request
@@ -33,6 +41,11 @@ class Transaction:
     """When it is aborted because nobody says anything."""
     operations: list[Operation] = field(default_factory=list)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it can take no more."""
+        return len(self.operations) >= OPERATIONS_MAX
+
     def find(self, descriptor: OpenQueue, lookup_id: int) -> Operation | None:
         """The operation on a message of this queue."""
         for each in self.operations:
@@ -43,3 +56,49 @@ class Transaction:
     def drop(self, request: Request) -> None:
         """The message is no part of it any more."""
         self.operations = [each for each in self.operations if each.request is not request]
+
+
+class Transactions:
+    """TransactionCollection."""
+
+    def __init__(self, *, coordinator: bool) -> None:
+        """Without a ``coordinator`` nothing is enlisted."""
+        self._coordinator = coordinator
+        self._transactions: dict[bytes, Transaction] = {}
+
+    def get(self, transaction: bytes) -> Transaction | None:
+        """One that has no outcome yet."""
+        return self._transactions.get(transaction)
+
+    def pop(self, transaction: bytes) -> Transaction | None:
+        """It has one now."""
+        return self._transactions.pop(transaction, None)
+
+    def enlist(self, transaction: bytes, now: float) -> Transaction | Status:
+        """R_QMEnlistRemoteTransaction: the new one; MQ_OK if it is there already, or why there is none."""
+        if transaction == NO_TRANSACTION:
+            return Status.MQ_ERROR_INVALID_PARAMETER
+        if not self._coordinator:
+            return Status.MQ_ERROR_TRANSACTION_ENLIST
+        if transaction in self._transactions:
+            return Status.MQ_OK
+        if len(self._transactions) >= TRANSACTIONS_MAX:
+            return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        made = self._transactions[transaction] = Transaction(transaction, now + TRANSACTION_TIMEOUT_S)
+        return made
+
+    def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:
+        """R_SetUserAcknowledgementClass: a message that was received is rejected if its transaction is committed."""
+        if asked.message_class not in (0, NACK_RECEIVE_REJECTED):
+            return Status.MQ_ERROR_INVALID_PARAMETER
+        if descriptor.queue.state_of(asked.lookup_id) is PositionState.GONE:
+            return Status.MQ_ERROR_MESSAGE_NOT_FOUND
+        for transaction in self._transactions.values():
+            operation = transaction.find(descriptor, asked.lookup_id)
+            if operation is not None and operation.reason is not Reason.MOVED:
+                operation.reason = Reason.REJECTED if asked.message_class else operation.reason
+                return Status.MQ_OK
+        return Status.MQ_ERROR_TRANSACTION_USAGE
+
+    def __repr__(self) -> str:
+        return f"<Transactions open={len(self._transactions)}>"

@@ -26,14 +26,15 @@ class WhichQueue(NamedTuple):
     host: str
     """A name or an address; ``.`` is this machine."""
     name: str
-    r"""As it was written: ``private$\orders``; ``;journal`` behind it in small letters if its journal is meant."""
+    r"""As it was written: ``private$\orders``, ``private$\orders;retry`` of a subqueue; ``;journal`` behind it in small letters
+    if its journal is meant."""
 
 
 def which_queue(queue: QueueFormat) -> WhichQueue:
     """The queue that a client wants to open.
 
     Raises :class:`CannotOpenError` for what breaks the rules, cannot be read, or is a kind of name that no queue of ours has: a
-    public or private identifier, a machine's own queues, a subqueue.
+    public or private identifier, a machine's own queues.
     """
     if queue.type not in READABLE:
         raise CannotOpenError(Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a name that nobody can read from")
@@ -52,11 +53,11 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
     if not host or not name:
         raise CannotOpenError(Status.MQ_ERROR_ILLEGAL_FORMATNAME, f"{queue.text[:200]!r} has no host or no queue in it")
     base, semicolon, word = name.partition(";")
-    if semicolon and word.lower() != JOURNAL_SUFFIX[1:]:
-        raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"{name[:200]!r}: there are no subqueues here")
     # A journal stands in the text, in the suffix, or in both ([MS-MQMQ] 2.1.2, 2.2.7).
-    if semicolon or queue.suffix == QueueSuffix.JOURNAL:
+    if word.lower() == JOURNAL_SUFFIX[1:] or queue.suffix == QueueSuffix.JOURNAL:
         return WhichQueue(host, base + JOURNAL_SUFFIX)
-    if queue.suffix != QueueSuffix.NONE:
+    if semicolon and not word:
+        raise CannotOpenError(Status.MQ_ERROR_ILLEGAL_FORMATNAME, f"{queue.text[:200]!r} has no subqueue behind its semicolon")
+    if queue.suffix not in (QueueSuffix.NONE, QueueSuffix.SUBQUEUE):
         raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, "a machine's own queues are not read remotely here")
     return WhichQueue(host, name)

@@ -31,7 +31,7 @@ from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
 from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
 from srmp_spark.queue_manager.reader.events import Events
-from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs
+from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs, record_blob
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
@@ -67,6 +67,7 @@ class Reader:
             "trim": self._trim,
             "packets": self._packets,
             "priorities": self._priorities,
+            "record": self._record,
         }
         self._stop = threading.Event()
         self._publishers: list[threading.Thread] = []
@@ -164,6 +165,12 @@ class Reader:
         what = (command[key] for key in ("queue", "epoch", "after", "to", "max_bytes"))
         with self._log() as stored:
             self._write(answer, message_frames(stored, *what))
+
+    def _record(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """One row as it is stored."""
+        what = (command[key] for key in ("queue", "epoch", "sequence"))
+        with self._log() as stored:
+            self._write(answer, record_blob(stored, *what))
 
     def _priorities(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Which priority rows have, in runs."""

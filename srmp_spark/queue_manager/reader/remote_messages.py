@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, ip_address
+from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE
+from srmp_spark.mqrr.packets.trailers import SubqueueHeader
 from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
 from srmp_spark.rows.decode import decode
-from srmp_spark.rows.group import Record
+from srmp_spark.rows.group import Record, pack_group
 from srmp_spark.store.log import Log
 from srmp_spark.store.reading import batches, records
 
@@ -41,6 +43,12 @@ def message_frames(log: Log, queue: str, epoch: str, after: int, to: int, max_by
             return
 
 
+def record_blob(log: Log, queue: str, epoch: str, sequence: int) -> Iterator[bytes]:
+    """One row as it is stored, as a packed group; nothing if there is none. Errors as :meth:`Log.chunks`."""
+    for found, record in records(log, queue, epoch, sequence - 1, sequence):
+        yield pack_group(found, [record])
+
+
 def _frame(queue: str, sequence: int, record: Record) -> bytes:
     try:
         decoded = decode(queue, [(sequence, record)])
@@ -51,13 +59,20 @@ def _frame(queue: str, sequence: int, record: Record) -> bytes:
             first, last = parts.body or (0, 0)
             envelope = record.post[at + start : at + end].decode()
             post = Post(envelope, record.post, at + first if parts.body else 0, last - first)
-        packet = packet_of(message, Origin(post=post, received_from=_address(record.arrival.peer)))
+        subqueue = SubqueueHeader(subqueue_name=_subqueue(queue))
+        packet = packet_of(message, Origin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue))
         head, counted, tail = packet.encode_pieces()
         kind = SRMP if post is not None else BINARY
     except (LocalProtocolError, StoreDamagedError) as error:
         head, counted, tail, kind = str(error)[:REASON_MAX].encode(), b"", b"", UNREADABLE
     seconds = min(max(record.arrival.at // 1_000_000, 0), 0xFFFFFFFF)
     return b"".join((FRAME.pack(sequence, seconds, kind, len(head), len(counted), len(tail)), head, counted, tail))
+
+
+def _subqueue(queue: str) -> str:
+    """SubqueueName; a name that is too long for it is none of MSMQ's."""
+    name = queue.partition(";")[2]
+    return name if len(name.encode("utf-16-le")) < SUBQUEUE_NAME_SIZE else ""
 
 
 def _address(peer: str) -> HostAddress:

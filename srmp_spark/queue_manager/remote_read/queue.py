@@ -14,13 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.interface import DEFAULT_CONSUMER, TRIMMED, UNKNOWN_QUEUE
 from srmp_spark.mqrr.packets.message_packet import EncodedPacket
 from srmp_spark.mqrr.server.effects import Message
 from srmp_spark.mqrr.server.positions import Came
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.remote_read.frames import RUN, SRMP, UNREADABLE, Frame, Frames
+from srmp_spark.rows.group import Record, unpack_group
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
@@ -52,7 +53,7 @@ class ServedView:
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """Canonical."""
         return self.queue.name
 
     @property
@@ -231,6 +232,20 @@ class ServedQueue:
     def _tell(self, sequence: int, what: Message | str | None) -> None:
         for done in self._wanted.pop(sequence, ()):
             done(what)
+
+    async def record(self, sequence: int) -> Record:
+        """A row as it is stored. Raises an :class:`ApiError` if it has left the queue, or cannot be read."""
+        _, _, epoch = next(each for each in self._epochs(sequence - 1, self._queue.end) if each[0] < sequence <= each[1])
+        command = {"op": "record", "queue": self._queue.log_name, "epoch": epoch, "sequence": sequence}
+        _, pieces = await self._manager.reader.open(command)
+        blob = b"".join([piece async for piece in pieces])
+        if not blob:
+            raise ApiError(409, "row-gone", f"row {sequence} of {self._queue.name} has left the queue", "look again")
+        try:
+            ((_, record),) = unpack_group(blob)
+        except StoreDamagedError as error:
+            raise ApiError(500, "damaged", f"row {sequence} of {self._queue.name}: {error}", "see status") from None
+        return record
 
     def forget(self, sequence: int) -> None:
         """It was taken: nobody asks for it again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,12 +15,11 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
     Close,
-    Committed,
     Effect,
     Fault,
     Message,
-    NotCommitted,
     Open,
+    OutcomeStored,
     Purge,
     QueueView,
     Read,
@@ -34,7 +34,7 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, canonical_host
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
-from srmp_spark.queue_manager.remote_read.taking import Part, take_together
+from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
 from srmp_spark.srmp.decisions import Reason
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ RENEW_SECONDS = 10.0
 STOP_SECONDS = 5.0
 """What is being stored gets so long at the end."""
 
-_REASONS = {Why.RECEIVED: Reason.RECEIVED, Why.REJECTED: Reason.REJECTED, Why.PURGED: Reason.QUEUE_PURGED}
+_REASONS = {
+    Why.RECEIVED: Reason.RECEIVED, Why.REJECTED: Reason.REJECTED, Why.PURGED: Reason.QUEUE_PURGED, Why.MOVED: None,
+}  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +67,24 @@ class Answers(Protocol):
         ...
 
 
+class Coordinator(Protocol):
+    """Who ends transactions, by :meth:`RemoteReadService.outcome`. None is built ([MS-DTCO]): tests have one."""
+
+    def ended(self, transaction: bytes, *, committed: bool) -> None:
+        """The commit that it asked for is stored; or it could not be, and all is as it was before the transaction."""
+        ...
+
+
 class RemoteReadService:
     """All remote readers of one queue manager."""
 
-    def __init__(self, manager: QueueManager, port: int) -> None:
+    def __init__(self, manager: QueueManager, port: int, coordinator: Coordinator | None = None) -> None:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
-        self._server = RemoteReadServer(port)
+        self._coordinator = coordinator
+        self._server = RemoteReadServer(
+            port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None
+        )
         self._connections: dict[Hashable, Answers] = {}
         self._served: dict[int, ServedQueue] = {}
         """By the identity of the queue: one that is deleted and made again is another one."""
@@ -107,6 +120,10 @@ class RemoteReadService:
         """Their client is gone."""
         self._do(self._server.run_down(descriptors, self._loop.time()))
 
+    def outcome(self, transaction: bytes, *, committed: bool) -> None:
+        """The coordinator has decided."""
+        self._do(self._server.outcome(transaction, committed=committed))
+
     # --- effects ----------------------------------------------------------------------------------------------------------
 
     def _do(self, effects: Iterable[Effect]) -> None:
@@ -137,7 +154,8 @@ class RemoteReadService:
         elif isinstance(effect, Close):
             self._close(effect)
         else:
-            assert not isinstance(effect, Committed | NotCommitted), "there is no coordinator"
+            assert self._coordinator is not None, "without one nothing is enlisted"
+            self._coordinator.ended(effect.transaction, committed=isinstance(effect, OutcomeStored))
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -191,8 +209,10 @@ class RemoteReadService:
             queue = self._manager.catalogue.find(named.name)
         except ApiError as error:
             raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, str(error)) from None
-        if asked.receive and queue.log_name in OWN_QUEUES:
+        if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
+        if asked.move and queue.log_name != queue.name:
+            raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there")
         return queue
 
     def _check_there(self, queue: Queue) -> None:
@@ -249,13 +269,18 @@ class RemoteReadService:
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
 
     async def _take(self, asked: Take) -> None:
-        parts: dict[tuple[int, Reason], Part] = {}
-        for each in asked.messages:
-            queue, reason = _served(each.queue).queue, _REASONS[each.reason]
-            parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(each.sequence)
+        parts: dict[tuple[int, Reason | None], Part] = {}
+        moves: list[Move] = []
         try:
-            await take_together(self._manager, list(parts.values()), HOLDER)
-        except (ApiError, StoreSyncError) as error:
+            for each in asked.messages:
+                queue, reason = _served(each.queue).queue, _REASONS[each.reason]
+                parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(each.sequence)
+                if each.to is not None:
+                    record = await self._served[id(queue)].record(each.sequence)
+                    moves.append(Move(queue, each.sequence, record, _served(each.to).queue))
+            self._check_still_there(moves)
+            await take_together(self._manager, list(parts.values()), HOLDER, moves)
+        except (ApiError, ConnectionResetError, StoreSyncError) as error:
             log.warning('mqrr.not_stored reason="%s"', error)
             self._do(self._server.not_stored(asked.storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
             return
@@ -264,6 +289,12 @@ class RemoteReadService:
             if served is not None:
                 served.forget(each.sequence)
         self._do(self._server.stored(asked.storing))
+
+    def _check_still_there(self, moves: Iterable[Move]) -> None:
+        """Since it was read, an operator or retention may have taken one: what is gone makes no row elsewhere. Raises a 409."""
+        for move in moves:
+            if self._served[id(move.queue)].view.has_left(move.sequence):
+                raise ApiError(409, "row-gone", f"row {move.sequence} of {move.queue.name} has left the queue", "look again")
 
     async def _purge(self, asked: Purge) -> None:
         view = _served(asked.queue)

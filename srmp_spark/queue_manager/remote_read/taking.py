@@ -1,16 +1,23 @@
-"""Messages that remote readers have received or given back to nobody: marks of ``default``, stored together."""
+"""Messages that remote readers have received, given back to nobody or moved: marks of ``default``, stored together."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from srmp_spark.errors import ApiError
-from srmp_spark.srmp.decisions import Reason
+from srmp_spark.errors import ApiError, StoreSyncError
+from srmp_spark.interface import UNKNOWN_QUEUE
+from srmp_spark.store import decisions
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.consumers import Consumer
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.rows.group import Record
+    from srmp_spark.srmp.decisions import Reason
+    from srmp_spark.srmp.effects import Ok
 
 
 class Part(NamedTuple):
@@ -18,17 +25,42 @@ class Part(NamedTuple):
 
     queue: Queue
     sequences: list[int]
-    reason: Reason
+    reason: Reason | None
+    """``None``: they go on in another queue, and nothing is decided about them."""
 
 
-async def take_together(manager: QueueManager, parts: list[Part], holder: str) -> None:
-    """Mark all of them received, in one transaction; return when that is on stable storage.
+class Move(NamedTuple):
+    """A row that becomes one of another queue. It is among the parts, too."""
 
-    Raises a 409, and changes nothing, if ``holder`` does not have the lease of one of the queues, or if what was received of
-    one would be too scattered. No other task runs before everything is marked.
+    queue: Queue
+    sequence: int
+    record: Record
+    to: Queue
+
+
+class _Nobody:
+    """Who waits for a row that was moved: its commit is waited for with the marks."""
+
+    def __init__(self) -> None:
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        """It is stored."""
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        """Nothing refuses what was accepted once."""
+
+
+async def take_together(manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()) -> None:
+    """Mark all of them received and put what is moved into its queue, in one transaction; return when it is on stable storage.
+
+    Raises a 409, a 404 or a 503, and changes nothing, if ``holder`` does not have the lease of one of the queues, if what was
+    received of one would be too scattered, or if a queue takes no rows. No other task runs before everything is marked.
     """
     for part in parts:
         manager.check_holder(part.queue.default, holder)
+    for move in moves:
+        _check_takes(manager, move.to)
     before = [(part.queue.default, part.queue.default.marks()) for part in parts]
     changed: list[tuple[Queue, Consumer]] = []
     noted = []
@@ -45,8 +77,37 @@ async def take_together(manager: QueueManager, parts: list[Part], holder: str) -
         raise
     now = manager.clock.monotonic()
     for part, old, new in noted:
-        part.queue.deciding.marked(old, new, part.reason, manager.clock.utc())
+        if part.reason is not None:
+            part.queue.deciding.marked(old, new, part.reason, manager.clock.utc())
         part.queue.close_up(part.queue.default)
         part.queue.default.renew(now=now, utc=manager.clock.utc())
         part.queue.marks_moved()
+    if moves:
+        _put(manager, moves)
     await manager.saves.save_together(changed)
+
+
+def _check_takes(manager: QueueManager, queue: Queue) -> None:
+    if manager.catalogue.get(queue.name) is not queue:
+        raise ApiError(404, UNKNOWN_QUEUE, f"{queue.name} was deleted", "move it to another queue")
+    if queue.state.paused:
+        raise ApiError(503, "paused", f"queue {queue.name} is paused", "resume it")
+    gate = manager.acceptor.gate
+    if gate is not None:
+        raise ApiError(503, gate.reason, gate.message, "try again")
+
+
+def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
+    """Into what the journal is collecting, as the marks that follow at once."""
+    moved = [
+        decisions.Moved(
+            each.queue.id, each.queue.name, each.sequence, each.to.id,
+            manager.acceptor.move_in(each.to.name, each.record, _Nobody()),
+        )
+        for each in moves
+    ]  # fmt: skip
+
+    def done(result: None, error: BaseException | None) -> None:
+        assert error is None or isinstance(error, StoreSyncError), "an UPDATE of rows that may not be there"
+
+    manager.journal.call(partial(decisions.go_along, moved=moved), done)

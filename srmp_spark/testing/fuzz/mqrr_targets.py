@@ -1,4 +1,5 @@
-"""The parsers of remote read under attack: packets, stubs both ways, both ends of a connection, the endpoint mapper."""
+"""The parsers of remote read under attack: packets, stubs both ways, both ends of a connection, the endpoint mapper, NTLM, and
+the server of a queue with whole conversations."""
 
 from __future__ import annotations
 
@@ -19,13 +20,19 @@ from srmp_spark.mqrr.rpc.associations import Associations
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import ClientConnection, ClientSettings
 from srmp_spark.mqrr.rpc.endpoint_mapper import decode_map_response
+from srmp_spark.mqrr.rpc.pdu import AuthLevel
+from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
+from srmp_spark.signing_in.ntlm import NtlmAcceptor, NtlmInitiator
+from srmp_spark.signing_in.ntlm_messages import parse_authenticate, parse_challenge, parse_negotiate
 from srmp_spark.testing.fuzz.judge import Outcome, Target, ViolationError
+from srmp_spark.testing.fuzz.mqrr_conversation import check_conversation, parse_conversation
 
 REASON_MAX = 400
 """Characters of a refusal: one short line, never the payload."""
 CHECKED_AGAIN = 0.2
 """Of the inputs: to write a packet and read it again, or to cut a stream into bytes, takes ten times as long as to read it."""
+NTLM_ACCOUNT, NTLM_PASSWORD = ("EXAMPLE", "reader"), "right and proper"
 SETTINGS = ServerSettings(interfaces={REMOTE_READ: frozenset(METHODS)}, port=2103)
 
 
@@ -188,6 +195,57 @@ def check_map(_data: bytes, outcome: Outcome, _rng: Random) -> None:
         _demand(all(0 <= tower.port <= 0xFFFF for tower in outcome.value.towers), "a port out of its range")
 
 
+def _passwords(domain: str, user: str) -> tuple[str, ...]:
+    return (NTLM_PASSWORD,) if (domain, user) == NTLM_ACCOUNT else ()
+
+
+def ntlm_legs() -> tuple[bytes, bytes, bytes]:
+    """The three messages of a client that is let in."""
+    client = _initiator()
+    negotiate = client.step(b"")
+    challenge = _acceptor().step(negotiate)
+    return negotiate, challenge, client.step(challenge)
+
+
+def _initiator() -> NtlmInitiator:
+    domain, user = NTLM_ACCOUNT
+    return NtlmInitiator(AuthLevel.PKT_PRIVACY, user, NTLM_PASSWORD, domain, random=Random(1).randbytes, utc=0)
+
+
+def _acceptor() -> NtlmAcceptor:
+    return NtlmAcceptor(AuthLevel.PKT_PRIVACY, _passwords, challenge=bytes(8), name="QM", utc=0)
+
+
+def parse_ntlm(data: bytes) -> Outcome:
+    """One byte for the leg, then a message of NTLM."""
+    reader = (parse_negotiate, parse_challenge, parse_authenticate)[data[0] % 3 if data else 0]
+    try:
+        return Outcome(True, reader(data[1:]))
+    except SecurityError as error:
+        text = str(error)
+        _demand(len(text) <= REASON_MAX and text.isprintable(), f"a refusal that cannot be told: {text[:200]!r}")
+        return Outcome(False, text)
+
+
+def check_ntlm(data: bytes, _outcome: Outcome, rng: Random) -> None:
+    """Who changes a byte of what proves the password, or of what was said before it, is not let in."""
+    if rng.random() >= CHECKED_AGAIN:
+        return
+    negotiate, challenge, authenticate = ntlm_legs()
+    leg, message = (data[0] % 3 if data else 0), data[1:]
+    try:
+        if leg == 1:
+            client = _initiator()
+            client.step(b"")
+            authenticate = client.step(message)
+        server = _acceptor()
+        server.step(message if leg == 0 else negotiate)
+        server.step(message if leg == 2 else authenticate)
+    except SecurityError:
+        return
+    _demand(message == (negotiate, challenge, authenticate)[leg], "let in, though a message was changed on its way")
+
+
 def mqrr_targets(seeds: dict[str, Sequence[bytes]]) -> list[Target]:
     """All of them; ``seeds`` by name."""
     functions = {
@@ -197,5 +255,7 @@ def mqrr_targets(seeds: dict[str, Sequence[bytes]]) -> list[Target]:
         "rpc-server": (parse_server, check_server),
         "rpc-client": (parse_client, check_client),
         "ept-map": (parse_map, check_map),
+        "ntlm": (parse_ntlm, check_ntlm),
+        "calls": (parse_conversation, check_conversation),
     }
     return [Target(name, seeds[name], (), parse, check) for name, (parse, check) in functions.items()]

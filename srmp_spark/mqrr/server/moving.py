@@ -1,0 +1,97 @@
+"""R_OpenQueueForMove and R_MoveMessage: between a queue and its subqueues ([MS-MQRR] 3.1.4.10, 3.1.4.11).
+
+A subqueue is a queue whose name has a ``;`` behind that of the queue it belongs to. A move is a receive whose reader is another
+queue: the message is locked, leaves its queue in one commit with its place in the other one, and is there from then on; in a
+transaction it stays locked until the outcome. Nothing is decided by it: what the message asked to be told of its end it is
+told when it is received from where it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.ndr.methods import MoveMessageRequest
+from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
+from srmp_spark.mqrr.rpc.associations import Association
+from srmp_spark.mqrr.server.effects import CallId
+from srmp_spark.mqrr.server.limits import REQUESTS_MAX
+from srmp_spark.mqrr.server.position_states import PositionState
+from srmp_spark.mqrr.server.receiving import Receiving
+from srmp_spark.mqrr.server.requests import Limits, Request
+from srmp_spark.mqrr.server.shared_queue import OpenQueue
+from srmp_spark.mqrr.server.which_queue import JOURNAL_SUFFIX
+from srmp_spark.mqrr.status import Status
+
+_TRIES = 8
+"""Random numbers of 64 bits that are taken: once would be a wonder, eight times is a source that is none."""
+
+
+def related(source: str, target: str) -> bool:
+    """Whether messages may be moved: from a queue to its subqueue, back, or between two of its subqueues.
+
+    Names are canonical. A journal has the form of a subqueue and is none: it is read only.
+    """
+    if source == target or source.endswith(JOURNAL_SUFFIX) or target.endswith(JOURNAL_SUFFIX):
+        return False
+    return source.partition(";")[0] == target.partition(";")[0]
+
+
+class Moving:
+    """The queues that messages may be moved to, by their move contexts."""
+
+    def __init__(self, receiving: Receiving, new_context: Callable[[], int]) -> None:
+        """``new_context``: a random number of 64 bits; who guesses one still needs the association that it belongs to."""
+        self._receiving = receiving
+        self._new_context = new_context
+        self._contexts: dict[int, tuple[Association[OpenQueue], OpenQueue]] = {}
+
+    def opened(self, association: Association[OpenQueue], descriptor: OpenQueue) -> int:
+        """pMoveContext of a handle."""
+        context = next((each for _ in range(_TRIES) if (each := self._new_context()) and each not in self._contexts), None)
+        assert context is not None, "a random number of 64 bits is not taken eight times"
+        self._contexts[context] = association, descriptor
+        descriptor.move_context = context
+        return context
+
+    def closed(self, descriptor: OpenQueue) -> None:
+        """Its handle is closed or run down."""
+        if descriptor.move_context is not None:
+            self._contexts.pop(descriptor.move_context, None)
+
+    def move(
+        self, association: Association[OpenQueue], descriptor: OpenQueue, call: CallId, asked: MoveMessageRequest
+    ) -> Status | None:
+        """What to answer now; ``None``: when it is stored."""
+        if not descriptor.may_receive:
+            return Status.MQ_ERROR_ACCESS_DENIED
+        owner, to = self._contexts.get(asked.move_context, (None, None))
+        if to is None or owner is not association:
+            return Status.MQ_ERROR_INVALID_HANDLE
+        if to.stale is not None:
+            return to.stale
+        queue, target = descriptor.queue, to.queue.view
+        if not related(queue.view.name, target.name):
+            return Status.STATUS_INVALID_PARAMETER
+        in_transaction = asked.transaction != NO_TRANSACTION
+        if in_transaction and not target.transactional:
+            return Status.MQ_ERROR_TRANSACTION_USAGE
+        state = queue.state_of(asked.lookup_id)
+        if state is PositionState.GONE:
+            return Status.MQ_ERROR_MESSAGE_NOT_FOUND
+        if state is not PositionState.AVAILABLE:
+            return Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
+        transaction = self._receiving.transactions.get(asked.transaction) if in_transaction else None
+        if in_transaction and transaction is None:
+            return Status.MQ_ERROR_TRANSACTION_SEQUENCE
+        if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX or (transaction and transaction.is_full):
+            return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        request = Request(
+            call=None, id=0, action=Action.LOOKUP_RECEIVE_CURRENT, lookup_id=asked.lookup_id, limits=Limits(0, 0),
+            transaction=asked.transaction if in_transaction else None, to=target,
+        )  # fmt: skip
+        done = self._receiving.move(descriptor, call, request, asked.lookup_id, transaction)
+        return Status.MQ_OK if done else None
+
+    def __repr__(self) -> str:
+        return f"<Moving open={len(self._contexts)}>"

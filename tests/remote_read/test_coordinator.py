@@ -1,0 +1,188 @@
+"""Transactions of remote readers over the queues of a real queue manager, ended by a coordinator that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_RECEIVE,
+    METHODS,
+    EndReceiveRequest,
+    EnlistRequest,
+    MoveMessageRequest,
+    OpenRequest,
+    SetClassRequest,
+)
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.packets.sections import join_sections
+from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.rpc.associations import Associations
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.api.messages import MessagesApi
+from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.remote_read.service import RemoteReadService
+from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.store.directory import DataDirectory
+
+QUEUE, RETRY = "private$/payments", "private$/payments;retry"
+TX, OTHER = b"transaction one!", b"transaction two!"
+
+
+class Played:
+    """The coordinator, and one client of the server that it is of."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        ids, uuids = itertools.count(1), itertools.count(1)
+        groups: Associations[Any] = Associations(new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big"))
+        self.manager = manager
+        self.service = RemoteReadService(manager, 2103, self)
+        self.service.connected(self, self)
+        self._association = groups.join(0, "192.0.2.1")
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._ended: dict[bytes, asyncio.Future[bool]] = {}
+
+    # --- as a connection
+
+    def respond(self, call_id: int, stub: bytes) -> None:
+        self._answers[call_id].set_result(stub)
+
+    def fail(self, call_id: int, status: int) -> None:
+        self._answers[call_id].set_exception(AssertionError(Status(status).name))
+
+    async def ask(self, opnum: int, asked: Any) -> Any:
+        number = len(self._answers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self.service.call(self, CallReceived(number, REMOTE_READ, NDR, opnum, asked.encode(NDR), self._association, None, 1))
+        return METHODS[opnum].decode_response(await asyncio.wait_for(answer, 60), NDR)
+
+    async def opened(self, name: str = QUEUE) -> Any:
+        return (await self.ask(2, OpenRequest(queue_format_for("host1", name), ACCESS_RECEIVE))).handle
+
+    async def take(self, handle: Any, transaction: bytes) -> str:
+        """Receive in the transaction, and acknowledge."""
+        number = len(self._answers)
+        answer = await self.ask(13, StartReceiveRequest(handle, request_id=number, transaction=transaction))
+        assert answer.status == Status.MQ_OK, Status(answer.status).name
+        assert (await self.ask(15, EndReceiveRequest(handle, 2, number))).status == Status.MQ_OK
+        return join_sections(answer.sections).body.decode()
+
+    async def enlist(self, transaction: bytes) -> Status:
+        asked = EnlistRequest(transaction, b"a token", queue_format_for("host1", QUEUE))
+        return Status((await self.ask(12, asked)).status)
+
+    # --- as a coordinator
+
+    def ended(self, transaction: bytes, *, committed: bool) -> None:
+        self._ended[transaction].set_result(committed)
+
+    async def commit(self, transaction: bytes) -> bool:
+        self._ended[transaction] = asyncio.get_running_loop().create_future()
+        self.service.outcome(transaction, committed=True)
+        return await asyncio.wait_for(self._ended[transaction], 60)
+
+    def waiting(self, name: str = QUEUE) -> int:
+        return self.manager.catalogue.find(name).state.count
+
+
+def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
+    """One life of a queue manager without ports, with its reader process; five messages wait in a transactional queue."""
+
+    async def main() -> None:
+        queues = [f"{QUEUE}:transactional", f"{RETRY}:transactional"]
+        config = load({"data_dir": str(directory), "queue": queues, "host_name": ["host1", "h"]}, {})
+        clock = SystemClock()
+        with DataDirectory.open(directory, now=clock.utc()) as data:
+            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=pytest.fail)
+            await ensure_queues(manager)
+            Maintenance(manager, on_unused=lambda: None).start_reader()
+            played = Played(manager)
+            try:
+                await test(played)
+            finally:
+                await played.service.stop()
+                await manager.reader.stop()
+                await manager.stop_sending()
+                await manager.journal.drain()
+                manager.journal.close()
+
+    asyncio.run(main())
+
+
+async def send(manager: QueueManager, count: int) -> None:
+    async def items() -> list[dict[str, str]]:
+        return [{"body_base64": base64.b64encode(b"body %d" % n).decode()} for n in range(1, count + 1)]
+
+    request: Any = SimpleNamespace(parameters={"queue": QUEUE}, json=items)
+    await MessagesApi(manager).post(request)
+
+
+def rows(directory: Path) -> dict[str, tuple[int, str]]:
+    """What a start after a kill would find: of each queue the default consumer's mark and the runs beyond it."""
+    with sqlite3.connect(f"file:{directory / 'store.db'}?mode=ro", uri=True) as store:
+        found = store.execute(
+            "SELECT queues.name, received, ahead FROM consumers JOIN queues ON queues.id = queue_id "
+            "WHERE consumers.name = 'default'"
+        )
+        return {name: (received, ahead) for name, received, ahead in found}
+
+
+def test_a_transaction_ends_as_its_coordinator_says(tmp_path: Path) -> None:
+    """Received, rejected and moved in one; an abort and a client that is told of neither."""
+
+    async def test(played: Played) -> None:
+        await send(played.manager, 5)
+        handle = await played.opened()
+        assert await played.enlist(TX) == await played.enlist(OTHER) == Status.MQ_OK
+        assert [await played.take(handle, TX) for _ in range(2)] == ["body 1", "body 2"]
+        reject = SetClassRequest(handle, rebuilt(2, priority=0), 0xC004)
+        assert (await played.ask(14, reject)).status == Status.MQ_OK
+        there = await played.ask(11, OpenRequest(queue_format_for("host1", RETRY), ACCESS_MOVE))
+        move = MoveMessageRequest(handle, there.move_context, rebuilt(3, priority=0), TX)
+        assert (await played.ask(10, move)).status == Status.MQ_OK
+        assert await played.take(handle, OTHER) == "body 4"
+        assert (played.waiting(), played.waiting(RETRY)) == (5, 0), "no outcome yet"
+        played.service.outcome(OTHER, committed=False)
+        assert await played.commit(TX) is True
+        assert (played.waiting(), played.waiting(RETRY)) == (2, 1)
+        assert rows(tmp_path / "data")[QUEUE][0] == 3
+        assert await played.enlist(OTHER) == Status.MQ_OK
+        assert [await played.take(handle, OTHER) for _ in range(2)] == ["body 4", "body 5"]
+        assert await played.take(await played.opened(RETRY), OTHER) == "body 3"
+        assert await played.commit(OTHER) is True
+        assert (played.waiting(), played.waiting(RETRY)) == (0, 0)
+
+    rig(tmp_path / "data", test)
+
+
+def test_a_commit_that_cannot_be_stored_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    async def test(played: Played) -> None:
+        await send(played.manager, 3)
+        handle = await played.opened()
+        assert await played.enlist(TX) == Status.MQ_OK
+        assert await played.take(handle, TX) == "body 1"
+        there = await played.ask(11, OpenRequest(queue_format_for("host1", RETRY), ACCESS_MOVE))
+        move = MoveMessageRequest(handle, there.move_context, rebuilt(2, priority=0), TX)
+        assert (await played.ask(10, move)).status == Status.MQ_OK
+        await played.manager.pause_queue(RETRY, paused=True)
+        assert await played.commit(TX) is False, "the subqueue takes nothing"
+        assert (played.waiting(), played.waiting(RETRY)) == (3, 0)
+        assert await played.enlist(OTHER) == Status.MQ_OK
+        assert [await played.take(handle, OTHER) for _ in range(3)] == ["body 1", "body 2", "body 3"]
+
+    rig(tmp_path / "data", test)

@@ -1,0 +1,97 @@
+"""Messages are moved to subqueues of a running queue manager: rows there, and nothing decided."""
+
+from __future__ import annotations
+
+import http.client
+import sqlite3
+import time
+
+from remote_kit import Served, bodies, move, opened
+
+from srmp_spark.client.remote_queue import shown
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.message_of_packet import message_of
+from srmp_spark.mqrr.status import Status
+from srmp_spark.testing.foreign.messages import ForeignMessage, post
+
+
+def until(what, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+
+
+def undecided(served: Served) -> list[tuple[str, int]]:
+    """(queue, sequence) of each row that asks to be told of its end."""
+    with sqlite3.connect(f"file:{served.data_dir / 'store.db'}?mode=ro", uri=True) as store:
+        return store.execute("SELECT name, sequence FROM undecided JOIN queues ON queues.id = queue_id").fetchall()
+
+
+def subqueue(served: Served, name: str) -> str:
+    served.client.put_queue(f"{name};retry", transactional=served.client.queue(name)["transactional"])
+    return f"{name};retry"
+
+
+def test_a_message_is_moved_to_a_subqueue_and_back(served: Served):
+    name = served.queue()
+    retry = subqueue(served, name)
+    served.send(name, 3, 7, 3)
+    with served.machine() as machine, opened(machine, name, receive=True) as queue:
+        assert move(queue, retry, lookup_id=rebuilt(2, priority=7)) == Status.MQ_OK
+        with opened(machine, retry, receive=True) as other:
+            (there,) = other.walk()
+            assert there.packet.trailers is not None
+            assert there.packet.trailers.subqueue is not None
+            assert there.packet.trailers.subqueue.subqueue_name == "retry"
+            assert (served.waiting(name), served.waiting(retry)) == (2, 1)
+            assert move(other, name, lookup_id=rebuilt(1, priority=7)) == Status.MQ_OK
+        until(lambda: bodies(queue) == ["body 2", "body 1", "body 3"])  # its priority is read from the log first
+    assert (served.waiting(name), served.waiting(retry)) == (3, 0)
+
+
+def test_a_move_decides_nothing_and_what_was_asked_goes_along(served: Served):
+    """A message over HTTP that asks for a commitment receipt; nobody is told before it is received from the subqueue."""
+    name = served.queue()
+    retry = subqueue(served, name)
+    host, port = served.endpoint
+    message = ForeignMessage(
+        to=f"http://{host}:{port}/msmq/{name}", lineage="aaaaaaaa-0000-4000-8000-000000000002", uniquifier=5,
+        sent_at=1_790_000_000, body=b"asks", label="a label", commitment_receipt_to="http://127.0.0.1:9/msmq/receipts",
+        positive_only=True,
+    )  # fmt: skip
+    written = post(message)
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    headers = {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"'}
+    connection.request("POST", written.target, written.content, headers)
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert undecided(served) == [(name, 1)]
+    with served.machine() as machine, opened(machine, name, receive=True) as queue:
+        assert move(queue, retry, lookup_id=rebuilt(1, priority=3)) == Status.MQ_OK
+        assert undecided(served) == [(retry, 1)]
+        with opened(machine, retry, receive=True) as other:
+            request, answer = other.start(Action.RECEIVE)
+            found = message_of(shown(answer).packet)
+            assert (found.body, found.lineage, found.uniquifier) == (b"asks", message.lineage, 5)
+            other.end(request)
+    until(lambda: undecided(served) == [])  # now it is decided
+
+
+def test_nothing_is_moved_where_nothing_may_be(served: Served):
+    name = served.queue(journal=True)
+    served.send(name, 3)
+    with served.machine() as machine, opened(machine, name, receive=True) as queue:
+        assert move(queue, served.queue(), lookup_id=rebuilt(1, priority=3)) == Status.STATUS_INVALID_PARAMETER
+    assert served.waiting(name) == 1
+
+
+def test_a_paused_subqueue_takes_nothing_and_the_message_stays(served: Served):
+    name = served.queue()
+    retry = subqueue(served, name)
+    served.send(name, 3)
+    served.client.pause(retry)
+    with served.machine() as machine, opened(machine, name, receive=True) as queue:
+        assert move(queue, retry, lookup_id=rebuilt(1, priority=3)) == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+        assert bodies(queue) == ["body 1"]
