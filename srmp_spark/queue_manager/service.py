@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
@@ -43,6 +42,7 @@ from srmp_spark.queue_manager.queue_journal import (
 )
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
+from srmp_spark.queue_manager.remote_queues import RemoteQueues
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
@@ -60,9 +60,6 @@ from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.transaction import Transaction
-
-if TYPE_CHECKING:
-    from srmp_spark.queue_manager.puller.pullers import Pullers
 
 LEASE_LOOK_SECONDS = 0.5
 """How often a waiting receiver looks whether the holder's process is gone."""
@@ -189,7 +186,7 @@ class QueueManager:
         """Called when our order queue has new rows; the process has it tell the sender."""
         self.forward_came: Callable[[], object] = lambda: None
         """The same for the queue of what is forwarded."""
-        self.pullers: Pullers | None = None
+        self.remote_queues: RemoteQueues | None = None
         """Who reads remote queues; the process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing

@@ -15,7 +15,7 @@ from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
-    from srmp_spark.queue_manager.puller.puller import Puller
+    from srmp_spark.queue_manager.remote_queues import Reading
     from srmp_spark.queue_manager.service import QueueManager
 
 
@@ -123,7 +123,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
             for host, count in sorted(manager.receipts.blocked.items())
         ],
-        "subscriptions": [] if manager.pullers is None else manager.pullers.status(),
+        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
     }
 
 
@@ -158,11 +158,11 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             counts[key] = counts.get(key, 0) + waiting
         return iter(counts.items())
 
-    def subscriptions(value: Callable[[Puller], float]) -> Iterator[tuple[tuple[str, ...], float]]:
-        for puller in manager.pullers or ():
-            yield (puller.subscription.host.text, puller.subscription.queue), value(puller)
+    def subscriptions(value: Callable[[Reading], float]) -> Iterator[tuple[tuple[str, ...], float]]:
+        for each in () if manager.remote_queues is None else manager.remote_queues.readings():
+            yield (each.host, each.queue), value(each)
 
-    def of_each(name: str, text: str, value: Callable[[Puller], float]) -> Gauge:
+    def of_each(name: str, text: str, value: Callable[[Reading], float]) -> Gauge:
         return Gauge(f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value))
 
     return [

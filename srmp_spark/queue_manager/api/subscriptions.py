@@ -10,7 +10,7 @@ from srmp_spark.queue_manager.api.http import Request, Response, field_text, usa
 from srmp_spark.queue_manager.puller.subscriptions import KEYS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.puller.pullers import Pullers
+    from srmp_spark.queue_manager.remote_queues import RemoteQueues
     from srmp_spark.queue_manager.service import QueueManager
 
 PASSWORD = "password"  # noqa: S105  # the name of a field
@@ -24,8 +24,8 @@ class SubscriptionsApi:
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
-    def _pullers(self) -> Pullers:
-        found = self._manager.pullers
+    def _remote(self) -> RemoteQueues:
+        found = self._manager.remote_queues
         if found is None:
             raise ApiError(503, "not-ready", "the queue manager is starting")
         return found
@@ -33,7 +33,7 @@ class SubscriptionsApi:
     async def list(self, request: Request) -> Response:
         """``GET subscriptions``: the entries of ``status.subscriptions``."""
         del request
-        return Response.json({"subscriptions": self._pullers().status()})
+        return Response.json({"subscriptions": self._remote().status()})
 
     async def put(self, request: Request) -> Response:
         """``PUT subscriptions`` with a body of the keys of ``[[subscription]]``, and ``password``: 201 if it is new, else 200.
@@ -46,10 +46,10 @@ class SubscriptionsApi:
             raise usage(f"unknown field {sorted(unknown)[0]!r} of a subscription", f"known: {', '.join(_FIELDS)}")
         entry: dict[str, Any] = {name: text for name in _FIELDS if (text := field_text(body, name)) is not None}
         password = entry.pop(PASSWORD, None)
-        found, is_new = await asyncio.shield(self._pullers().add(entry, password))  # whole, also if the caller goes
+        found, is_new = await asyncio.shield(self._remote().add(entry, password))  # whole, also if the caller goes
         return Response.json(found, 201 if is_new else 200)
 
     async def delete(self, request: Request) -> Response:
         """``DELETE subscriptions?host=HOST&queue=QUEUE``: nothing more is taken; gone as soon as ``pending`` is 0."""
         host, queue = request.text("host"), request.text("queue")
-        return Response.json(await asyncio.shield(self._pullers().remove(host, queue)))
+        return Response.json(await asyncio.shield(self._remote().remove(host, queue)))

@@ -26,6 +26,7 @@ from srmp_spark.queue_manager.puller.subscriptions import (
     parse_subscription,
     subscription_name,
 )
+from srmp_spark.queue_manager.remote_queues import Reading
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -73,7 +74,7 @@ class Pullers:
         for name, count in pending.items():
             if name not in self._pullers and name not in self._idle:
                 self._set_aside(name, count, _lost_of(count))
-        manager.pullers = self
+        manager.remote_queues = self
         for puller in self._pullers.values():
             puller.start()
 
@@ -91,6 +92,12 @@ class Pullers:
     def status(self) -> list[dict[str, Any]]:
         """For ``status.subscriptions``."""
         return [*(each.status() for each in self._pullers.values()), *self._idle.values()]
+
+    def readings(self) -> Iterator[Reading]:
+        """Of those that run."""
+        for each in self:
+            given = each.subscription
+            yield Reading(given.host.text, given.queue, each.pending, each.lag_seconds, each.taken_in_doubt)
 
     def _set_aside(self, name: str, pending: int, why: str) -> None:
         host, _, queue = name.partition("\\")
