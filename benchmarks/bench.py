@@ -68,6 +68,12 @@ def _sink(rounds: int, *, quick: bool) -> Iterator[Figure]:
     return run(rounds, quick=quick)
 
 
+def _remote_read(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.remote_read import run
+
+    return run(rounds, quick=quick)
+
+
 BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
     "decode": (_decode, "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")),
     "ingest": (
@@ -82,6 +88,11 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
         ("send_eoio", "send_cpu", "send_one_down"),
     ),
     "send_backlog": (_backlog, "the rate of sending with 1,000,000 rows waiting", ("send_backlog", "send_memory")),
+    "remote_read": (
+        _remote_read,
+        "peeks of 4 KB over RPC with their rows, against go-msrpc and impacket",
+        ("peek_rate", "peek_vs_go", "peek_vs_impacket"),
+    ),
     "spark_drain": (
         _drain,
         "1,000,000 rows into the noop sink, against Spark's Kafka source",

@@ -227,7 +227,7 @@ class QueueManager:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"serve did not start: {self.log.read_text()[-2000:]}")
-        ready = json.loads(line)
+        ready = self.ready = json.loads(line)
         self.url: str = ready["listening"]
         self.api: str = ready["api"]
         self.pid: int = ready["pid"]

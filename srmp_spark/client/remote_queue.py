@@ -11,6 +11,7 @@ port 135, unless a port is given.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import time
@@ -115,7 +116,19 @@ class _Channel:
 
     def call(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
         """The stub of the answer. Raises :class:`RemoteReadError` for a fault, :class:`RemoteLostError`."""
+        return self.answer(opnum, self.begin(opnum, stub, wait_s), wait_s)
+
+    def begin(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> int:
+        """Send a call and do not wait; its number. Raises :class:`RemoteLostError`."""
         number = self._engine.call(opnum, stub, time.monotonic(), timeout_s=wait_s + ANSWER_SECONDS)
+        try:
+            self._send()
+        except OSError as error:
+            raise self._lost(error) from None
+        return number
+
+    def answer(self, opnum: int, number: int, wait_s: float = 0.0) -> bytes:
+        """The stub of the answer of a call that was begun. Errors as :meth:`call`."""
 
         def mine(each: ClientResult) -> bool:
             return isinstance(each, Answered | Faulted) and each.call_id == number
@@ -130,9 +143,7 @@ class _Channel:
         deadline = time.monotonic() + seconds
         try:
             while True:
-                if data := self._engine.data_to_send():
-                    self._socket.settimeout(ANSWER_SECONDS)
-                    self._socket.sendall(data)
+                self._send()
                 for each in self._results:
                     if isinstance(each, Closed):
                         raise RemoteLostError(f"{self._where}: {each.reason}")
@@ -143,8 +154,16 @@ class _Channel:
                 received = self._socket.recv(READ_BYTES)
                 self._results += self._engine.receive(received) if received else self._engine.lost()
         except OSError as error:
-            self._engine.lost()
-            raise RemoteLostError(f"{self._where}: {str(error) or type(error).__name__}") from None
+            raise self._lost(error) from None
+
+    def _send(self) -> None:
+        if data := self._engine.data_to_send():
+            self._socket.settimeout(ANSWER_SECONDS)
+            self._socket.sendall(data)
+
+    def _lost(self, error: OSError) -> RemoteLostError:
+        self._engine.lost()
+        return RemoteLostError(f"{self._where}: {str(error) or type(error).__name__}")
 
     def close(self) -> None:
         """End it; handles that were opened over it are run down."""
@@ -188,7 +207,15 @@ class RemoteMachine:
 
     def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # the response of METHODS
         """One call. Raises :class:`RemoteReadError` for a fault or an answer that cannot be read, :class:`RemoteLostError`."""
-        stub = self._channel.call(opnum, asked.encode(self._channel.syntax), wait_s)
+        return self.begin(opnum, asked, wait_s)()
+
+    def begin(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Callable[[], Any]:
+        """Send one call; what is returned waits for its answer. Errors as :meth:`call`, :class:`RemoteLostError` at once."""
+        number = self._channel.begin(opnum, asked.encode(self._channel.syntax), wait_s)
+        return lambda: self._answer(opnum, number, wait_s)
+
+    def _answer(self, opnum: int, number: int, wait_s: float) -> Any:  # noqa: ANN401  # the response of METHODS
+        stub = self._channel.answer(opnum, number, wait_s)
         try:
             return METHODS[opnum].decode_response(stub, self._channel.syntax)
         except BadStubError as error:
@@ -267,22 +294,38 @@ class RemoteQueue:
         """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
 
         ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
+        While one is looked at, the other machine looks for the next: between two, make no other calls on this connection.
         """
         cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor
-        action = Action.PEEK_CURRENT
-        while True:
-            try:
-                found = self.peek(action, cursor=cursor, max_body=max_body)
-            except RemoteProtocolError as error:
-                if unreadable is None:
-                    raise
-                unreadable(error)
-            else:
-                if found is None:
+        under_way: Callable[[], StartReceiveResponse] | None = self._peek_later(Action.PEEK_CURRENT, cursor, max_body)
+        try:
+            while under_way is not None:
+                answer, under_way = under_way(), None
+                if answer.status in EMPTY:
                     break
-                yield found
-            action = Action.PEEK_NEXT
+                if answer.status != Status.MQ_OK:
+                    raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
+                under_way = self._peek_later(Action.PEEK_NEXT, cursor, max_body)
+                try:
+                    found = shown(answer)
+                except RemoteProtocolError as error:
+                    if unreadable is None:
+                        raise
+                    unreadable(error)
+                else:
+                    yield found
+        finally:
+            if under_way is not None:  # nobody wants the rest: the next call must not wait behind this one
+                with contextlib.suppress(RemoteReadError, RemoteLostError):
+                    under_way()
         self._machine.checked(5, HandleNumberRequest(self.handle, cursor))
+
+    def _peek_later(self, action: Action, cursor: int, max_body: int) -> Callable[[], StartReceiveResponse]:
+        asked = StartReceiveRequest(
+            self.handle, action=action, cursor=cursor, request_id=next(self._requests), max_body_size=max_body,
+            max_compound_message_size=max_body,
+        )  # fmt: skip
+        return self._machine.begin(7, asked)
 
     def purge(self) -> None:
         """R_PurgeQueue."""

@@ -12,7 +12,7 @@ queue and sequence, never a row that is missing.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from struct import Struct
@@ -94,8 +94,8 @@ _NO_PARTS = Parts((0, 0), None, None)
 _LOOKUP_ID = Struct("<Q")
 
 
-def decode(queue: str, pairs: Iterable[tuple[int, Record]]) -> Decoded:
-    """Read the (sequence, record) pairs of a queue.
+def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[int, Message] | None = None) -> Decoded:
+    """Read the (sequence, record) pairs of a queue; ``messages``: of some, by sequence, that were read already.
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
     """
@@ -104,7 +104,8 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]]) -> Decoded:
     for sequence, record in pairs:
         _, post, head_length, form = record
         if form is Form.PACKET:
-            decoded.add(sequence, record, read_packet(queue, sequence, post[head_length:]), None, _NO_PARTS)
+            message = (messages or {}).get(sequence) or read_packet(queue, sequence, post[head_length:])
+            decoded.add(sequence, record, message, None, _NO_PARTS)
             continue
         head = post[:head_length]
         found = known.get(head)
@@ -129,15 +130,21 @@ def read_packet(queue: str, sequence: int, packet: bytes) -> Message:
 
 
 def rows_of(
-    queue_manager: str | None, epoch: str | None, queue: str, pairs: Iterable[tuple[int, Record]], envelope: bool = False
+    queue_manager: str | None,
+    epoch: str | None,
+    queue: str,
+    pairs: Iterable[tuple[int, Record]],
+    envelope: bool = False,
+    *,
+    messages: Mapping[int, Message] | None = None,
 ) -> pa.RecordBatch:
     """One batch of the (sequence, record) pairs, in their order; ``envelope`` fills the column of that name. ``None``:
-    they are in no log of ours.
+    they are in no log of ours. ``messages`` as of :func:`decode`.
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
     """
     with _no_collection():
-        decoded = decode(queue, pairs)
+        decoded = decode(queue, pairs, messages)
         if not decoded.sequences:
             return with_log_columns({}, 0, queue_manager, epoch, queue)
         columns = columns_of(decoded)

@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 
 from srmp_spark.client.remote_queue import RemoteMachine, Shown
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.message import Arrival
+from srmp_spark.message import Arrival, Message
 from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.rows.group import Form, Record
@@ -88,6 +89,7 @@ class MqrrBatchReader(DataSourceReader):
 
         options, host, shown_as = self._options, self._options.host, partition.queue.replace("\\", "/").lower()
         waiting: list[tuple[int, Record]] = []
+        messages: dict[int, Message] = {}
         size = 0
         with (
             RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)) as machine,
@@ -95,12 +97,13 @@ class MqrrBatchReader(DataSourceReader):
         ):
             for shown in queue.walk():
                 waiting.append((shown.sequence_id, record_of(shown, host.text)))
+                messages[shown.sequence_id] = message_of(shown.packet)
                 size += len(shown.raw)
                 if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield rows_of(None, None, shown_as, waiting)
-                    waiting, size = [], 0
+                    yield rows_of(None, None, shown_as, waiting, messages=messages)
+                    waiting, messages, size = [], {}, 0
         if waiting:
-            yield rows_of(None, None, shown_as, waiting)
+            yield rows_of(None, None, shown_as, waiting, messages=messages)
 
 
 def record_of(shown: Shown, peer: str) -> Record:

@@ -31,7 +31,6 @@ from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Und
 from srmp_spark.srmp.ranges import Range
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 from srmp_spark.store.integers import UNSIGNED, signed
-from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.transaction import Transaction
 
 Lane = tuple[str, str, str, str]
@@ -143,24 +142,26 @@ def move(transaction: Transaction, row: Undecided) -> None:
 
     The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
     was sent already is another message now, under another identifier: the peer must not take it for a repeat. Of a message
-    that an authenticated sender sent, only that sender changes where its end is told.
+    that an authenticated sender sent, only that sender changes where its end is told. A reader may have moved it to a subqueue.
     """
     if row.final_to is None:
         return
-    db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
+    db, uniquifier = transaction.connection, signed(row.uniquifier)
+    subqueues = row.queue, len(row.queue) + 1, f"{row.queue};"
     place = row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position, row.stream_name
     name = row.sender_name or ""
     undecided = db.execute(
         "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND queue_id = ? AND final_to IS NOT NULL "
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND final_to IS NOT NULL "
+        "AND queue_id IN (SELECT id FROM queues WHERE deleted_at IS NULL AND (name = ? OR substr(name, 1, ?) = ?)) "
         "AND (sender_name IS NULL OR sender_name = ?)",
-        (*place, uniquifier, row.lineage, queue_id, row.sender_name),
+        (*place, uniquifier, row.lineage, *subqueues, row.sender_name),
     )
     untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND queue = ? AND kind = 'final_stream' "
-        "AND sender_name IN ('', ?)",
-        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, name),
+        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND (queue = ? OR substr(queue, 1, ?) = ?) "
+        "AND kind = 'final_stream' AND sender_name IN ('', ?)",
+        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, *subqueues, name),
     )
     if undecided.rowcount or untold.rowcount:
         return

@@ -1,0 +1,150 @@
+"""Remote read (MQRR): peeks of 4 KB messages over one connection on loopback, beside go-msrpc's and impacket's clients.
+
+The queue manager runs on core 0 and serves all three, each client on core 1. Ours is an executor's: it walks the queue with a
+cursor, a call for each message, and makes Arrow rows with all columns of it. The others make no rows: go-msrpc peeks at the
+head of the queue again and again, impacket walks. What a client needs to start is not counted.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.common import CLIENT_CORE, ROOT, Figure, NotHere, QueueManager, beside, load, median, need_cores, say, scratch
+
+BODY_BYTES = 4096
+ROWS = 20_000
+FEW = 400
+"""Of the queue that impacket walks: it takes milliseconds for each."""
+GO_CALLS = 3_000
+ORDERS, SHORT, EMPTY = "private$/orders", "private$/short", "private$/empty"
+PEERS = ROOT / "tests" / "peers" / "mqrr"
+WAIT_S = 600.0
+
+
+def fill(server: QueueManager, queue: str, rows: int) -> None:
+    """Messages of different bodies."""
+    from srmp_spark.client.api import QueueManagerClient
+
+    client = QueueManagerClient(server.api)
+    client.put_queue(queue)
+    for first in range(0, rows, 500):
+        bodies = [b"%08d" % n + os.urandom(BODY_BYTES - 8) for n in range(first, min(first + 500, rows))]
+        client.send(queue, [{"body_base64": base64.b64encode(body).decode(), "label": "a label"} for body in bodies])
+
+
+def client(rpc: str, queue: str) -> dict[str, float]:
+    """What an executor does with one queue: calls, seconds, CPU seconds."""
+    from srmp_spark.spark.mqrr_options import parse_remote
+    from srmp_spark.spark.mqrr_source import MqrrBatchReader
+
+    reader = MqrrBatchReader(parse_remote({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\")}))
+    (partition,) = reader.partitions()
+    importlib.import_module("srmp_spark.rows.decode")  # loads Arrow, which is no part of a call
+    began, used, rows = time.perf_counter(), time.process_time(), 0
+    for batch in reader.read(partition):
+        rows += batch.num_rows
+    return {"calls": rows, "seconds": time.perf_counter() - began, "cpu": time.process_time() - used}
+
+
+def on_client_core(*words: str) -> str:
+    """Its standard output; it must end well."""
+    ran = subprocess.run(
+        ["taskset", "-c", CLIENT_CORE, *words], capture_output=True, text=True, timeout=WAIT_S, cwd=ROOT, check=False
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(f"{words[0]}: {ran.stdout[-500:]}{ran.stderr[-1500:]}")
+    return ran.stdout
+
+
+def ours(rpc: str, rows: int) -> dict[str, float]:
+    found = json.loads(on_client_core(sys.executable, "-m", "benchmarks.remote_read", rpc, ORDERS).splitlines()[-1])
+    if found["calls"] != rows:
+        raise RuntimeError(f"{found['calls']} rows of {rows}")
+    return dict(found)
+
+
+def go(rpc: str, calls: int) -> float:
+    """Calls a second of go-msrpc."""
+    built = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False)
+    if built.returncode != 0:
+        raise NotHere(f"go-msrpc's client cannot be built (Go 1.24.1 or newer): {built.stderr.strip()[-200:]}")
+    queue = "OS:machine2\\" + ORDERS.replace("/", "\\")
+    return float(
+        json.loads(on_client_core(built.stdout.strip(), "bench", "-n", str(calls), "-queue", queue, rpc).splitlines()[-1])[
+            "per_second"
+        ]
+    )
+
+
+def impacket(rpc: str) -> float:
+    """Calls a second of impacket: a walk of a short queue less that of an empty one."""
+    if subprocess.run(
+        [sys.executable, "-c", "import impacket.dcerpc.v5.transport"], capture_output=True, check=False
+    ).returncode:
+        raise NotHere("impacket is missing: pip install '.[interop]'")
+    seconds = []
+    for queue in (EMPTY, SHORT):
+        began = time.perf_counter()
+        on_client_core(
+            sys.executable, str(PEERS / "impacket_client.py"), "peek-all", rpc, "OS:machine2\\" + queue.replace("/", "\\")
+        )
+        seconds.append(time.perf_counter() - began)
+    return FEW / (seconds[1] - seconds[0])
+
+
+def serve(folder: Path) -> tuple[QueueManager, str]:
+    folder.mkdir()
+    server = QueueManager(folder, options=("--rpc", "127.0.0.1:0"))
+    return server, str(server.ready["rpc"])
+
+
+def _beside(found: dict[str, list[float]], missing: dict[str, str], name: str, measured: Callable[[], float]) -> None:
+    try:
+        found[name].append(measured())
+    except NotHere as why:
+        missing[name] = str(why)
+
+
+def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    need_cores()
+    rows, calls = (2_000, 500) if quick else (ROWS, GO_CALLS)
+    mine: list[float] = []
+    cpu: list[float] = []
+    others: dict[str, list[float]] = {"go-msrpc": [], "impacket": []}
+    missing: dict[str, str] = {}
+    with scratch("remote-read") as folder:
+        server, rpc = serve(folder / "one")
+        try:
+            for queue, count in ((ORDERS, rows), (SHORT, FEW), (EMPTY, 0)):
+                fill(server, queue, count)
+            ours(rpc, rows)  # the page cache, the priorities
+            for number in range(rounds):
+                found = ours(rpc, rows)
+                mine.append(rows / found["seconds"])
+                cpu.append(found["cpu"] / rows * 1e6)
+                _beside(others, missing, "go-msrpc", lambda: go(rpc, calls))
+                _beside(others, missing, "impacket", lambda: impacket(rpc))
+                theirs = ", ".join(f"{name} {each[-1]:,.0f}" for name, each in others.items() if each)
+                say(f"remote_read {number + 1}/{rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; {theirs}; load {load()}")
+        finally:
+            server.close()
+    rate = median(mine)
+    yield Figure(name="peek_rate", value=rate, unit="calls/s", target=">= 8000", ok=rate >= 8_000,
+                 note=f"row included, {median(cpu):.0f} us of CPU a call in the client")  # fmt: skip
+    for name, figure, least in (("go-msrpc", "peek_vs_go", 5.0), ("impacket", "peek_vs_impacket", 50.0)):
+        if name in missing:
+            yield Figure(name=figure, value=None, unit="calls/s", note=missing[name])
+        else:
+            yield beside(figure, "calls/s", mine, others[name], name, at_least=least)
+
+
+if __name__ == "__main__":
+    print(json.dumps(client(*sys.argv[1:])))
