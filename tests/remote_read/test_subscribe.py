@@ -73,6 +73,9 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
 
         assert run(["subscribe", "list", "--host", host, *at]) == 0
         assert [(each["mode"], each["configured"]) for each in told(capsys)] == [("move", True), ("copy", False)]
+        served.send(name, 3)
+        until(lambda: len(rows(running, "private$/in")) == 3)  # and what was copied before does not come again
+        assert served.waiting(name) == 3
         (far,) = (each for each in api.subscriptions() if each["host"] == "127.0.0.1:9")
         assert "give a user and a password" not in str(far["last_error"])
         api.unsubscribe("127.0.0.1:9", "q")
@@ -81,7 +84,8 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
         assert run(["subscribe", "add", *here, "--mode", "move", *at]) == 0
         until(lambda: served.waiting(name) == 0)
         served.send(name, 7)
-        until(lambda: len(rows(running, "private$/in")) == 3)  # what was copied is no second row
+        until(lambda: len(rows(running, "private$/in")) == 4)  # what was copied is no second row
+        assert sorted(each["priority"] for each in rows(running, "private$/in")) == [3, 3, 5, 7]
         capsys.readouterr()
         for wrong, code in (
             (["--host", host, "--queue", queue, "--to", "private$/else"], "into private"),
