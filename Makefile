@@ -37,7 +37,7 @@ SHORT_JVM := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check docs-musts musts-sabotage bench scale sim sim-pgm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test check docs-musts musts-sabotage bench scale sim sim-pgm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ kill-forward: setup ## the same for store-and-forward: make kill-forward SECONDS
 
 kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/sender/test_kill_out.py
+
+kill-pull: setup ## a remote queue is read while either side is killed, so often: make kill-pull KILLS=200 (a quarter of an hour)
+	@SRMP_SPARK_PULL_KILLS=$(KILLS) SRMP_SPARK_PULLS=5000 $(PYTHON) -m pytest -s -v tests/remote_read/test_pulling.py \
+		tests/remote_read/test_pulling_steps.py tests/remote_read/test_pulling_live.py tests/remote_read/test_pulling_foreign.py $(PYTEST)
 
 restarts: setup java ## the ingest job is killed at five named points, so often at each: make restarts KILLS=200 (hours)
 	@$(SHORT_JVM) SRMP_SPARK_RESTARTS=$(KILLS) $(PYTHON) -m pytest -s -v tests/spark/test_restarts.py $(PYTEST)

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from srmp_spark import __version__
-from srmp_spark.commands import capture, doctor, messages, queues, replay, restore, serve, streams
+from srmp_spark.commands import capture, doctor, messages, queues, replay, restore, serve, streams, subscribe
 from srmp_spark.errors import SrmpSparkError, with_hint
 from srmp_spark.interface import ExitCode, exit_code_of
 
-LATER = frozenset({"subscribe"})
-"""Commands of INTERFACE.md that later versions have."""
+LATER: frozenset[str] = frozenset()
+"""Commands of INTERFACE.md that later versions have: none at present."""
 JOBS = frozenset({"backfill", "ingest"})
 """Jobs that are no commands: ``replay`` is both, so people try the others as well."""
 
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"srmp-spark {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (serve, messages, queues, streams, doctor, capture, replay, restore):
+    for module in (serve, messages, queues, streams, subscribe, doctor, capture, replay, restore):
         module.add_commands(commands)
     return top
 

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "timers": set(),
     "functions": {"rows"} | NOUNS,
-    "jobs": {"spark", "client", "rows"} | NOUNS,
+    "jobs": {"spark", "client", "rows", "mqrr", "signing_in"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
     "cli": {"commands", "queue_manager", "client"} | NOUNS,
 }

@@ -46,18 +46,18 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
     """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
     from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
 
-    return QueueManagerClient(*_address(args), retry_seconds=RETRY_SECONDS)
+    return QueueManagerClient(*address(args), retry_seconds=RETRY_SECONDS)
 
 
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
     """The same, for what goes out."""
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
-    return OutgoingClient(*_address(args), retry_seconds=RETRY_SECONDS)
+    return OutgoingClient(*address(args), retry_seconds=RETRY_SECONDS)
 
 
-def _address(args: argparse.Namespace) -> tuple[str, str | None]:
-    """URL and token."""
+def address(args: argparse.Namespace) -> tuple[str, str | None]:
+    """URL and token. Raises :class:`ConfigurationError`."""
     url = args.api or os.environ.get("SRMP_SPARK_API") or f"http://{DEFAULT_API}"
     token = os.environ.get("SRMP_SPARK_TOKEN")
     try:

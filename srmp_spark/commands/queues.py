@@ -11,6 +11,7 @@ from srmp_spark.names import local_queue_name
 
 _QUEUE_COLUMNS = ("name", "transactional", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused")
 _STREAM_COLUMNS = ("queue", "stream_id", "source_qm", "sequence_number", "last_acknowledged", "gap_at", "reject_count")
+_SUBSCRIPTION_COLUMNS = ("host", "queue", "mode", "to", "pulled", "pending", "doubtful", "lag_seconds", "last_error")
 _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
 
 
@@ -77,4 +78,5 @@ def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]],
     yield "consumers", consumers, ("queue", "name", "received", "holder", "lease_until")
     yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
     yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
+    yield "subscriptions", status["subscriptions"], _SUBSCRIPTION_COLUMNS
     yield "blocked URLs (allow them with serve --allow-url)", status["blocked_urls"], ("host", "count", "patterns")

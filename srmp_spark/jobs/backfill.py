@@ -14,14 +14,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.errors import ConfigurationError
-from srmp_spark.jobs import message_files, ranges, replay, running
+from srmp_spark.errors import ConfigurationError, SrmpSparkError
+from srmp_spark.jobs import message_files, ranges, remote_messages, replay, running
 from srmp_spark.jobs.message_files import FileRow
 from srmp_spark.jobs.pace import Bar, Throttle
 from srmp_spark.jobs.running import Outcome
 from srmp_spark.jobs.selection import POSITION, Selection
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 DESCRIPTION = """\
@@ -42,23 +43,23 @@ examples:
     backfill.py --source files --from orders.jsonl --queue-manager … --destination … --id from-file --yes
   A folder in which each file is the body of a message:
     backfill.py --source files --from /data/bodies --table /data/messages
+  The journal of a queue on a Windows machine:
+    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' --username reader --domain EXAMPLE \\
+        --password-file reader.password --table /data/messages --yes
 
 sources:
   table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. Part of a table: replay.py
   files  on the machine that runs the job: a file, a folder or a glob. *.jsonl and *.ndjson hold one message a line as
          srmp-spark peek prints it (or are the manifest of srmp-spark capture), any other file is one body. A line with
          queue_manager, epoch, queue and sequence is known by them; other messages by their path below --from and their row
-  mqrr   a queue on a Windows machine, read by RPC; not in this version
+  mqrr   a queue of another queue manager, read over RPC, into a table: HOST[:PORT]\\QUEUE, where QUEUE is private$\\orders,
+         private$\\orders;JOURNAL, deadletter$ or a format name. --mode copy (default) removes nothing; --mode move removes a
+         message when it is in the table. The default of --id is the host
 
 output:
   stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
   there now and were not before; status done, dry-run, stopped, failed. stderr: progress.
   Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
-
-NO_MQRR = (
-    "--source mqrr is not in this version. What works: send the queue's messages to a queue manager of ours over HTTP and read "
-    "them with jobs/ingest.py, or save them on Windows as files and use --source files"
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = parser.add_argument_group("where to")
     target.add_argument("--table", metavar="PATH", help="a Delta table; created if it does not exist")
     running.add_sending_flags(target, required=False)
+    remote_messages.add_arguments(parser.add_argument_group("of --source mqrr"))
     running.add_common_flags(parser.add_argument_group("this run"))
 
 
@@ -84,11 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> Outcome:
     """The job; with a Spark session of its own where it needs one."""
-    if args.source == "mqrr":
-        raise ConfigurationError(NO_MQRR)
+    for name in remote_messages.FLAGS:
+        if args.source != "mqrr" and getattr(args, name) is not None:
+            raise ConfigurationError(f"--{name.replace('_', '-')} belongs to --source mqrr")
     sends = args.queue_manager is not None or args.destination is not None
     if sends == (args.table is not None):
         raise ConfigurationError("give either --table PATH, or --queue-manager URL and --destination NAME")
+    if args.source == "mqrr":
+        return remote_to_table(args)
     if not sends:
         running.name_of(args)
         if args.source == "files" and not args.yes:
@@ -196,6 +201,75 @@ def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
     if not args.yes:
         return Outcome(total, batches, "dry-run", more)
     return append(spark, args, frames, queues, total, more)
+
+
+def remote_to_table(args: argparse.Namespace) -> Outcome:
+    """A queue of another queue manager, batch by batch."""
+    if args.table is None:
+        raise ConfigurationError(
+            "--source mqrr goes into a table. To bring the messages into a queue of ours: srmp-spark subscribe; from there or "
+            "from the table on to another one: jobs/replay.py"
+        )
+    source = remote_messages.parse_source(args)
+    if args.id is None:
+        args.id = source.host.text  # started again it goes on, whoever forgets the name
+    more: dict[str, Any] = {"destinations": [args.table], "id": args.id}
+    if not args.yes:
+        total, size = remote_messages.count(source, args.id)
+        running.show_plan(total, size, [args.table])
+        return Outcome(total, -(-total // remote_messages.BATCH_MESSAGES), "dry-run", {"bytes": size, **more})
+    with running.spark_session("srmp backfill", args.master) as spark:
+        return append_remote(spark, args, source, more)
+
+
+def append_remote(
+    spark: SparkSession, args: argparse.Namespace, source: remote_messages.RemoteSource, more: dict[str, Any]
+) -> Outcome:
+    """Read, append what is not there, remove: in this order."""
+    from srmp_spark.jobs.exactly_once import ExactlyOnce
+
+    takes = args.mode == "move"
+    outcome = Outcome(more={**more, "bytes": 0, "known": 0, "removed": 0, "unreadable": 0})
+    reader = remote_messages.Reader(source, args.id, takes=takes)
+    try:
+        sink = ExactlyOnce(spark, args.table, "", [source.shown_as])
+        sink.claim()
+        with running.stopping() as stop, running.counting(outcome):
+            for read in reader.batches():
+                outcome.more["unreadable"] = reader.unreadable
+                if stop.is_told():  # what is locked is unlocked
+                    outcome.status = "stopped"
+                    break
+                written = sink.append(_not_there(spark, args, spark.createDataFrame(_as_table(read))), 0).rows
+                outcome.rows += written
+                outcome.more["known"] += read.rows.num_rows - written
+                outcome.more["bytes"] += read.message_bytes
+                outcome.batches += 1
+                if takes:
+                    reader.remove(read)
+                    outcome.more["removed"] += len(read.requests)
+            outcome.more["unreadable"] = reader.unreadable
+    finally:
+        reader.close()
+    return outcome
+
+
+def _as_table(read: remote_messages.Read) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([read.rows])
+
+
+def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) -> DataFrame:
+    """The rows that the table does not hold. Raises :class:`SrmpSparkError` if another message has the place of one."""
+    there = spark.read.format("delta").load(args.table).select(*POSITION, "message_id")
+    other = frame.alias("new").join(there.alias("old"), list(POSITION)).where("NOT (new.message_id <=> old.message_id)")
+    for row in other.selectExpr("sequence", "new.message_id AS new", "old.message_id AS old").take(1):
+        raise SrmpSparkError(
+            f"{args.table} has {row['old']} at {row['sequence']} of --id {args.id}, and the queue has {row['new']} there now: "
+            "its queue manager counts from the beginning again. Nothing was removed; give another --id"
+        )
+    return frame.dropDuplicates(list(POSITION)).join(there, list(POSITION), "left_anti").select(*frame.columns)
 
 
 def _queue(row: FileRow) -> str:

@@ -12,7 +12,8 @@ removes the original, then the copy becomes a row. Whatever is lost in between, 
 What the original says must be asked with a **peek** by lookup identifier. A receive answers MESSAGE_NOT_FOUND for a message
 that is locked too, perhaps by our own old connection that nobody has missed yet: who believes it doubles the message or loses
 it.
-A process that ended knows no more whether End was sent, so everything that it finds stored is ``UNANSWERED``.
+So it is written down that an End leaves, before it does (``queue_manager/puller/sent_marks.py``); a process that is started
+again, and cannot know, takes what it finds stored for ``UNANSWERED``.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ class PulledEvent(Enum):
     END_OK = auto()
     END_REFUSED = auto()
     """An answer that says no: the original was not removed by this call."""
+    END_UNCLEAR = auto()
+    """A fault that does not say whether the call was carried out before it."""
     LOST = auto()
     """The connection, or the lock with its handle."""
     LOCKED_AGAIN = auto()
     """The original was there, and is locked by us once more."""
+    LEFT_THERE = auto()
+    """The original is there, and nobody wants to take it any more: the subscription is another one now."""
     HELD_BY_ANOTHER = auto()
     """A peek says TRANSACTION_USAGE: ask again later."""
     GONE = auto()
@@ -71,11 +76,14 @@ TRANSITIONS: Mapping[tuple[PulledState, PulledEvent], PulledState] = {
     (_S.KEPT, _E.LOST): _S.UNSENT,
     (_S.ENDING, _E.END_OK): _S.OURS,
     (_S.ENDING, _E.END_REFUSED): _S.UNSENT,
+    (_S.ENDING, _E.END_UNCLEAR): _S.UNANSWERED,
     (_S.ENDING, _E.LOST): _S.UNANSWERED,
     (_S.UNSENT, _E.LOCKED_AGAIN): _S.KEPT,
+    (_S.UNSENT, _E.LEFT_THERE): _S.DROPPED,
     (_S.UNSENT, _E.HELD_BY_ANOTHER): _S.UNSENT,
     (_S.UNSENT, _E.GONE): _S.DROPPED,
     (_S.UNANSWERED, _E.LOCKED_AGAIN): _S.KEPT,
+    (_S.UNANSWERED, _E.LEFT_THERE): _S.DROPPED,
     (_S.UNANSWERED, _E.HELD_BY_ANOTHER): _S.UNANSWERED,
     (_S.UNANSWERED, _E.GONE): _S.OURS,
     (_S.OURS, _E.PUBLISHED): _S.VISIBLE,

@@ -56,6 +56,13 @@ NEVER_IN_A_FAULT = frozenset(
 )  # fmt: skip
 """Status codes that a server MUST NOT send in a fault ([MS-RPCE] 3.3.3.5.1)."""
 
+NEVER_EXECUTED = frozenset((
+    Status.ERROR_ACCESS_DENIED, Status.RPC_X_BAD_STUB_DATA, Status.RPC_S_PROTOCOL_ERROR, Status.NCA_S_OP_RNG_ERROR,
+    Status.NCA_S_UNK_IF, Status.NCA_S_PROTO_ERROR, Status.NCA_S_SERVER_TOO_BUSY, Status.NCA_S_INVALID_PRES_CONTEXT_ID,
+    Status.NCA_S_FAULT_CONTEXT_MISMATCH,
+))  # fmt: skip
+"""Faults that stand before the method (C706 appendix E): a call that got one did nothing, whatever its PDU's flags say."""
+
 
 def status_text(status: int) -> str:
     """``MQ_ERROR_QUEUE_NOT_FOUND (0xC00E0003)``, or the number of one that has no name here."""

@@ -43,7 +43,7 @@ from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.listener import GroupSockets, check_multicast, open_groups
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
-from srmp_spark.queue_manager.puller.puller import Pullers
+from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.queue_manager.sockets import BACKLOG, bind, listen, raise_descriptor_limit

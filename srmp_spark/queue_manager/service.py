@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
@@ -44,6 +43,7 @@ from srmp_spark.queue_manager.queue_journal import (
 )
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
+from srmp_spark.queue_manager.remote_queues import RemoteQueues
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
@@ -187,8 +187,8 @@ class QueueManager:
         """Called when our order queue has new rows; the process has it tell the sender."""
         self.forward_came: Callable[[], object] = lambda: None
         """The same for the queue of what is forwarded."""
-        self.subscriptions: Callable[[], list[dict[str, Any]]] = list
-        """What ``status`` says of remote queues that are read; the process sets it."""
+        self.remote_queues: RemoteQueues | None = None
+        """Who reads remote queues; the process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
         """Both are set by the process before it serves."""

@@ -10,6 +10,9 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.mqrr.remote_host import RemoteHost
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
+from srmp_spark.mqrr.rpc.security import SecurityContext
+from srmp_spark.signing_in.negotiated import LEVELS as SIGNED_LEVELS
+from srmp_spark.signing_in.negotiated import NegotiatedInitiator, is_installed
 
 LEVELS = {
     "none": AuthLevel.NONE,
@@ -17,7 +20,7 @@ LEVELS = {
     "integrity": AuthLevel.PKT_INTEGRITY,
     "privacy": AuthLevel.PKT_PRIVACY,
 }
-PROTOCOLS = ("ntlm",)
+PROTOCOLS = ("ntlm", "kerberos", "negotiate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,22 +28,27 @@ class Credentials:
     """Nobody, or an account."""
 
     level: str = "none"
+    protocol: str = "ntlm"
     user: str = ""
     domain: str = ""
     password: str = field(default="", repr=False)
 
     def settings(self, host: RemoteHost) -> ClientSettings:
-        """For one connection to ``host``: what was negotiated on one is for no other."""
+        """For one connection to ``host``: what was negotiated on one is for no other. Raises :class:`SecurityError`."""
         if self.level == "none":
             return ClientSettings()
+        level = LEVELS[self.level]
+        return ClientSettings(auth_level=level, security=self._initiator(level, host))
+
+    def _initiator(self, level: int, host: RemoteHost) -> SecurityContext:
+        if self.protocol != "ntlm":
+            return NegotiatedInitiator(self.protocol, level, self.user, self.password, self.domain, host.name)
         from srmp_spark.signing_in.ntlm import NtlmInitiator
 
-        level = LEVELS[self.level]
-        initiator = NtlmInitiator(
+        return NtlmInitiator(
             level, self.user, self.password, self.domain, random=secrets.token_bytes, utc=time.time_ns() // 1000,
             service=f"host/{host.name}",
         )  # fmt: skip
-        return ClientSettings(auth_level=level, security=initiator)
 
 
 def credentials(
@@ -53,19 +61,34 @@ def credentials(
     password: str | None,
     domain: str | None,
 ) -> Credentials:
-    """What the options say; without a level privacy, on loopback none. Raises :class:`ConfigurationError`."""
-    if protocol is not None and protocol.lower() not in PROTOCOLS:
-        raise ConfigurationError(f"{where}: the protocol {protocol!r} is not in this version: ntlm")
+    """What the options say; without a level privacy, on loopback and without an account none.
+
+    Raises :class:`ConfigurationError`.
+    """
+    given, protocol = protocol, (protocol or "ntlm").lower()
+    if protocol not in PROTOCOLS:
+        raise ConfigurationError(f"{where}: the protocol is ntlm, kerberos or negotiate, got {given!r}")
     if level is None:
-        level = "privacy" if user or not host.is_loopback else "none"
+        level = "privacy" if user or given or not host.is_loopback else "none"
     if level not in LEVELS:
         raise ConfigurationError(f"{where}: the level is none, connect, integrity or privacy, got {level!r}")
     if level == "none":
         if user:
             raise ConfigurationError(f"{where}: nobody signs in at level none, and a user is given")
         return Credentials()
-    if not user or password is None:
+    if protocol != "ntlm":
+        _check_negotiated(where, protocol, level)
+    if (not user and protocol == "ntlm") or (user and password is None):
         raise ConfigurationError(
             f"{where}: {host.name} is asked with {level}: give a user and a password, or level none if it asks for nothing"
         )
-    return Credentials(level=level, user=user, domain=domain or "", password=password)
+    return Credentials(level=level, protocol=protocol, user=user or "", domain=domain or "", password=password or "")
+
+
+def _check_negotiated(where: str, protocol: str, level: str) -> None:
+    if LEVELS[level] not in SIGNED_LEVELS:
+        raise ConfigurationError(f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm has integrity")
+    if not is_installed():
+        raise ConfigurationError(
+            f"{where}: {protocol} needs pyspnego and the machine's Kerberos libraries: pip install 'srmp-spark[kerberos]'"
+        )

@@ -49,20 +49,27 @@ class Place(NamedTuple):
     """The only host from which they can be reached, when embedded."""
 
 
-def locate(options: SourceOptions) -> Place:
-    """The API URLs that ``options`` name; starts the embedded queue manager if nobody holds its directory."""
+def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:
+    """The API URLs that ``options`` name; starts the embedded queue manager if nobody holds its directory.
+
+    ``needs_queues``: who starts one must say which queues it has.
+    """
     if options.data_dir is None:
         return Place(options.queue_managers, None)
-    return Place((start_or_join(Path(options.data_dir), options.serve_flags, options.token),), socket.gethostname())
+    url = start_or_join(Path(options.data_dir), options.serve_flags, options.token, needs_queues=needs_queues)
+    return Place((url,), socket.gethostname())
 
 
-def start_or_join(data_dir: Path, flags: tuple[tuple[str, str], ...], token: str | None = None) -> str:
+def start_or_join(
+    data_dir: Path, flags: tuple[tuple[str, str], ...], token: str | None = None, *, needs_queues: bool = True
+) -> str:
     """The API URL of the living queue manager of ``data_dir``. Raises a 401 :class:`ApiError` if it wants another ``token``."""
     url = _living(data_dir, token)
     if url is not None:
         _log.info("embedded.joined dir=%s api=%s", data_dir, url)
         return url
-    missing = [example for flag, example in _NEEDED.items() if flag not in dict(flags)]
+    needed = {flag: example for flag, example in _NEEDED.items() if needs_queues or flag != "queue"}
+    missing = [example for flag, example in needed.items() if flag not in dict(flags)]
     if missing:
         raise ConfigurationError(
             f"no queue manager runs in dataDir {data_dir}: to start one also give {' and '.join(missing)}; "

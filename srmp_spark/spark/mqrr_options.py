@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
 from srmp_spark.signing_in.credentials import Credentials, credentials
-from srmp_spark.spark.option_values import OptionSpec
+from srmp_spark.spark.option_values import OptionSpec, choice
+from srmp_spark.spark.options import SERVE_OPTIONS
 
 QUEUES_MAX = 1_000
 """Queues of one read: each is a task."""
@@ -21,26 +22,37 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("username", "both", "as whom to sign in"),
     OptionSpec("password", "both", "its password"),
     OptionSpec("domain", "both", "its domain, or the name of the other machine"),
-    OptionSpec("authProtocol", "both", "ntlm"),
+    OptionSpec("authProtocol", "both", "ntlm (default), kerberos or negotiate"),
     OptionSpec("authLevel", "both", "none, connect, integrity or privacy (default: privacy, on loopback none)"),
-    OptionSpec("queueManager", "stream", "API URL of the queue manager whose [[subscription]] reads the queue"),
+    OptionSpec("mode", "stream", "move (default): each message is removed there; copy: nothing is"),
+    OptionSpec("queueManager", "stream", "API URL of the queue manager that pulls the queues into its logs (or dataDir)"),
 )
 _STREAM = (
     "queueManager", "readMode", "consumer", "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "includeEnvelope", "token",
+    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "includeEnvelope", "token", "dataDir", *SERVE_OPTIONS,
 )  # fmt: skip
 """What a stream has of ``format("srmp")``: it reads the log that the subscription fills."""
+_MODES = ("move", "copy")
+_ACCOUNT = {
+    "username": "username", "password": "password", "domain": "domain", "authProtocol": "auth_protocol",
+    "authLevel": "auth_level",
+}  # fmt: skip
 
 
-class RemoteOptions(NamedTuple):
-    """Checked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions:
+    """Checked. Pickled into tasks; what is secret is in no repr."""
 
     host: RemoteHost
     queues: tuple[str, ...]
     """As they were written."""
-    stream: Mapping[str, str]
+    stream: Mapping[str, str] = field(repr=False)
     """What is for the log of a queue manager of ours."""
     credentials: Credentials
+    """Of a batch, which signs in itself."""
+    mode: str | None
+    account: Mapping[str, str] = field(repr=False)
+    """As it was given, in the words of ``[[subscription]]``; for a stream, whose queue manager signs in."""
 
 
 def parse_remote(options: Mapping[str, str]) -> RemoteOptions:
@@ -60,8 +72,14 @@ def parse_remote(options: Mapping[str, str]) -> RemoteOptions:
         raise ConfigurationError(f"option queue names 1 to {QUEUES_MAX} queues of {host.text}, for example 'private$\\orders'")
     for each in queues:
         queue_format_for(host.name, each)
+    stream = {name: given[name] for name in _STREAM if name in given}
+    mode = choice("mode", given["mode"], _MODES) if "mode" in given else None
+    account = {key: given[name] for name, key in _ACCOUNT.items() if name in given}
+    if not account and ("queueManager" in stream or "dataDir" in stream):  # the subscription may be there, with its account
+        signs_in = Credentials()
+        return RemoteOptions(host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, account=account)
     signs_in = credentials(
         "format mqrr", host, level=given.get("authLevel"), protocol=given.get("authProtocol"), user=given.get("username"),
         password=given.get("password"), domain=given.get("domain"),
     )  # fmt: skip
-    return RemoteOptions(host, queues, {name: given[name] for name in _STREAM if name in given}, signs_in)
+    return RemoteOptions(host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, account=account)

@@ -3,8 +3,8 @@
     spark.read.format("mqrr").option("host", "127.0.0.1:2103").option("queue", "private$\\orders").load()
 
 A batch is a snapshot: each queue is a task that walks it with a cursor and takes nothing. A live queue ordered by priority has
-no range that could be read again, so a stream reads the log of a queue manager of ours whose ``[[subscription]]`` has the
-messages pulled into it first; everything about it is as in ``format("srmp")``.
+no range that could be read again, so a stream reads the log of a queue manager of ours that pulls the messages into it first
+(:mod:`.mqrr_stream`); everything about it is as in ``format("srmp")``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.client.remote_queue import RemoteMachine, Shown
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival, Message
@@ -27,7 +26,6 @@ from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.spark.mqrr_options import RemoteOptions, parse_remote
-from srmp_spark.spark.options import parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,32 +56,9 @@ class MqrrDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For ``spark.readStream``: the log of the subscription."""
-        from srmp_spark.spark.stream_reader import SrmpStreamReader
+        from srmp_spark.spark.mqrr_stream import MqrrStreamReader
 
-        options = parse_remote(dict(self.options))
-        return SrmpStreamReader(parse({**options.stream, "queue": ",".join(subscribed(options))}))
-
-
-def subscribed(options: RemoteOptions) -> list[str]:
-    """The queues of ours that the remote ones are pulled into. Raises :class:`ConfigurationError` for one that nobody pulls."""
-    url = options.stream.get("queueManager")
-    if url is None:
-        raise ConfigurationError(
-            "option queueManager is missing: a stream reads the log of a queue manager of yours that has a [[subscription]] "
-            f"for {options.host.text}; a batch (spark.read) reads {options.host.text} itself"
-        )
-    there = QueueManagerClient(url, options.stream.get("token")).status()["subscriptions"]
-    found = []
-    for queue in options.queues:
-        name = queue.replace("/", "\\").lower()
-        to = next((e["to"] for e in there if e["host"] == options.host.text and e["queue"].lower() == name), None)
-        if to is None:
-            raise ConfigurationError(
-                f"{url} does not pull {queue} of {options.host.text}: add to its configuration file [[subscription]] with "
-                f"host = \"{options.host.text}\" and queue = '{queue}', and restart it"
-            )
-        found.append(to)
-    return found
+        return MqrrStreamReader(parse_remote(dict(self.options)))
 
 
 @dataclass(frozen=True)
@@ -97,9 +72,9 @@ class MqrrBatchReader(DataSourceReader):
     """A snapshot of remote queues."""
 
     def __init__(self, options: RemoteOptions) -> None:
-        if options.stream:
+        for name in (*options.stream, *(["mode"] if options.mode else [])):
             raise ConfigurationError(
-                f"option {next(iter(options.stream))} is for streams: a batch reads {options.host.text} itself"
+                f"option {name} is for streams: a batch reads {options.host.text} itself, and removes nothing"
             )
         self._options = options
 

@@ -32,7 +32,6 @@ from srmp_spark.srmp.ranges import Range
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store.integers import UNSIGNED, signed
-from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.transaction import Transaction
 
 Lane = tuple[str, str, str, str]
@@ -144,24 +143,26 @@ def move(transaction: Transaction, row: Undecided) -> None:
     was sent already is another message now, under another identifier: the peer must not take it for a repeat. Only who
     sent a message changes where its end is told: another's of the same identifier is another message. The row may be in another
     queue than a row would be in now, for a redirection may have been made meanwhile: then it is known by what its stream is
-    counted by.
+    counted by. And a reader may have moved it to a subqueue.
     """
     if row.final_to is None:
         return
-    db, uniquifier, queue_id = transaction.connection, signed(row.uniquifier), queue_id_of(transaction, row.queue)
+    db, uniquifier = transaction.connection, signed(row.uniquifier)
+    subqueues = row.queue, len(row.queue) + 1, f"{row.queue};"
     place = row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position, row.stream_name
     name = row.sender_name or ""
     undecided = db.execute(
         "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND (queue_id = ? OR stream_name = ?) AND final_to IS NOT NULL "
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND final_to IS NOT NULL AND (stream_name = ? "
+        "OR queue_id IN (SELECT id FROM queues WHERE deleted_at IS NULL AND (name = ? OR substr(name, 1, ?) = ?))) "
         "AND sender_name IS ?",
-        (*place, uniquifier, row.lineage, queue_id, row.stream_name, row.sender_name),
+        (*place, uniquifier, row.lineage, row.stream_name, *subqueues, row.sender_name),
     )
     untold = db.execute(
         "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? AND (queue = ? OR stream_name = ?) "
-        "AND kind = 'final_stream' AND sender_name = ?",
-        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.queue, row.stream_name, name),
+        "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? "
+        "AND (stream_name = ? OR queue = ? OR substr(queue, 1, ?) = ?) AND kind = 'final_stream' AND sender_name = ?",
+        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.stream_name, *subqueues, name),
     )
     if undecided.rowcount or untold.rowcount:
         return

@@ -110,13 +110,18 @@ CREATE TABLE IF NOT EXISTS pulled(
     packet BLOB NOT NULL, UNIQUE (subscription, lookup_id, message_id)
 );
 CREATE TABLE IF NOT EXISTS copied(
-    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, PRIMARY KEY (subscription, lookup_id)
+    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, message_id TEXT NOT NULL,
+    PRIMARY KEY (subscription, lookup_id, message_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscriptions(
+    name TEXT PRIMARY KEY, entry TEXT NOT NULL, removing INTEGER NOT NULL
 ) WITHOUT ROWID
 """
 """New in 0.2, made at every open. ``accepted_gaps`` stands beside ``streams``, whose columns 0.1 counts when it writes: it
 opens such a directory, and forgets what was accepted. A row outlives its gap: it names the position that was the last one then.
-``pulled`` has messages of remote queues that are locked there or were removed there, and are no rows yet; ``copied`` the lookup
-identifiers of those that are rows and still there. Lookup identifiers are two's complement."""
+``pulled`` has messages of remote queues that are locked there or were removed there, and are no rows yet; ``copied`` those
+that are rows and still there; lookup identifiers are two's complement. ``subscriptions`` has those that were added while the
+queue manager ran."""
 
 
 def row_key(queue_id: int, last: int) -> int:

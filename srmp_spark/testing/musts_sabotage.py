@@ -29,14 +29,14 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.testing.musts import ROOT, TABLE, load, order_of
+from srmp_spark.testing.musts import MC_MQSRM, ROOT, load, order_of
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-BUGS = TABLE / "sabotage"
+BUGS = MC_MQSRM.table / "sabotage"
 PACKAGE = "srmp_spark"
 COPIED = (PACKAGE, "tests", "docs", "conf", "jobs", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 """What tests need of the project; everything else may be large."""

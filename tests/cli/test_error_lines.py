@@ -91,7 +91,6 @@ def test_errors_without_a_queue_manager(
         (["peek", "--queu", "x"], "unknown flag --queu; did you mean --queue?"),
         (["peek"], "required: --queue; see srmp-spark peek --help"),
         (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
-        (["subscribe"], "subscribe comes with a later version"),
         (["backfill", "--source", "x"], "backfill is a job, no command: run python jobs/backfill.py"),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),

@@ -194,7 +194,13 @@ def test_sigterm_finishes_the_batch_and_says_stopped(server: Server, tmp_path: P
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--source", "mqrr", "--from", "q", "--table", "t"], "--source mqrr is not in this version. What works:"),
+        (["--source", "mqrr", "--from", "q", "--table", "t"], "HOST[:PORT]\\QUEUE is what to read"),
+        (["--source", "mqrr", "--from", "h\\q", "--table", "t"], "give a user and a password"),
+        (
+            ["--source", "mqrr", "--from", "h\\q", "--queue-manager", "x", "--destination", "y"],
+            "--source mqrr goes into a table",
+        ),
+        (["--source", "files", "--from", "q", "--table", "t", "--mode", "move"], "--mode belongs to --source mqrr"),
         (["--source", "files", "--from", "f"], "give either --table PATH, or --queue-manager URL and --destination NAME"),
         (["--source", "files", "--from", "f", "--table", "t", "--destination", "d"], "give either --table PATH"),
         (["--source", "files", "--from", "f", "--destination", "d"], "queueManager is missing"),

@@ -273,5 +273,5 @@ def test_the_level_is_privacy_but_on_loopback():
     assert credentials("x", far, **{**given, "level": "none"}).level == "none"
     with pytest.raises(ConfigurationError, match="nobody signs in at level none"):
         credentials("x", far, **{**given, "level": "none", "user": "reader"})
-    with pytest.raises(ConfigurationError, match="kerberos"):
-        credentials("x", far, **{**given, "protocol": "kerberos"})
+    with pytest.raises(ConfigurationError, match="ntlm, kerberos or negotiate"):
+        credentials("x", far, **{**given, "protocol": "digest"})

@@ -237,7 +237,7 @@ def test_an_opnum_out_of_range(opnum):
     link.client.call(opnum, b"", 0.0)
     link.pump()
     assert link.calls == []
-    assert link.results == [Faulted(link.results[0].call_id, Status.NCA_S_OP_RNG_ERROR)]
+    assert link.results == [Faulted(link.results[0].call_id, Status.NCA_S_OP_RNG_ERROR, not_executed=True)]
 
 
 def test_a_context_that_was_not_accepted():

@@ -130,7 +130,7 @@ def test_a_last_leg_that_does_not_hold_is_told_to_the_first_request():
     link.server._security.failed = True
     call_id = link.client.call(7, b"", 0.0)
     link.pump()
-    assert link.results == [Faulted(call_id, Status.ERROR_ACCESS_DENIED)]
+    assert link.results == [Faulted(call_id, Status.ERROR_ACCESS_DENIED, not_executed=True)]
     assert link.server.state is ServerState.CLOSED
 
 

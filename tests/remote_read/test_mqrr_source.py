@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StructType
 from remote_kit import Served
-from test_pulling_live import subscribe
+from test_pulling_live import subscribe, until
 
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.rows.columns import arrow_schema, spark_ddl
 from srmp_spark.spark.mqrr_options import parse_remote
-from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource, subscribed
+from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource
 from srmp_spark.testing.service import RunningQueueManager
 
 
@@ -49,19 +54,48 @@ def test_an_empty_queue_is_an_empty_partition(served: Served):
     assert read({"host": served.ready["rpc"], "queue": f"DIRECT=OS:host1\\{name}"}) == [[]]
 
 
-def test_a_stream_reads_the_log_of_the_subscription(tmp_path: Path, served: Served):
-    name = served.queue()
+def streams(options: dict[str, str]) -> tuple[str, ...]:
+    """The queues of ours that a stream reads, once it has begun."""
+    reader = MqrrDataSource(options).streamReader(StructType())
+    try:
+        reader._here()
+        assert reader._options.consumer == options["consumer"]
+        return reader._options.queues
+    finally:
+        reader.stop()
+
+
+def test_a_stream_reads_the_log_of_the_subscription_and_makes_one_where_there_is_none(tmp_path: Path, served: Served):
+    name, other = served.queue(), served.queue()
+    direct = ["DIRECT=OS:host1\\" + each.replace("/", "\\") for each in (name, other)]
     with RunningQueueManager(tmp_path / "b", config=subscribe(tmp_path / "b.toml", served, queue=name)) as running:
-        queue = "DIRECT=OS:host1\\" + name.replace("/", "\\")
-        options = {"host": served.ready["rpc"], "queue": queue, "queueManager": running.api, "consumer": "reports"}
-        assert subscribed(parse_remote(options)) == ["private$/orders"]
-        reader = MqrrDataSource(options).streamReader(StructType())
-        assert reader._options.queues == ("private$/orders",)
-        assert reader._options.consumer == "reports"
-        with pytest.raises(ConfigurationError, match=r"\[\[subscription\]\]"):
-            subscribed(parse_remote({**options, "queue": "private$\\other"}))
+        options = {"host": served.ready["rpc"], "queue": direct[0], "queueManager": running.api, "consumer": "reports"}
+        assert streams(options) == ("private$/orders",)
+        with pytest.raises(ConfigurationError, match="with mode move, not copy"):
+            streams({**options, "mode": "copy"})
+        both = {**options, "queue": ",".join(direct)}
+        made = f"private$/{other.partition('/')[2]}@{served.ready['rpc'].replace(':', '.')}"
+        for _ in range(2):
+            assert streams(both) == ("private$/orders", made)
+        (added,) = (each for each in QueueManagerClient(running.api).status()["subscriptions"] if not each["configured"])
+        assert (added["to"], added["mode"]) == (made, "move")
     with pytest.raises(ConfigurationError, match="queueManager is missing"):
-        subscribed(parse_remote({"host": "127.0.0.1:1", "queue": "q"}))
+        streams({"host": "127.0.0.1:1", "queue": "q", "consumer": "reports"})
+
+
+def test_an_embedded_queue_manager_pulls(tmp_path: Path, served: Served):
+    """It needs neither queues nor a port for senders."""
+    name = served.queue()
+    served.send(name, 3)
+    options = {"host": served.ready["rpc"], "queue": "DIRECT=OS:host1\\" + name.replace("/", "\\"), "consumer": "reports"}
+    (to,) = streams({**options, "dataDir": str(tmp_path / "embedded"), "mode": "copy"})
+    endpoint = json.loads((tmp_path / "embedded" / ENDPOINT_FILE).read_text())
+    try:
+        client = QueueManagerClient(endpoint["api"])
+        until(lambda: client.range(to).end == 1)
+    finally:
+        os.kill(endpoint["pid"], signal.SIGKILL)
+    assert served.waiting(name) == 1
 
 
 @pytest.mark.parametrize(
@@ -73,8 +107,8 @@ def test_a_stream_reads_the_log_of_the_subscription(tmp_path: Path, served: Serv
         ({"host": "127.0.0.1", "queue": "DIRECT=HTTP://x/msmq/q"}, "cannot be read"),
         ({"host": "windows.example", "queue": "q"}, "give a user and a password"),
         (
-            {"host": "127.0.0.1", "queue": "q", "authProtocol": "kerberos", "username": "u", "password": "p"},
-            "not in this version",
+            {"host": "127.0.0.1", "queue": "q", "authProtocol": "digest", "username": "u", "password": "p"},
+            "ntlm, kerberos or negotiate",
         ),
     ],
 )
@@ -84,8 +118,9 @@ def test_what_is_refused(options, match):
 
 
 def test_options_of_streams_are_refused_in_a_batch():
-    with pytest.raises(ConfigurationError, match="is for streams"):
-        MqrrBatchReader(parse_remote({"host": "127.0.0.1", "queue": "q", "consumer": "x"}))
+    for name, value in (("consumer", "x"), ("mode", "copy")):
+        with pytest.raises(ConfigurationError, match=f"option {name} is for streams"):
+            MqrrBatchReader(parse_remote({"host": "127.0.0.1", "queue": "q", name: value}))
 
 
 def test_the_columns_are_those_of_srmp():

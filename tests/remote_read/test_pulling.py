@@ -20,7 +20,7 @@ from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.pulled import PulledState as State
-from srmp_spark.queue_manager.puller.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.remote import RemoteQueue, Unreadable
 
 RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "80"))
 FORMAT = queue_format_for("host", "q")
@@ -33,7 +33,8 @@ class Disk:
         self.rng = rng
         self.kept: dict[PulledKey, Pulled] = {}
         self.rows: list[int] = []
-        self.copied_ids: set[int] = set()
+        self.copied_keys: set[PulledKey] = set()
+        self.sent: set[PulledKey] = set()
         self.full = False
 
     def _killed(self) -> None:
@@ -66,18 +67,34 @@ class Disk:
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         self._killed()
         self.rows += [each.message.uniquifier for each in messages]
-        self.copied_ids |= {each.key.lookup_id for each in messages}
+        self.copied_keys |= {each.key for each in messages}
         self._killed()
         return len(messages), None
 
-    async def gone(self, lookup_ids) -> None:
+    async def removed(self, keys) -> None:
         self._killed()
-        self.copied_ids -= lookup_ids
+        self.copied_keys -= keys
         self._killed()
+
+    def sending_end(self, keys) -> None:
+        self.sent |= set(keys)
+
+    def nothing_is_kept(self) -> None:
+        self.sent.clear()
+
+    def refuses(self) -> str | None:
+        return None
 
     def after_a_kill(self) -> list[Pulled]:
         """As they are read back."""
-        return [Pulled(each.key, each.raw, each.message, State.UNANSWERED) for each in self.kept.values()]
+        return [
+            Pulled(each.key, each.raw, each.message, State.UNANSWERED if each.key in self.sent else State.UNSENT)
+            for each in self.kept.values()
+        ]
+
+    def in_doubt(self) -> set[int]:
+        """Messages of which an End was on its way when the process was killed."""
+        return {each.message.uniquifier for each in self.kept.values() if each.key in self.sent}
 
 
 class KilledError(BaseException):
@@ -108,8 +125,8 @@ async def pull(seed: int) -> tuple[int, int]:
                 check(queue, disk)
         except (LostError, RefusedError):
             mover.lost()
-        except KilledError:  # whether End was sent of what is kept nobody knows any more
-            queue.unanswered_ends |= {each.message.uniquifier for each in disk.kept.values()}
+        except KilledError:
+            queue.unanswered_ends |= disk.in_doubt()
             mover = Mover(disk, disk.after_a_kill(), told=troubles.append)
         else:
             mover.lost()
@@ -164,6 +181,8 @@ def test_a_puller_that_does_it_wrong_is_found_out(monkeypatch, wrong):
             found = await queue.read(action, lookup_id=message.key.lookup_id)
             if isinstance(found, Status):
                 return PulledEvent.GONE
+            if isinstance(found, Unreadable):
+                raise TypeError
             if action is Action.LOOKUP_PEEK_CURRENT:
                 return await mover._lock_again(queue, message, message.key.lookup_id)
             message.request = found.request
@@ -196,13 +215,13 @@ async def copy(seed: int) -> int:
         except LostError:
             pass
         except KilledError:
-            copier = Copier(disk, disk.copied_ids, told=lambda what: pytest.fail(what))
+            copier = Copier(disk, disk.copied_keys, told=lambda what: pytest.fail(what))
         if not calm and rng.random() < 0.5:
             rng.choice((queue.put, queue.put, queue.steal, queue.hold, queue.miss))()
         assert len(disk.rows) == len(set(disk.rows)), f"seed {seed}: doubled"
     there = {number for number, _ in queue.messages.values()}
     assert there <= set(disk.rows), f"seed {seed}: not copied {there - set(disk.rows)}"
-    assert disk.copied_ids == set(queue.messages), "what is gone is forgotten, and nothing else"
+    assert {key.lookup_id for key in disk.copied_keys} == set(queue.messages), "what is gone is forgotten, and nothing else"
     return len(disk.rows)
 
 

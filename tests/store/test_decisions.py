@@ -230,6 +230,36 @@ class TestAMessageThatComesAgainElsewhere:
         (owed,) = store.owed(lane)
         assert (owed.receipt.stream_id, owed.number) == (StreamId(GUID, 8), None), "not a repeat of what was discarded"
 
+    @pytest.mark.parametrize("decided", [False, True])
+    def test_after_a_reader_moved_it_to_a_subqueue(self, store: Asking, decided: bool) -> None:
+        """What it asked to be told goes along, under the name that its stream is counted by."""
+        store.put_asking([in_stream(1), in_stream(2)])
+        retry = store.call(lambda t: queues.create(t, f"{QUEUE};retry", transactional=True))
+        store.call(lambda t: decisions.go_along(t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]))
+        store.decide((1, 1))
+        assert store.expand_all() == 1
+        assert store.count("decided_receipts") == 0, "what left its queue by a move is decided by nobody"
+        again = in_stream(1, 8)._replace(sequence=0, position=5)
+        if not decided:
+            store.call(lambda t: decisions.move(t, again))
+        store.call(lambda t: decisions.decide(t, retry.id, retry.name, [(1, 1)], Reason.RECEIVED, NOW))
+        store.expand_all()
+        if decided:
+            store.call(lambda t: decisions.move(t, again))
+        (owed,) = store.owed(FINAL_LANE)
+        assert (owed.receipt.stream_id, owed.receipt.position) == (StreamId(GUID, 8), 5)
+        assert owed.receipt.queue == retry.name
+        assert store.count("undecided") == 1, "the other one is where it was"
+
+    def test_a_move_keeps_the_name_that_its_stream_is_counted_by(self, store: Asking) -> None:
+        store.put_asking([in_stream(1)])
+        retry = store.call(lambda t: queues.create(t, f"{QUEUE};retry", transactional=True))
+        store.call(lambda t: decisions.go_along(t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]))
+        store.call(lambda t: decisions.decide(t, retry.id, retry.name, [(1, 1)], Reason.RECEIVED, NOW))
+        store.expand_all()
+        (owed,) = store.owed(FINAL_LANE)
+        assert owed.receipt.counted_by == QUEUE
+
     def test_after_it_was_sent_and_perhaps_discarded(self, store: Asking) -> None:
         store.put_asking([in_stream(1), in_stream(2)])
         store.decide((1, 2), reason=Reason.QUEUE_PURGED)

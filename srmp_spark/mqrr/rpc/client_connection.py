@@ -47,6 +47,7 @@ from srmp_spark.mqrr.rpc.limits import (
 from srmp_spark.mqrr.rpc.negotiation import KEEP_CONNECTION_ON_ORPHAN, offers, syntax_id, transfer_syntax_of
 from srmp_spark.mqrr.rpc.pdu import (
     CONCURRENT_MULTIPLEXING,
+    DID_NOT_EXECUTE,
     SUPPORT_HEADER_SIGN,
     WHOLE,
     AuthLevel,
@@ -58,7 +59,7 @@ from srmp_spark.mqrr.rpc.pdu import (
 )
 from srmp_spark.mqrr.rpc.security import LEVELS, ConnectionSecurity, SecurityContext, SecurityError, encode_piece, open_piece
 from srmp_spark.mqrr.rpc.verification_trailer import VerificationTrailer, append_trailer
-from srmp_spark.mqrr.status import status_text
+from srmp_spark.mqrr.status import NEVER_EXECUTED, status_text
 
 _AUTH_CONTEXT_ID = 1
 """Any number: a connection has one security context."""
@@ -99,6 +100,8 @@ class Faulted(NamedTuple):
 
     call_id: int
     status: int
+    not_executed: bool = False
+    """The server says that nothing of the call was carried out; without that it may have been (C706 12.6.3.1)."""
 
 
 class ShutdownAsked(NamedTuple):
@@ -401,4 +404,4 @@ class ClientConnection:
         if self._calls.pop(pdu.call_id, None) is None:
             raise RemoteProtocolError(f"a fault of call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.1")
         self._move(ClientEvent.ANSWER)
-        self._results.append(Faulted(pdu.call_id, status))
+        self._results.append(Faulted(pdu.call_id, status, bool(pdu.flags & DID_NOT_EXECUTE) or status in NEVER_EXECUTED))

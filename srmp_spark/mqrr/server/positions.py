@@ -28,6 +28,12 @@ class Came(NamedTuple):
     last: int
 
 
+def in_order(runs: Iterable[Came]) -> list[tuple[int, int]]:
+    """The identifiers of these runs as closed runs of their own, from the head of the queue to its tail."""
+    ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
+    return [(rank | each.first, rank | each.last) for rank, each in ranked]
+
+
 class _Runs:
     """Ascending, disjoint runs; they are used up from the head, mostly."""
 

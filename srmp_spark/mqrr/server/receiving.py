@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
-from srmp_spark.mqrr.lookup_identifier import PRIORITY_MAX, SEQUENCE_BITS, sequence_of
+from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, StatusResponse
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
 from srmp_spark.mqrr.packets.sections import cut_sections
@@ -29,15 +29,9 @@ from srmp_spark.mqrr.server.effects import (
     Take,
     Taken,
 )
-from srmp_spark.mqrr.server.limits import (
-    CATCH_UP_S,
-    CLEANUP_S,
-    INFINITE_TIMEOUT,
-    REQUESTS_MAX,
-    WAITING_MAX,
-)
+from srmp_spark.mqrr.server.limits import CATCH_UP_S, CLEANUP_S, INFINITE_TIMEOUT, REQUESTS_MAX, WAITING_MAX
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
-from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.positions import Came, in_order
 from srmp_spark.mqrr.server.requests import Limits, Request, RequestEvent, RequestState, fits_together
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
 from srmp_spark.mqrr.server.transactions import Operation, Transaction, Transactions
@@ -379,8 +373,7 @@ class Receiving:
         """Messages came."""
         runs = tuple(runs)
         queue.came(runs)
-        ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
-        self.satisfy(queue, [(rank | each.first, rank | each.last) for rank, each in ranked])
+        self.satisfy(queue, in_order(runs))
         if queue.view.is_behind():
             return
         for waiter in tuple(queue.waiting):
@@ -481,9 +474,7 @@ class Receiving:
         if isinstance(what, bytes):
             transaction = self.transactions.get(what)
             return transaction is not None and transaction.deadline == when
-        if what.state is RequestState.WAITING:
-            return what.deadline == when
-        return what.state is RequestState.HELD and what.cleanup_at == when
+        return what.is_due(when)
 
     def timer(self) -> float | None:
         """When :meth:`handle_timer` is to be called."""

@@ -138,6 +138,12 @@ class Request:
         at_cursor = self.cursor is not None and self.receives
         return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
 
+    def is_due(self, when: float) -> bool:
+        """Whether a timer that was set to ``when`` still means something."""
+        if self.state is RequestState.WAITING:
+            return self.deadline == when
+        return self.state is RequestState.HELD and self.cleanup_at == when
+
     def move(self, event: RequestEvent) -> None:
         """Raises :class:`LocalProtocolError` for what cannot happen."""
         target = TRANSITIONS.get((self.state, event))

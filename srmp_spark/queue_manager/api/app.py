@@ -19,6 +19,7 @@ from srmp_spark.queue_manager.api.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
+from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
 from srmp_spark.queue_manager.tokens import VERBS
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
     """Every path of the API, and the verb that it takes. What changes nothing but a mark is ``read``: who receives, marks."""
     queues, consumers, rows, messages = QueuesApi(manager), ConsumersApi(manager), RowsApi(manager), MessagesApi(manager)
     outbox, outgoing, streams = OutboxApi(manager), OutgoingApi(manager), StreamsApi(manager)
+    subscriptions = SubscriptionsApi(manager)
     return [
         Route("GET", "/healthz", OPEN, health.healthz),
         Route("GET", "/readyz", OPEN, health.readyz),
@@ -63,6 +65,9 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("POST", "/v1/outgoing/states", ENQUEUE_ALL, outgoing.states),
         *(Route("POST", f"/v1/outgoing/{{destination}}/{action}", ADMIN_ALL, outgoing.decide) for action in ACTIONS),
         Route("POST", "/v1/streams/{queue}/{action}", ADMIN, streams.post),
+        Route("GET", "/v1/subscriptions", READ_ALL, subscriptions.list),
+        Route("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
+        Route("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
@@ -16,6 +16,7 @@ from srmp_spark.srmp.stream_name import shown_queue
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.remote_queues import Reading
     from srmp_spark.queue_manager.service import QueueManager
 
 
@@ -124,7 +125,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
             for host, count in sorted(manager.receipts.blocked.items())
         ],
-        "subscriptions": manager.subscriptions(),
+        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
     }
 
 
@@ -159,6 +160,13 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             counts[key] = counts.get(key, 0) + waiting
         return iter(counts.items())
 
+    def subscriptions(value: Callable[[Reading], float]) -> Iterator[tuple[tuple[str, ...], float]]:
+        for each in () if manager.remote_queues is None else manager.remote_queues.readings():
+            yield (each.host, each.queue), value(each)
+
+    def of_each(name: str, text: str, value: Callable[[Reading], float]) -> Gauge:
+        return Gauge(f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value))
+
     multicast = manager.multicast
     return [
         *(
@@ -168,6 +176,9 @@ def gauges(manager: QueueManager) -> list[Gauge]:
                 Gauge("srmp_pgm_source_packets", "of each source that is heard", ("queue", "source", "what"), multicast.sources)
             ]
         ),
+        of_each("pending", "messages of remote queues that are stored and no rows yet", lambda each: each.pending),
+        of_each("lag_seconds", "how long ago all of a remote queue was here", lambda each: each.lag_seconds),
+        of_each("taken_in_doubt", "rows that another reader may have too", lambda each: each.taken_in_doubt),
         Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
         Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
         Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
@@ -248,6 +259,7 @@ class HealthApi:
                 answer["multicast"]["sources"] = [e for e in answer["multicast"]["sources"] if request.sees(e["queue"])]
             answer["incoming_streams"] = [each for each in answer["incoming_streams"] if request.sees(each["queue"])]
             answer["blocked_urls"] = []
+            answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and request.sees(each["to"])]
             # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
             answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}
         return Response.json(answer)

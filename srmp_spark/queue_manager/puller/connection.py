@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import Any, cast
 
-from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, SrmpSparkError
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.ndr.methods import METHODS, Parameters
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
@@ -31,11 +31,13 @@ log = logging.getLogger(__name__)
 
 
 class RefusedError(SrmpSparkError):
-    """The other queue manager says no; ``status`` is its HRESULT or fault. The call was not carried out."""
+    """The other queue manager says no; ``status`` is its HRESULT or fault."""
 
-    def __init__(self, status: int, what: str) -> None:
+    def __init__(self, status: int, what: str, *, perhaps_done: bool = False) -> None:
+        """``perhaps_done``: a fault that does not say that the call was not carried out."""
         super().__init__(f"{what}: {status_text(status)}")
         self.status = status
+        self.perhaps_done = perhaps_done
 
 
 class LostError(SrmpSparkError):
@@ -99,7 +101,8 @@ class RpcClient(asyncio.Protocol):
             elif isinstance(each, Answered):
                 self._done(each.call_id).set_result(each.stub)
             elif isinstance(each, Faulted):
-                self._done(each.call_id).set_exception(RefusedError(each.status, self._where))
+                error = RefusedError(each.status, self._where, perhaps_done=not each.not_executed)
+                self._done(each.call_id).set_exception(error)
             elif isinstance(each, Closed):
                 self._why = each.reason
                 for number in tuple(self._calls):
@@ -151,7 +154,10 @@ class RpcClient(asyncio.Protocol):
         """The stub of an answer; errors as :meth:`call`."""
         if self._why:
             raise NotSentError(f"{self._where}: {self._why}")
-        number = self._engine.call(opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS)
+        try:
+            number = self._engine.call(opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS)
+        except LocalProtocolError as error:  # it made all the calls that a connection can make
+            raise NotSentError(f"{self._where}: {error}") from None
         future = self._calls[number] = self._loop.create_future()
         self._flush()
         try:

@@ -3,7 +3,8 @@
 Theory of operation. A cursor walks the queue from its head, again and again, and what was not seen becomes a row together with
 the note that it was. "Greater than the last one" would not do: a message of higher priority that comes later stands before it,
 and one that was locked while we passed comes back to its old place. What was seen and did not show up in a whole walk may be
-locked: only when a peek says that it is gone is its note dropped, and identifiers never come back.
+locked: only when a peek says that it is gone is its note dropped. A note has both identifiers, as what is moved has: a queue
+manager that was set up anew gives lookup identifiers out from the beginning.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import RefusedError
 from srmp_spark.queue_manager.puller.moving import BATCH_BYTES, BATCH_MESSAGES
-from srmp_spark.queue_manager.puller.pulled import Pulled
-from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue
+from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue, Unreadable
 
 
 class Noting(Protocol):
@@ -27,7 +27,7 @@ class Noting(Protocol):
         """They are rows, and noted: how many, and why not all."""
         ...
 
-    async def gone(self, lookup_ids: Collection[int]) -> None:
+    async def removed(self, keys: Collection[PulledKey]) -> None:
         """They are in the remote queue no more."""
         ...
 
@@ -35,42 +35,42 @@ class Noting(Protocol):
 class Copier:
     """One subscription. Lives as long as the process; connections come and go."""
 
-    def __init__(self, noting: Noting, seen: Collection[int], *, told: Callable[[str], None]) -> None:
-        """``seen``: lookup identifiers of what are rows, from the last process. ``told``: what an operator should hear."""
+    def __init__(self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]) -> None:
+        """``seen``: what are rows, from the last process. ``told``: what an operator should hear."""
         self._noting = noting
         self._told = told
         self.seen = set(seen)
         self.moved = 0
         """Rows since the start."""
+        self.unreadable = 0
+        """Messages that the last walk passed over; the next one reads them again."""
         self.is_full: str | None = None
 
     async def walk(self, queue: RemoteQueue) -> int:
         """Once through the queue; how many were new. Raises :class:`LostError`, :class:`RefusedError`."""
         cursor = await queue.cursor()
-        there: set[int] = set()
+        there: set[PulledKey] = set()
         before, waiting, size = self.moved, [], 0
         action = Action.PEEK_CURRENT
-        while True:
-            try:
-                found = await queue.read(action, cursor=cursor)
-            except RemoteProtocolError as error:  # read again in the next walk
-                self._told(f"a message cannot be read: {error}")
-                action = Action.PEEK_NEXT
-                continue
+        self.is_full, self.unreadable = None, 0
+        while self.is_full is None:
+            found = await queue.read(action, cursor=cursor)
             action = Action.PEEK_NEXT
             if isinstance(found, Status):
                 if found not in NOTHING:
                     raise RefusedError(found, "R_StartReceive")
                 break
-            there.add(found.key.lookup_id)
-            if found.key.lookup_id not in self.seen:
+            if isinstance(found, Unreadable):
+                self._told(f"a message cannot be read: {found.reason}")
+                self.unreadable += 1
+                continue
+            there.add(found.key)
+            if found.key not in self.seen:
                 waiting.append(found)
                 size += len(found.raw)
             if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
                 await self._copy(waiting)
                 waiting, size = [], 0
-                if self.is_full is not None:
-                    break
         await self._copy(waiting)
         await queue.close_cursor(cursor)
         if self.is_full is None:
@@ -80,20 +80,23 @@ class Copier:
     async def _copy(self, messages: Sequence[Pulled]) -> None:
         if messages:
             count, self.is_full = await self._noting.copied(messages)
-            self.seen |= {each.key.lookup_id for each in messages[:count]}
+            self.seen |= {each.key for each in messages[:count]}
             self.moved += count
-        else:
-            self.is_full = None
 
-    async def _forget(self, queue: RemoteQueue, missed: set[int]) -> None:
-        gone = set()
-        for lookup_id in missed:
-            try:
-                found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
-            except RemoteProtocolError:
-                continue
-            if isinstance(found, Status) and found in REMOVED:
-                gone.add(lookup_id)
+    async def _forget(self, queue: RemoteQueue, missed: set[PulledKey]) -> None:
+        gone = {key for key in missed if await _is_gone(queue, key)}
         if gone:
-            await self._noting.gone(gone)
+            await self._noting.removed(gone)
             self.seen -= gone
+
+
+async def _is_gone(queue: RemoteQueue, key: PulledKey) -> bool:
+    """Whether a message is gone under every number that it may have; one that is locked is not."""
+    for lookup_id in key.lookup_ids:
+        found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
+        if isinstance(found, Pulled):
+            if found.key.message_id == key.message_id:
+                return False
+        elif isinstance(found, Unreadable) or found not in REMOVED:
+            return False
+    return True

@@ -12,23 +12,25 @@ seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue
+from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, RemoteQueue, Unreadable
 
 BATCH_MESSAGES = 64
 """Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
+ENDS_AT_ONCE = 8
+"""Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
+it. No more, because all of them are in doubt when the connection is lost."""
 BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
-BROKEN_MAX = 100
-"""Messages in a row that cannot be read before the puller stops and says so: it would go round among them for ever."""
+UNREADABLE_MAX = 1_000
+"""Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time."""
 
 
 class Keeping(Protocol):
@@ -46,20 +48,57 @@ class Keeping(Protocol):
         """They are rows and kept no more: how many, and why not all."""
         ...
 
+    async def removed(self, keys: Collection[PulledKey]) -> None:
+        """They were rows already, copied, and now they are removed there."""
+        ...
+
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        """End of these leaves now: the next process must know, if this one is killed. Raises OSError."""
+        ...
+
+    def nothing_is_kept(self) -> None:
+        """What was said of Ends so far may be forgotten."""
+        ...
+
+    def refuses(self) -> str | None:
+        """Why nothing can be stored at present."""
+        ...
+
 
 class Mover:
     """One subscription. Lives as long as the process; connections come and go."""
 
-    def __init__(self, keeping: Keeping, kept: Sequence[Pulled], *, told: Callable[[str], None]) -> None:
-        """``kept``: what the last process left. ``told``: what an operator should hear."""
+    def __init__(
+        self,
+        keeping: Keeping,
+        kept: Sequence[Pulled],
+        *,
+        told: Callable[[str], None],
+        copied: Collection[PulledKey] = (),
+        takes: bool = True,
+    ) -> None:
+        """``kept``: what the last process left. ``told``: what an operator should hear.
+
+        ``copied``: what is a row already, from when the subscription had ``mode = "copy"``: it is removed there and nothing
+        else. ``takes``: whether messages are taken; else :meth:`look_up` finds out what became of ``kept``, and leaves what is
+        there.
+        """
         self._keeping = keeping
         self._told = told
+        self._copied = set(copied)
+        self._takes = takes
         self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
         """Stored, and no rows yet."""
         self.moved = 0
         """Rows since the start."""
+        self.ended = 0
+        """Messages removed there since the start."""
         self.in_doubt_taken = 0
         """Of them those that were gone when they were looked up, after an End without an answer: another may have them, too."""
+        self.unreadable = 0
+        """Messages that the last batch stepped over."""
+        self.is_busy = False
+        """Whether something is locked: a good moment to stop is when nothing is."""
         self._full: str | None = None
 
     @property
@@ -75,34 +114,55 @@ class Mover:
         Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
         """
         await self._settle()
+        if not self.kept:
+            self._keeping.nothing_is_kept()
+        if self._full is None:
+            self._full = self._keeping.refuses()
         if self._full is not None:
             return 0
-        handed = await self._lock(queue, wait_s)
-        if handed:
-            await self._keep(handed)
-            await self._end(queue, handed)
-            await self._settle()
+        try:
+            handed = await self._lock(queue, wait_s)
+            if handed:
+                await self._remove_copied(queue, [each for each in handed if each.key in self._copied])
+                new = [each for each in handed if each.key not in self._copied]
+                await self._keep(new)
+                await self._end(queue, new)
+                await self._settle()
+        finally:
+            self.is_busy = False
         return len(handed)
 
     async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
+        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again."""
         handed: list[Pulled] = []
-        size = broken = 0
-        while len(handed) < BATCH_MESSAGES and size < BATCH_BYTES:
-            try:
-                found = await queue.read(Action.RECEIVE, wait_s=0.0 if handed else wait_s)
-            except RemoteProtocolError as error:  # it was given back: never a row, never deleted
-                broken += 1
-                self._told(f"a message cannot be read and stays where it is: {error}")
-                if handed or broken >= BROKEN_MAX:
-                    return handed
-                raise LostError(f"the next message cannot be read: {error}") from None
+        unreadable: list[Unreadable] = []
+        size = 0
+        while len(handed) < BATCH_MESSAGES and size < BATCH_BYTES and len(unreadable) < UNREADABLE_MAX:
+            found = await queue.read(Action.RECEIVE, wait_s=0.0 if self.is_busy else wait_s)
             if isinstance(found, Status):
                 if found not in NOTHING:
                     raise RefusedError(found, "R_StartReceive")
-                return handed
+                break
+            self.is_busy = True
+            if isinstance(found, Unreadable):
+                self._told(f"a message cannot be read and stays where it is: {found.reason}")
+                unreadable.append(found)
+                continue
             handed.append(self._same(found))
             size += len(found.raw)
+        self.unreadable = len(unreadable)
+        for each in unreadable:
+            await queue.end(each.request, keep=True)
         return handed
+
+    async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
+        """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
+        for each in messages:
+            if await queue.end(each.request):
+                self._copied.discard(each.key)
+        removed = {each.key for each in messages} - self._copied
+        if removed:
+            await self._keeping.removed(removed)
 
     def _same(self, found: Pulled) -> Pulled:
         """The message that was kept under this key, locked again; or a new one."""
@@ -123,11 +183,13 @@ class Mover:
             self.kept[each.key] = each
 
     async def _end(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
-        """Several at a time where the other side takes that: it may have a sync for each, and can share it."""
+        """Several at a time; of each it is written down first."""
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False
-        for at in range(0, len(waiting), queue.calls_at_once):
-            together = waiting[at : at + queue.calls_at_once]
+        width = min(queue.calls_at_once, ENDS_AT_ONCE)
+        for at in range(0, len(waiting), width):
+            together = waiting[at : at + width]
+            self._keeping.sending_end([each.key for each in together])
             for each in together:
                 each.move(PulledEvent.END_SENT)
             ends = [queue.end(each.request) for each in together]
@@ -136,10 +198,11 @@ class Mover:
                     each.move(PulledEvent.END_REFUSED)
                     lost = True
                     continue
-                if isinstance(done, RefusedError):  # a fault: below the method, and nothing was carried out
-                    done = False
-                if isinstance(done, bool):
+                if isinstance(done, RefusedError):  # a fault, from below the method or from within
+                    each.move(PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED)
+                elif isinstance(done, bool):
                     each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
+                    self.ended += done
                 elif isinstance(done, LostError):
                     lost = True
                 else:
@@ -179,36 +242,44 @@ class Mover:
 
     async def look_up(self, queue: RemoteQueue) -> None:
         """Find out what became of the doubtful ones. Errors as :meth:`batch`."""
-        for each in self.doubtful:
-            event = await self._ask(queue, each)
-            if event is PulledEvent.GONE and each.state is PulledState.UNANSWERED:
-                self.in_doubt_taken += 1
-            each.move(event)
-            if each.state is PulledState.KEPT:
-                await self._end(queue, [each])
+        try:
+            for each in self.doubtful:
+                event = await self._ask(queue, each)
+                if event is PulledEvent.GONE and each.state is PulledState.UNANSWERED:
+                    self.in_doubt_taken += 1
+                each.move(event)
+                if each.state is PulledState.KEPT:
+                    await self._end(queue, [each])
+        finally:
+            self.is_busy = False
         await self._settle()
 
     async def _ask(self, queue: RemoteQueue, message: Pulled) -> PulledEvent:
         """Only a peek tells locked from gone."""
-        for lookup_id in message.lookup_ids():
+        for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
             if isinstance(found, Status):
                 if found in REMOVED:
                     continue
-                if found is not Status.MQ_ERROR_TRANSACTION_USAGE:
+                if found not in HELD:
                     raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
+                return PulledEvent.HELD_BY_ANOTHER
+            if isinstance(found, Unreadable):  # something is there, and what cannot be said: ask again
+                self._told(f"a message cannot be read: {found.reason}")
                 return PulledEvent.HELD_BY_ANOTHER
             if found.key.message_id != message.key.message_id:
                 continue
-            return await self._lock_again(queue, message, lookup_id)
+            return await self._lock_again(queue, message, lookup_id) if self._takes else PulledEvent.LEFT_THERE
         return PulledEvent.GONE
 
-    @staticmethod
-    async def _lock_again(queue: RemoteQueue, message: Pulled, lookup_id: int) -> PulledEvent:
+    async def _lock_again(self, queue: RemoteQueue, message: Pulled, lookup_id: int) -> PulledEvent:
         found = await queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
         if isinstance(found, Status):
+            if found not in REMOVED | HELD:
+                raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
             return PulledEvent.HELD_BY_ANOTHER  # it was there a moment ago: ask again
-        if found.key.message_id != message.key.message_id:
+        self.is_busy = True
+        if isinstance(found, Unreadable) or found.key.message_id != message.key.message_id:
             await queue.end(found.request, keep=True)
             return PulledEvent.HELD_BY_ANOTHER
         message.request = found.request

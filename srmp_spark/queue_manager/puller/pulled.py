@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
-from srmp_spark.mqrr.lookup_identifier import candidates, sequence_of
+from srmp_spark.mqrr.lookup_identifier import rebuilt, sequence_of
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
@@ -22,6 +22,11 @@ class PulledKey(NamedTuple):
 
     lookup_id: int
     message_id: str
+
+    @property
+    def lookup_ids(self) -> tuple[int, ...]:
+        """What its queue manager may call it, the likeliest first (:func:`.lookup_identifier.candidates`)."""
+        return tuple(dict.fromkeys((self.lookup_id, sequence_of(self.lookup_id))))
 
 
 @dataclass(slots=True, eq=False)
@@ -40,18 +45,24 @@ class Pulled:
         """Raises :class:`LocalProtocolError` for what cannot happen."""
         self.state = moved(self.state, event)
 
-    def lookup_ids(self) -> tuple[int, ...]:
-        """What the message may be called, the likeliest first (:func:`candidates`)."""
-        transactional, priority = self.message.stream is not None, self.message.priority
-        found = candidates(sequence_of(self.key.lookup_id), priority=priority, transactional=transactional)
-        return tuple(dict.fromkeys((self.key.lookup_id, *found)))
-
 
 def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
     """A message as it was read. Raises :class:`RemoteProtocolError` for one of which a part is missing."""
     message = message_of(packet)
-    names = candidates(sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
-    return Pulled(PulledKey(names[0], packet.id), raw, message, state)
+    lookup_id = rebuilt(sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    return Pulled(PulledKey(lookup_id, packet.id), raw, message, state)
+
+
+class Left(NamedTuple):
+    """What a subscription has stored."""
+
+    kept: list[Pulled]
+    copied: set[PulledKey]
+
+
+def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
+    """Both. Raises :class:`StoreDamagedError`."""
+    return Left(load_pulled(connection, subscription), load_copied(connection, subscription))
 
 
 def load_pulled(connection: sqlite3.Connection, subscription: str) -> list[Pulled]:
@@ -91,24 +102,25 @@ def forget_pulled(connection: sqlite3.Connection, subscription: str, keys: Itera
     )
 
 
-def load_copied(connection: sqlite3.Connection, subscription: str) -> set[int]:
-    """Lookup identifiers of the rows that were copied."""
-    found = connection.execute("SELECT lookup_id FROM copied WHERE subscription = ?", (subscription,))
-    return {lookup_id % 2**64 for (lookup_id,) in found}
+def load_copied(connection: sqlite3.Connection, subscription: str) -> set[PulledKey]:
+    """What are rows, copied, and may still be in the remote queue."""
+    found = connection.execute("SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,))
+    return {PulledKey(lookup_id % 2**64, message_id) for lookup_id, message_id in found}
 
 
-def note_copied(connection: sqlite3.Connection, subscription: str, lookup_ids: Iterable[int]) -> None:
+def note_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
     """They are rows."""
     connection.executemany(
-        "INSERT OR IGNORE INTO copied(subscription, lookup_id) VALUES (?, ?)",
-        [(subscription, _signed(each)) for each in lookup_ids],
+        "INSERT OR IGNORE INTO copied(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
+        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
     )
 
 
-def forget_copied(connection: sqlite3.Connection, subscription: str, lookup_ids: Iterable[int]) -> None:
-    """They are in the remote queue no more, and their identifiers never come back."""
+def forget_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+    """They are in the remote queue no more."""
     connection.executemany(
-        "DELETE FROM copied WHERE subscription = ? AND lookup_id = ?", [(subscription, _signed(each)) for each in lookup_ids]
+        "DELETE FROM copied WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
+        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
     )
 
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import SrmpSparkError
+from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.puller.added import subscription_file
 from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.publishing import publish
 from srmp_spark.queue_manager.puller.pulled import (
+    Left,
     Pulled,
     PulledKey,
     forget_copied,
     forget_pulled,
     keep_pulled,
-    load_copied,
-    load_pulled,
     note_copied,
 )
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.sent_marks import SentMarks
 from srmp_spark.queue_manager.puller.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -37,6 +39,12 @@ COPY_PAUSE_SECONDS = 2.0
 """Between two walks of ``copy``, which asks for every message each time."""
 FULL_PAUSE_SECONDS = 1.0
 """While the queue here takes nothing."""
+UNREADABLE_PAUSE_SECONDS = 5.0
+"""When nothing is there but what cannot be read."""
+SETTLE_PAUSE_SECONDS = 2.0
+"""Between two looks at what is still locked there, when nothing more is taken."""
+STOP_SECONDS = 5.0
+"""What a batch under way gets at the end: what is locked and stored is acknowledged, and nothing is left in doubt."""
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +52,9 @@ log = logging.getLogger(__name__)
 class _Store:
     """What is kept, in the queue manager's own transactions."""
 
-    def __init__(self, manager: QueueManager, subscription: Subscription) -> None:
+    def __init__(self, manager: QueueManager, subscription: Subscription, marks: SentMarks) -> None:
         self._manager = manager
+        self._marks = marks
         self._name = subscription.name
         self._to = subscription.to
         self._peer = subscription.host.text
@@ -66,29 +75,56 @@ class _Store:
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         return await publish(
             self._manager, self._to, self._peer, messages,
-            lambda each, stored: note_copied(each.connection, self._name, [one.key.lookup_id for one in stored]),
+            lambda each, stored: note_copied(each.connection, self._name, [one.key for one in stored]),
         )  # fmt: skip
 
-    async def gone(self, lookup_ids: Collection[int]) -> None:
-        await self._manager.journal.transact(lambda each: forget_copied(each.connection, self._name, lookup_ids))
+    async def removed(self, keys: Collection[PulledKey]) -> None:
+        await self._manager.journal.transact(lambda each: forget_copied(each.connection, self._name, keys))
+
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        self._marks.sending(keys)
+
+    def nothing_is_kept(self) -> None:
+        self._marks.nothing_is_kept()
+
+    def refuses(self) -> str | None:
+        gate = self._manager.acceptor.gate
+        return None if gate is None else gate.message
 
 
 class Puller:
     """One subscription."""
 
-    def __init__(self, manager: QueueManager, subscription: Subscription) -> None:
+    def __init__(
+        self, manager: QueueManager, subscription: Subscription, left: Left, *, configured: bool = True, removing: bool = False
+    ) -> None:
+        """``left``: what an earlier one of the same name has stored. ``configured``: it stands in the configuration file.
+        ``removing``: nothing is taken any more, and what is pending is settled."""
         self._manager = manager
         self.subscription = subscription
+        self.configured = configured
+        self.removing = removing
+        self.settled: Callable[[], object] = lambda: None
+        """Called once, when ``removing`` has nothing left to do."""
         self._error: str | None = None
         self._empty_at = manager.clock.monotonic()
         """When the remote queue was last seen empty, or all of it copied."""
-        store, database = _Store(manager, subscription), manager.directory.writer
-        self._mover: Mover | None = None
+        self._stopping = asyncio.Event()
+        self._worked = False
+        self._marks = SentMarks.open(
+            subscription_file(manager.directory.path, subscription.name, "sent"), [each.key for each in left.kept],
+            unchanged=manager.directory.changed is None,
+        )  # fmt: skip
+        for each in left.kept:
+            if not self._marks.was_sent(each.key):
+                each.state = PulledState.UNSENT
+        store = _Store(manager, subscription, self._marks)
+        takes = subscription.mode == "move" and not removing
+        self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
+        """Without ``takes`` it finds out what became of what was taken while the subscription was another one."""
         self._copier: Copier | None = None
-        if subscription.mode == "move":
-            self._mover = Mover(store, load_pulled(database, subscription.name), told=self._tell)
-        else:
-            self._copier = Copier(store, load_copied(database, subscription.name), told=self._tell)
+        if subscription.mode == "copy" and not removing:
+            self._copier = Copier(store, left.copied, told=self._tell)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -96,23 +132,49 @@ class Puller:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End; what is locked is unlocked with the connection."""
+        """End. What is locked and stored is acknowledged first; after :data:`STOP_SECONDS` it is left in doubt."""
+        self._stopping.set()
+        if self._task is not None and self._mover.is_busy:
+            await asyncio.wait((self._task,), timeout=STOP_SECONDS)
         await end((self._task,))
+        self._marks.close()
+
+    @property
+    def pending(self) -> int:
+        """Messages that are stored and no rows yet."""
+        return len(self._mover.kept)
+
+    @property
+    def pulled(self) -> int:
+        """Rows since this process began."""
+        return self._mover.moved + (0 if self._copier is None else self._copier.moved)
+
+    @property
+    def taken_in_doubt(self) -> int:
+        """Of them those that were gone when they were looked up: another reader may have them too."""
+        return self._mover.in_doubt_taken
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long ago everything that was in the remote queue was here."""
+        return self._manager.clock.monotonic() - self._empty_at
 
     def status(self) -> dict[str, Any]:
         """For ``status.subscriptions``."""
         given = self.subscription
-        pulled = (self._mover or self._copier or _NOTHING).moved
         return {
             "host": given.host.text,
             "queue": given.queue,
             "mode": given.mode,
             "to": given.to,
-            "pulled": pulled,
-            "pending": 0 if self._mover is None else len(self._mover.kept),
-            "doubtful": 0 if self._mover is None else len(self._mover.doubtful),
-            "lag_seconds": round(self._manager.clock.monotonic() - self._empty_at, 1),
+            "pulled": self.pulled,
+            "pending": self.pending,
+            "doubtful": len(self._mover.doubtful),
+            "taken_in_doubt": self.taken_in_doubt,
+            "lag_seconds": round(self.lag_seconds, 1),
             "last_error": self._error,
+            "configured": self.configured,
+            "removing": self.removing,
         }
 
     def _tell(self, what: str) -> None:
@@ -121,8 +183,11 @@ class Puller:
         self._error = what
 
     async def _run(self) -> None:
-        failures = 0
-        while True:
+        failures, did = 0, 0
+        while not self._stopping.is_set():
+            if self.removing and not self._mover.kept:
+                self.settled()
+                return
             try:
                 await self._connected()
             except (SrmpSparkError, OSError) as error:
@@ -131,9 +196,11 @@ class Puller:
                 log.exception("subscription.failed name=%s", self.subscription.name)
                 self._error = f"{type(error).__name__}: see the log"
             finally:
-                if self._mover is not None:
-                    self._mover.lost()
-            failures = 0 if self._worked else failures + 1
+                self._mover.lost()
+            if self._stopping.is_set():
+                return
+            before, did = did, self._mover.ended + self.pulled
+            failures = 0 if self._worked or did > before else failures + 1
             await asyncio.sleep(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
 
     async def _connected(self) -> None:
@@ -142,62 +209,62 @@ class Puller:
         given = self.subscription
         host = given.host
         port = host.port if host.port is not None else await find_port(host.name)
-        client = await RpcClient.connect(host.name, port, given.credentials.settings(host))
+        settings = await asyncio.to_thread(given.credentials.settings, host)  # Kerberos asks a third party
+        client = await RpcClient.connect(host.name, port, settings)
         try:
-            queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move")
-            while True:
-                await self._once(queue)
+            queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move" and not self.removing)
+            while not self._stopping.is_set():
+                if self.removing:
+                    if not await self._settle(queue):
+                        return
+                elif self._copier is not None:
+                    await self._copy(queue, self._copier)
+                else:
+                    await self._move(queue)
                 self._worked = True
         finally:
             client.close()
 
-    async def _once(self, queue: RemoteQueue) -> None:
-        full: str | None
-        if self._mover is not None:
-            await self._mover.look_up(queue)
-            count = await self._mover.batch(queue, WAIT_SECONDS)
-            full = self._mover.is_full
-        else:
-            assert self._copier is not None
-            count = await self._copier.walk(queue)
-            full = self._copier.is_full
-        if full is not None:
-            self._tell(f"{self.subscription.to} takes no rows: {full}")
-            await asyncio.sleep(FULL_PAUSE_SECONDS)
+    async def _move(self, queue: RemoteQueue) -> None:
+        mover = self._mover
+        await mover.look_up(queue)
+        count = await mover.batch(queue, WAIT_SECONDS)
+        if mover.is_full is not None:
+            await self._pause_full(mover.is_full)
             return
-        self._error = None
-        if not count or self._copier is not None:
-            self._empty_at = self._manager.clock.monotonic()
-        if self._copier is not None:
-            await asyncio.sleep(COPY_PAUSE_SECONDS)
+        if mover.unreadable and not count:
+            await asyncio.sleep(UNREADABLE_PAUSE_SECONDS)
+        elif not mover.unreadable:
+            self._error = None
+            if not count:
+                self._empty_at = self._manager.clock.monotonic()
 
-    _worked = False
+    async def _copy(self, queue: RemoteQueue, copier: Copier) -> None:
+        began = self._manager.clock.monotonic()
+        if self._mover.kept:
+            await self._settle(queue)
+        await copier.walk(queue)
+        if copier.is_full is not None:
+            await self._pause_full(copier.is_full)
+            return
+        now = self._manager.clock.monotonic()
+        if not copier.unreadable and not self._mover.kept:
+            self._error = None
+            self._empty_at = now
+        await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))  # of a long queue no more than half the time
 
+    async def _settle(self, queue: RemoteQueue) -> bool:
+        """Find out what became of what was taken; whether something is left."""
+        mover = self._mover
+        await mover.look_up(queue)
+        if mover.is_full is not None:
+            await self._pause_full(mover.is_full)
+        elif mover.kept:
+            self._tell(f"{len(mover.kept)} messages are locked there: whether they are there or gone is asked again")
+            if self.removing:
+                await asyncio.sleep(SETTLE_PAUSE_SECONDS)
+        return bool(mover.kept)
 
-class _Nothing:
-    moved = 0
-
-
-_NOTHING = _Nothing()
-
-
-class Pullers:
-    """All subscriptions of the configuration."""
-
-    def __init__(self, manager: QueueManager) -> None:
-        self._manager = manager
-        self.pullers: list[Puller] = []
-
-    async def start(self, subscriptions: Sequence[Subscription]) -> None:
-        """Make the queues of ours that are missing, and begin. Raises an :class:`ApiError` for one of the wrong kind."""
-        for each in subscriptions:
-            await self._manager.create_queue(each.to, transactional=False)
-        self.pullers = [Puller(self._manager, each) for each in subscriptions]
-        self._manager.subscriptions = lambda: [each.status() for each in self.pullers]
-        for puller in self.pullers:
-            puller.start()
-
-    async def stop(self) -> None:
-        """End all."""
-        for puller in self.pullers:
-            await puller.stop()
+    async def _pause_full(self, why: str) -> None:
+        self._tell(f"{self.subscription.to} takes no rows: {why}")
+        await asyncio.sleep(FULL_PAUSE_SECONDS)

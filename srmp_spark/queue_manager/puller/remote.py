@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.mqrr.actions import RECEIVES, Action
+from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import (
     ACCESS_PEEK,
     ACCESS_RECEIVE,
@@ -32,6 +32,16 @@ NOTHING = frozenset((Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOU
 """Both are "empty"; which one depends on the cursor."""
 REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED))
 """What a peek by lookup identifier says of a message that is gone."""
+HELD = frozenset((Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION))
+"""What it says of one that somebody has locked."""
+
+
+class Unreadable(NamedTuple):
+    """A message that does not hold together: never a row, never removed."""
+
+    request: int
+    """dwRequestId of its lock, if the read was a receive: to be given back with :meth:`RemoteQueue.end`."""
+    reason: str
 
 
 class Calls(Protocol):
@@ -62,11 +72,10 @@ class RemoteQueue:
         answer = await calls.call(2, OpenRequest(queue, access, SHARE_DENY_NONE))
         return cls(calls, answer.handle)
 
-    async def read(self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0) -> Pulled | Status:
-        """A message, locked by us if ``action`` receives; or why there is none.
-
-        Raises :class:`RemoteProtocolError` for one that does not hold together; its lock is given back.
-        """
+    async def read(
+        self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
+    ) -> Pulled | Unreadable | Status:
+        """A message, locked by us if ``action`` receives; or why there is none."""
         request = next(self._requests)
         asked = StartReceiveRequest(
             self._handle, action=action, timeout_ms=int(wait_s * 1000), request_id=request, lookup_id=lookup_id, cursor=cursor
@@ -79,10 +88,8 @@ class RemoteQueue:
                 raise RefusedError(answer.status, "R_StartReceive") from None
         try:
             pulled = _pulled(answer)
-        except RemoteProtocolError:
-            if action in RECEIVES:
-                await self.end(request, keep=True)
-            raise
+        except RemoteProtocolError as error:
+            return Unreadable(request, str(error))
         pulled.request = request
         return pulled
 

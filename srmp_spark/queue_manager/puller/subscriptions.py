@@ -22,7 +22,7 @@ from srmp_spark.signing_in.credentials import Credentials, credentials
 SUBSCRIPTIONS_MAX = 1_000
 """Each has a connection and a task."""
 MODES = ("move", "copy")
-_KEYS = ("host", "queue", "mode", "to", "username", "password_file", "domain", "auth_protocol", "auth_level")
+KEYS = ("host", "queue", "mode", "to", "username", "password_file", "domain", "auth_protocol", "auth_level")
 PASSWORD_MAX = 4_096
 """Bytes of a password file; passwords of Windows have at most 256 characters."""
 
@@ -40,12 +40,23 @@ class Subscription(NamedTuple):
     @property
     def name(self) -> str:
         """By what it is stored: host, port and queue, and nothing that may be changed without reading everything anew."""
-        return f"{self.host.text}\\{self.queue.lower()}"
+        return _name(self.host, self.queue)
 
     @property
     def format(self) -> QueueFormat:
         """What is opened."""
         return queue_format_for(self.host.name, self.queue)
+
+
+def _name(host: RemoteHost, queue: str) -> str:
+    return f"{host.text}\\{queue.lower()}"
+
+
+def subscription_name(where: str, host: object, queue: object) -> str:
+    """:attr:`Subscription.name` of what reads this queue. Raises :class:`ConfigurationError`."""
+    if not isinstance(host, str) or not isinstance(queue, str) or not queue:
+        raise ConfigurationError(f"{where}: host and queue are missing")
+    return _name(parse_remote_host(where, host), queue.replace("/", "\\"))
 
 
 def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # noqa: ANN401  # a TOML value may be anything
@@ -54,7 +65,7 @@ def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # 
         raise ConfigurationError(f"{where}: expected tables, [[subscription]] with host and queue")
     if len(value) > SUBSCRIPTIONS_MAX:
         raise ConfigurationError(f"{where}: SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}, got {len(value)}")
-    found = tuple(_parse(where, entry) for entry in value)
+    found = tuple(parse_subscription(where, entry) for entry in value)
     for what, names in (("queue", [each.name for each in found]), ("to", [each.to for each in found])):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -62,11 +73,12 @@ def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # 
     return found
 
 
-def _parse(where: str, entry: dict[str, Any]) -> Subscription:
+def parse_subscription(where: str, entry: dict[str, Any], password: str | None = None) -> Subscription:
+    """One entry; ``password``: if it is not in a file that the entry names. Raises :class:`ConfigurationError`."""
     for key, value in entry.items():
-        if key not in _KEYS:
-            close = difflib.get_close_matches(key, _KEYS, 1, 0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_KEYS)}"
+        if key not in KEYS:
+            close = difflib.get_close_matches(key, KEYS, 1, 0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(KEYS)}"
             raise ConfigurationError(f"{where}: unknown key {key!r}; {hint}")
         if not isinstance(value, str) or not value:
             raise ConfigurationError(f"{where}: {key} is a text, got {value!r}")
@@ -79,7 +91,7 @@ def _parse(where: str, entry: dict[str, Any]) -> Subscription:
     host = parse_remote_host(where, entry["host"])
     signs_in = credentials(
         where, host, level=entry.get("auth_level"), protocol=entry.get("auth_protocol"), user=entry.get("username"),
-        password=_password(where, entry), domain=entry.get("domain"),
+        password=_password(where, entry) if password is None else password, domain=entry.get("domain"),
     )  # fmt: skip
     queue = entry["queue"].replace("/", "\\")
     to = _to(where, entry, host, queue)

@@ -1,0 +1,191 @@
+"""``backfill --source mqrr``: a queue of another queue manager, its journal or dead letters, into a table ([MS-MQRR]).
+
+Theory of operation. A batch of messages is read, appended to the table unless they are there, and then, with ``--mode move``,
+removed: what was locked stays locked meanwhile. Whatever is killed in between, a message is in its queue or in the table; one
+that is in both, because its removal did not come through, is found in the table the next time and only removed.
+
+A row is known by (``mqrr``, ``--id``, queue, the seven bytes of its lookup identifier), which its queue manager gives out once.
+One that was set up anew begins again at 1. Then two messages have one place, and the job stops and says so before anything is
+removed: ``message_id`` tells them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from srmp_spark.client.remote_queue import EMPTY, RemoteMachine, RemoteQueue, RemoteReadError, Shown, shown
+from srmp_spark.errors import ConfigurationError, RemoteProtocolError, SrmpSparkError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE
+from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
+from srmp_spark.mqrr.status import Status
+from srmp_spark.signing_in.credentials import Credentials, credentials
+
+if TYPE_CHECKING:
+    import argparse
+
+    import pyarrow as pa
+
+REMOTE_QUEUE_MANAGER = "mqrr"
+"""``queue_manager`` of these rows: the other one's GUID is not in the protocol."""
+BATCH_MESSAGES = 2_000
+"""Messages of one commit of Delta, which takes a second or two; so long they are locked."""
+BATCH_BYTES = 64 * 1024 * 1024
+UNREADABLE_MAX = 1_000
+"""Messages that cannot be read and are stepped over."""
+PASSWORD_MAX = 4_096
+
+_FROM = re.compile(r"(?P<host>[^\\/=]+)[\\/](?P<queue>.+)", re.DOTALL)
+"""The queue may be a format name: the name that its queue manager goes by need not be the host that we reach it at."""
+_DIRECT = re.compile(r"DIRECT=(?:OS|TCP):(?P<host>[^\\]+)\\.+", re.IGNORECASE | re.DOTALL)
+
+
+class RemoteSource(NamedTuple):
+    """Where it comes from."""
+
+    host: RemoteHost
+    queue: str
+    """As it was written."""
+    credentials: Credentials
+
+    @property
+    def shown_as(self) -> str:
+        """The column ``queue``, as ``format("mqrr")`` has it."""
+        return self.queue.replace("\\", "/").lower()
+
+
+class Read(NamedTuple):
+    """A batch."""
+
+    rows: pa.RecordBatch
+    message_bytes: int
+    requests: tuple[int, ...]
+    """Locks that we hold, one for each row; empty if nothing is taken."""
+
+
+def add_arguments(group: argparse._ActionsContainer) -> None:
+    """Flags of ``--source mqrr``."""
+    group.add_argument("--mode", choices=("copy", "move"), default=None, help="mqrr: copy (default) or move: removed there")
+    group.add_argument("--username", metavar="USER", help="mqrr: as whom to sign in")
+    group.add_argument("--domain", metavar="DOMAIN", help="mqrr: its domain, or the name of the other machine")
+    group.add_argument("--password-file", metavar="FILE", help="mqrr: its password")
+    group.add_argument("--auth-protocol", metavar="P", help="mqrr: ntlm (default), kerberos or negotiate")
+    group.add_argument("--auth-level", metavar="L", help="mqrr: none, connect, integrity, privacy (default; on loopback none)")
+
+
+FLAGS = ("mode", "username", "domain", "password_file", "auth_protocol", "auth_level")
+
+
+def parse_source(args: argparse.Namespace) -> RemoteSource:
+    """``--from`` and the flags. Raises :class:`ConfigurationError`."""
+    where = f"--from {args.origin}"
+    direct = _DIRECT.fullmatch(args.origin)
+    match = direct or _FROM.fullmatch(args.origin)
+    if match is None:
+        raise ConfigurationError(
+            f"{where}: HOST[:PORT]\\QUEUE is what to read, for example 'windows.example\\private$\\orders;JOURNAL'"
+        )
+    host = parse_remote_host(where, match["host"])
+    queue = args.origin if direct else match["queue"]
+    queue_format_for(host.name, queue)
+    signs_in = credentials(
+        "--source mqrr", host, level=args.auth_level, protocol=args.auth_protocol, user=args.username,
+        password=_password(args.password_file), domain=args.domain,
+    )  # fmt: skip
+    return RemoteSource(host, queue, signs_in)
+
+
+def _password(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(PASSWORD_MAX).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--password-file {path}: {error}") from None
+
+
+class Reader:
+    """An open queue that is read once from its head to its end."""
+
+    def __init__(self, source: RemoteSource, run: str, *, takes: bool) -> None:
+        """``run``: ``--id``. Raises :class:`RemoteReadError`, :class:`RemoteLostError`, as all methods."""
+        self._source, self._run, self._takes = source, run, takes
+        host = source.host
+        self._machine = RemoteMachine.connect(host.name, host.port, source.credentials.settings(host))
+        try:
+            access = ACCESS_RECEIVE if takes else ACCESS_PEEK
+            self._queue: RemoteQueue = self._machine.open(queue_format_for(host.name, source.queue), access)
+        except BaseException:
+            self._machine.close()
+            raise
+        self.unreadable = 0
+        """Messages that do not hold together: they stay where they are."""
+
+    def close(self) -> None:
+        """End it; what is locked is unlocked."""
+        self._machine.close()
+
+    def batches(self) -> Iterator[Read]:
+        """Everything that is there, in batches; with ``takes`` each is locked, until :meth:`remove`."""
+        waiting: list[tuple[int | None, Shown]] = []
+        size = 0
+        for request, found in self._taken() if self._takes else self._walked():
+            waiting.append((request, found))
+            size += len(found.raw)
+            if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+                yield self._read(waiting, size)
+                waiting, size = [], 0
+        if waiting:
+            yield self._read(waiting, size)
+
+    def remove(self, read: Read) -> None:
+        """They are in the table."""
+        for request in read.requests:
+            self._queue.end(request)
+
+    def _read(self, waiting: list[tuple[int | None, Shown]], size: int) -> Read:
+        from srmp_spark.rows.decode import rows_of
+        from srmp_spark.spark.mqrr_source import record_of
+
+        pairs = [(found.sequence_id, record_of(found, self._source.host.text)) for _, found in waiting]
+        rows = rows_of(REMOTE_QUEUE_MANAGER, self._run, self._source.shown_as, pairs)
+        return Read(rows, size, tuple(request for request, _ in waiting if request is not None))
+
+    def _walked(self) -> Iterator[tuple[None, Shown]]:
+        for found in self._queue.walk(unreadable=self._passed_over):
+            yield None, found
+
+    def _taken(self) -> Iterator[tuple[int, Shown]]:
+        while True:
+            request, answer = self._queue.start(Action.RECEIVE)
+            if answer.status in EMPTY:
+                return
+            if answer.status != Status.MQ_OK:
+                raise RemoteReadError(answer.status, f"{self._source.host.text}, receive")
+            try:
+                yield request, shown(answer)
+            except RemoteProtocolError as error:  # its lock ends with the connection
+                self._passed_over(error)
+
+    def _passed_over(self, error: RemoteProtocolError) -> None:
+        self.unreadable += 1
+        if self.unreadable > UNREADABLE_MAX:
+            raise SrmpSparkError(f"more than {UNREADABLE_MAX} messages of {self._source.queue} cannot be read: {error}")
+
+
+def count(source: RemoteSource, run: str) -> tuple[int, int]:
+    """Messages and their bytes, as they are now; takes nothing."""
+    reader = Reader(source, run, takes=False)
+    try:
+        rows = size = 0
+        for read in reader.batches():
+            rows += read.rows.num_rows
+            size += read.message_bytes
+        return rows, size
+    finally:
+        reader.close()

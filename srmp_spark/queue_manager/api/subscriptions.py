@@ -1,0 +1,55 @@
+"""``subscriptions``: remote queues that are read into ours, added and removed while the queue manager runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.http import Request, Response, field_text, usage
+from srmp_spark.queue_manager.puller.subscriptions import KEYS
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.remote_queues import RemoteQueues
+    from srmp_spark.queue_manager.service import QueueManager
+
+PASSWORD = "password"  # noqa: S105  # the name of a field
+_FIELDS = (*(key for key in KEYS if key != "password_file"), PASSWORD)
+"""Of a body. No file of the queue manager's machine: whoever calls may be elsewhere, and should not choose what is read."""
+
+
+class SubscriptionsApi:
+    """The handlers."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+
+    def _remote(self) -> RemoteQueues:
+        found = self._manager.remote_queues
+        if found is None:
+            raise ApiError(503, "not-ready", "the queue manager is starting")
+        return found
+
+    async def list(self, request: Request) -> Response:
+        """``GET subscriptions``: the entries of ``status.subscriptions``."""
+        del request
+        return Response.json({"subscriptions": self._remote().status()})
+
+    async def put(self, request: Request) -> Response:
+        """``PUT subscriptions`` with a body of the keys of ``[[subscription]]``, and ``password``: 201 if it is new, else 200.
+
+        The host and the queue say which one it is; ``to`` stays what it was, mode and credentials may change.
+        """
+        body = await request.json_object()
+        unknown = body.keys() - set(_FIELDS)
+        if unknown:
+            raise usage(f"unknown field {sorted(unknown)[0]!r} of a subscription", f"known: {', '.join(_FIELDS)}")
+        entry: dict[str, Any] = {name: text for name in _FIELDS if (text := field_text(body, name)) is not None}
+        password = entry.pop(PASSWORD, None)
+        found, is_new = await asyncio.shield(self._remote().add(entry, password))  # whole, also if the caller goes
+        return Response.json(found, 201 if is_new else 200)
+
+    async def delete(self, request: Request) -> Response:
+        """``DELETE subscriptions?host=HOST&queue=QUEUE``: nothing more is taken; gone as soon as ``pending`` is 0."""
+        host, queue = request.text("host"), request.text("queue")
+        return Response.json(await asyncio.shield(self._remote().remove(host, queue)))

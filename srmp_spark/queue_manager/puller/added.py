@@ -1,0 +1,105 @@
+"""Subscriptions that were added while the queue manager ran (``srmp-spark subscribe``, ``format("mqrr")``), as they are stored.
+
+The password of one is a file of its own in the data directory that only its owner can read; everything else is a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.store.durable import sync_directory, write_durably
+
+FOLDER = "subscriptions"
+"""Below the data directory: passwords, and of which messages End was sent."""
+_MODE_FOLDER = 0o700
+
+
+class AddedRow(NamedTuple):
+    """One of them."""
+
+    name: str
+    """:attr:`.subscriptions.Subscription.name`."""
+    entry: dict[str, Any]
+    """As ``[[subscription]]`` would have it, without a password."""
+    removing: bool
+    """It was removed, and what is pending is not settled yet."""
+
+
+def load_added(connection: sqlite3.Connection) -> list[AddedRow]:
+    """All of them. Raises :class:`StoreDamagedError`."""
+    found = []
+    for name, text, removing in connection.execute("SELECT name, entry, removing FROM subscriptions ORDER BY name"):
+        try:
+            entry = json.loads(text)
+        except ValueError as error:
+            raise StoreDamagedError(f"subscription {name} cannot be read: {error}") from error
+        found.append(AddedRow(name, entry, bool(removing)))
+    return found
+
+
+def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
+    """Make it, or change it."""
+    connection.execute(
+        "INSERT OR REPLACE INTO subscriptions(name, entry, removing) VALUES (?, ?, ?)",
+        (row.name, json.dumps(row.entry, sort_keys=True), int(row.removing)),
+    )
+
+
+def remove_added(connection: sqlite3.Connection, name: str) -> None:
+    """Nothing more is taken; it is forgotten when what is pending is settled."""
+    connection.execute("UPDATE subscriptions SET removing = 1 WHERE name = ?", (name,))
+
+
+def forget_added(connection: sqlite3.Connection, name: str) -> None:
+    """It is gone, and with it what is known of what it copied: added again it begins anew."""
+    connection.execute("DELETE FROM subscriptions WHERE name = ?", (name,))
+    connection.execute("DELETE FROM copied WHERE subscription = ?", (name,))
+
+
+def names_of_pulled(connection: sqlite3.Connection) -> dict[str, int]:
+    """Of which subscriptions messages are stored that are no rows yet, and how many."""
+    return dict(connection.execute("SELECT subscription, COUNT(*) FROM pulled GROUP BY subscription"))
+
+
+def subscription_file(data_directory: Path, name: str, kind: str) -> Path:
+    """The file of a subscription, in a folder that only its owner can read, which is made."""
+    folder = data_directory / FOLDER
+    if not folder.exists():
+        folder.mkdir(mode=_MODE_FOLDER)
+        sync_directory(data_directory)
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{kind}"
+
+
+class Passwords:
+    """What was given with them."""
+
+    def __init__(self, data_directory: Path) -> None:
+        self._directory = data_directory
+
+    def _path(self, name: str) -> Path:
+        return subscription_file(self._directory, name, "password")
+
+    def read(self, name: str) -> str | None:
+        """Of one subscription; ``None``: none was given."""
+        try:
+            return self._path(name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, password: str | None) -> None:
+        """Before the subscription is stored; ``None``: it has none."""
+        path = self._path(name)
+        if password is None:
+            path.unlink(missing_ok=True)
+            return
+        before = os.umask(0o077)
+        try:
+            write_durably(path, password.encode())
+        finally:
+            os.umask(before)

@@ -1,0 +1,263 @@
+"""All subscriptions: those of the configuration file, and those that were added while the queue manager ran."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.puller.added import (
+    AddedRow,
+    Passwords,
+    forget_added,
+    load_added,
+    names_of_pulled,
+    remove_added,
+    store_added,
+)
+from srmp_spark.queue_manager.puller.pulled import Left, load_left
+from srmp_spark.queue_manager.puller.puller import Puller
+from srmp_spark.queue_manager.puller.subscriptions import (
+    SUBSCRIPTIONS_MAX,
+    Subscription,
+    parse_subscription,
+    subscription_name,
+)
+from srmp_spark.queue_manager.remote_queues import Reading
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+_SECTION = "INTERFACE.md section 7"
+
+log = logging.getLogger(__name__)
+
+
+class Pullers:
+    """What is read from where, and who does it."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+        self._passwords = Passwords(manager.directory.path)
+        self._pullers: dict[str, Puller] = {}
+        """By the name of the subscription."""
+        self._idle: dict[str, dict[str, Any]] = {}
+        """What is known and cannot run, by name: its status."""
+        self._admin = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    async def start(self, configured: Sequence[Subscription]) -> None:
+        """Make the queues of ours that are missing, and begin. Raises an :class:`ApiError` for one of the wrong kind."""
+        manager = self._manager
+        for each in configured:
+            await manager.create_queue(each.to, transactional=False)
+            self._pullers[each.name] = Puller(manager, each, await self._left(each.name))
+        added = await manager.journal.transact(lambda each: load_added(each.connection))
+        pending = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
+        for row in added:
+            if row.name in self._pullers:
+                log.warning("subscription.configured name=%s: the configuration file counts, not what was added", row.name)
+                continue
+            try:
+                subscription = self._parse(row.entry, self._passwords.read(row.name))
+                self._check(subscription, None)
+                await manager.create_queue(subscription.to, transactional=False)
+            except (ApiError, OSError, UnicodeDecodeError) as error:  # the others go on
+                self._set_aside(row.name, pending.get(row.name, 0), f"it cannot go on: {error}")
+                continue
+            left = await self._left(row.name)
+            self._put(Puller(manager, subscription, left, configured=False, removing=row.removing))
+        for name, count in pending.items():
+            if name not in self._pullers and name not in self._idle:
+                self._set_aside(name, count, _lost_of(count))
+        manager.remote_queues = self
+        for puller in self._pullers.values():
+            puller.start()
+
+    async def stop(self) -> None:
+        """End all, together; none is added any more."""
+        self._stopped = True
+        await asyncio.gather(*(puller.stop() for puller in self._pullers.values()))
+        for task in tuple(self._tasks):
+            await task
+
+    def __iter__(self) -> Iterator[Puller]:
+        """Those that run."""
+        return iter(tuple(self._pullers.values()))
+
+    def status(self) -> list[dict[str, Any]]:
+        """For ``status.subscriptions``."""
+        return [*(each.status() for each in self._pullers.values()), *self._idle.values()]
+
+    def readings(self) -> Iterator[Reading]:
+        """Of those that run."""
+        for each in self:
+            given = each.subscription
+            yield Reading(given.host.text, given.queue, each.pending, each.lag_seconds, each.taken_in_doubt)
+
+    def _set_aside(self, name: str, pending: int, why: str) -> None:
+        host, _, queue = name.partition("\\")
+        self._idle[name] = {
+            "host": host, "queue": queue, "mode": None, "to": None, "pulled": 0, "pending": pending, "doubtful": pending,
+            "taken_in_doubt": 0, "lag_seconds": None, "last_error": why, "configured": False, "removing": False,
+        }  # fmt: skip
+        log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])
+
+    async def _left(self, name: str) -> Left:
+        """Behind everything that was stored so far, and may still be on its way to the disk."""
+        return await self._manager.journal.transact(lambda each: load_left(each.connection, name))
+
+    # --- while it runs ------------------------------------------------------------------------------------------------------
+
+    async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
+        """Add one, or give one that is there another mode or other credentials; its status, and whether it is new.
+
+        Raises :class:`ApiError`: what cannot be one, and one that cannot become this one.
+        """
+        async with self._admin:
+            name = self._name(entry.get("host"), entry.get("queue"))
+            there = self._pullers.get(name)
+            if there is not None and there.configured:
+                self._same_as_configured(there, entry)
+                return there.status(), False
+            if there is not None and "to" not in entry:
+                entry = {**entry, "to": there.subscription.to}
+            if password is None and entry.get("username"):
+                password = self._passwords.read(name)
+            wanted = self._parse(entry, password)
+            if there is not None and there.subscription == wanted and not there.removing:
+                return there.status(), False
+            self._check(wanted, there)
+            if self._stopped:
+                raise ApiError(503, "stopping", "the queue manager stops")
+            manager = self._manager
+            await manager.create_queue(wanted.to, transactional=False)
+            self._passwords.write(name, password)
+            if there is not None:
+                await there.stop()
+            row = AddedRow(name, entry, removing=False)
+            await manager.journal.transact(lambda each: store_added(each.connection, row))
+            puller = Puller(manager, wanted, await self._left(name), configured=False)
+            self._put(puller)
+            self._idle.pop(name, None)
+            puller.start()
+            log.info("subscription.added name=%s mode=%s to=%s", name, wanted.mode, wanted.to)
+            return puller.status(), there is None
+
+    async def remove(self, host: str | None, queue: str | None) -> dict[str, Any]:
+        """Take nothing more. It is gone when what is pending is settled; its status until then. Raises :class:`ApiError`."""
+        async with self._admin:
+            name = self._name(host, queue)
+            there = self._pullers.get(name)
+            if there is None and name in self._idle:
+                return await self._remove_idle(name)
+            if there is None:
+                known = ", ".join(f"{each.subscription.queue} of {each.subscription.host.text}" for each in self) or "none"
+                raise ApiError(404, "no-subscription", f"nobody reads {queue} of {host}", f"there are: {known}", _SECTION)
+            if there.configured:
+                raise ApiError(
+                    409, "configured", f"{queue} of {host} stands in the configuration file",
+                    "take its [[subscription]] out when `pending` is 0, and restart", _SECTION,
+                )  # fmt: skip
+            if there.removing:
+                return there.status()
+            await there.stop()
+            manager = self._manager
+            await manager.journal.transact(lambda each: remove_added(each.connection, name))
+            puller = Puller(manager, there.subscription, await self._left(name), configured=False, removing=True)
+            if puller.pending:
+                self._put(puller)
+                puller.start()
+            else:
+                self._pullers[name] = puller
+                await self._forget(puller)
+            log.info("subscription.removed name=%s pending=%d", name, puller.pending)
+            return puller.status()
+
+    async def _remove_idle(self, name: str) -> dict[str, Any]:
+        status = self._idle[name]
+        if status["pending"]:
+            raise ApiError(
+                409, "pending", f"{status['pending']} messages of it were taken there and are no rows yet",
+                f"add it again as it was, and remove it when `pending` is 0; {status['last_error']}", _SECTION,
+            )  # fmt: skip
+        await self._manager.journal.transact(lambda each: forget_added(each.connection, name))
+        self._passwords.write(name, None)
+        return self._idle.pop(name)
+
+    def _put(self, puller: Puller) -> None:
+        self._pullers[puller.subscription.name] = puller
+        puller.settled = partial(self._settled, puller)
+
+    def _settled(self, puller: Puller) -> None:
+        async def forget() -> None:
+            async with self._admin:
+                await self._forget(puller)
+
+        task = asyncio.get_running_loop().create_task(forget())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forget(self, puller: Puller) -> None:
+        name = puller.subscription.name
+        if self._pullers.get(name) is not puller:
+            return  # it was added again meanwhile
+        del self._pullers[name]
+        await puller.stop()
+        await self._manager.journal.transact(lambda each: forget_added(each.connection, name))
+        self._passwords.write(name, None)
+
+    # --- what may be added ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _name(host: object, queue: object) -> str:
+        try:
+            return subscription_name("subscription", host, queue)
+        except ConfigurationError as error:
+            raise ApiError(400, "usage", str(error), section=_SECTION) from None
+
+    @staticmethod
+    def _parse(entry: dict[str, Any], password: str | None) -> Subscription:
+        try:
+            return parse_subscription("subscription", entry, password)
+        except ConfigurationError as error:
+            raise ApiError(400, "usage", str(error), section=_SECTION) from None
+
+    @staticmethod
+    def _same_as_configured(there: Puller, entry: dict[str, Any]) -> None:
+        """A query says host, queue and mode of what an operator wrote down; credentials are the operator's."""
+        given = there.subscription
+        for key, value in (("mode", given.mode), ("to", given.to)):
+            if entry.get(key, value) != value:
+                raise ApiError(
+                    409, "configured", f"{given.queue} of {given.host.text} has {key} = {value!r} in the configuration file",
+                    f"change it there, and restart, or leave {key} out", _SECTION,
+                )  # fmt: skip
+
+    def _check(self, wanted: Subscription, there: Puller | None) -> None:
+        if there is None and len(self._pullers) >= SUBSCRIPTIONS_MAX:
+            raise ApiError(409, "too-many", f"SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}", "remove one first", _SECTION)
+        if there is not None and there.subscription.to != wanted.to:
+            raise ApiError(
+                409, "subscription-differs",
+                f"{wanted.queue} of {wanted.host.text} is read into {there.subscription.to} already, not into {wanted.to}",
+                "remove it first: `srmp-spark subscribe remove`; what is there then is read anew", _SECTION,
+            )  # fmt: skip
+        for each in self:
+            other = each.subscription
+            if each is not there and other.to == wanted.to:
+                raise ApiError(
+                    409, "to-is-taken", f"{wanted.to} is filled from {other.queue} of {other.host.text}",
+                    "give another `to`: one queue of ours for each remote one", _SECTION,
+                )  # fmt: skip
+
+
+def _lost_of(count: int) -> str:
+    return (
+        f"{count} messages that were taken there are no rows yet, and there is no subscription of this host and queue any "
+        "more: put it back, with its host and queue as they were written, until `pending` is 0"
+    )

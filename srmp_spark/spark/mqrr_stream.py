@@ -1,0 +1,81 @@
+"""``format("mqrr")`` as a stream: a subscription of a queue manager of ours, and the log that it fills.
+
+The subscription is made when the query first asks for an offset, unless it is there, and stays when the query ends: what is
+pulled is in the log, and the next start finds it. Whoever wants it to end says ``srmp-spark subscribe remove``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from srmp_spark.client.subscriptions import SubscriptionsClient
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.embedded import locate
+from srmp_spark.spark.mqrr_options import RemoteOptions
+from srmp_spark.spark.options import SourceOptions, parse
+from srmp_spark.spark.stream_reader import SrmpStreamReader
+
+_UNKNOWN_YET = "private$/subscription"
+"""In place of the queues of ours, which the queue manager names."""
+
+
+class MqrrStreamReader(SrmpStreamReader):
+    """The reader of ``format("srmp")``, on the queues of ours that remote ones are pulled into."""
+
+    def __init__(self, remote: RemoteOptions) -> None:
+        """Raises :class:`ConfigurationError`; nothing is asked or started yet: Spark makes this object several times."""
+        super().__init__(_log_options(remote, _UNKNOWN_YET))
+        self._remote = remote
+
+    def __repr__(self) -> str:
+        return f"<MqrrStreamReader host={self._remote.host.text} queues={','.join(self._remote.queues)}>"
+
+    def _here(self) -> Any:  # noqa: ANN401  # what the reader of the log has there
+        if self._driver is None:
+            self._options = _log_options(self._remote, ",".join(subscribed(self._remote, self._options)))
+        return super()._here()
+
+
+def _log_options(remote: RemoteOptions, queues: str) -> SourceOptions:
+    if "queueManager" not in remote.stream and "dataDir" not in remote.stream:
+        raise ConfigurationError(
+            f"option queueManager is missing: a stream reads the log of a queue manager of yours that pulls the queues of "
+            f"{remote.host.text} (or dataDir and listen to embed one); a batch (spark.read) reads {remote.host.text} itself"
+        )
+    return parse({**remote.stream, "queue": queues})
+
+
+def subscribed(remote: RemoteOptions, options: SourceOptions) -> list[str]:
+    """The queues of ours that the remote ones are pulled into; subscribes to those that nobody pulls.
+
+    Raises :class:`ConfigurationError` for a subscription that is another one than the query asks for, and what the queue
+    manager says.
+    """
+    if options.data_dir is not None and not any(flag == "listen" for flag, _ in options.serve_flags):
+        options = replace(options, serve_flags=(*options.serve_flags, ("listen", "127.0.0.1:0")))
+    url = locate(options, needs_queues=False).urls
+    if len(url) != 1:
+        raise ConfigurationError("option queueManager: one queue manager pulls the queues, and several are named")
+    client = SubscriptionsClient(url[0], options.token)
+    there = client.status()["subscriptions"]
+    return [_subscribed(client, remote, queue, there) for queue in remote.queues]
+
+
+def _subscribed(client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[dict[str, Any]]) -> str:
+    name = queue.replace("/", "\\").lower()
+    found = next((each for each in there if each["host"] == remote.host.text and each["queue"].lower() == name), None)
+    lives = found is not None and found["mode"] is not None and not found.get("removing")
+    if found is not None and lives:
+        if remote.mode is not None and found["mode"] != remote.mode:
+            raise ConfigurationError(
+                f"option mode: {client.url} reads {queue} of {remote.host.text} with mode {found['mode']}, not {remote.mode}: "
+                "leave the option out, or change the subscription first: `srmp-spark subscribe add` with --mode, or the "
+                "configuration file"
+            )
+        if found.get("configured") or not remote.account:
+            return str(found["to"])
+    entry = {"host": remote.host.text, "queue": queue, "mode": remote.mode or (found["mode"] if found and lives else None)}
+    if found is not None and found["to"]:
+        entry["to"] = found["to"]
+    return str(client.subscribe({**entry, **remote.account})["to"])

@@ -1,0 +1,156 @@
+"""Subscriptions that are added and removed while the queue manager runs: the API, the command, restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from foreign_queue import GUID
+from foreign_server import Faults, ForeignServer
+from remote_kit import Served
+from test_pulling_live import rows, until
+
+from srmp_spark.cli import run
+from srmp_spark.client.subscriptions import SubscriptionsClient
+from srmp_spark.errors import ApiError
+from srmp_spark.store.directory import DATABASE_FILE
+from srmp_spark.testing.service import RunningQueueManager
+
+
+def direct(name: str) -> str:
+    return "DIRECT=OS:host1\\" + name.replace("/", "\\")
+
+
+def client(running: RunningQueueManager) -> SubscriptionsClient:
+    return SubscriptionsClient(running.api, retry_seconds=5)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_add_list_remove(tmp_path: Path, served: Served, capsys):
+    """A new mode and another account may be given; what stands there twice, or goes to the same queue, may not."""
+    name, other, configured = served.queue(), served.queue(), served.queue()
+    served.send(name, 3, 5)
+    config = tmp_path / "b.toml"
+    config.write_text(
+        f'[[subscription]]\nhost = "{served.ready["rpc"]}"\nqueue = \'{direct(configured)}\'\nto = "private$/file"\n'
+    )
+    with RunningQueueManager(tmp_path / "b", config=config) as running:
+        api, at = client(running), ["--api", running.api]
+        host, queue = served.ready["rpc"], direct(name)
+        here = ["--host", host, "--queue", queue]
+        assert run(["subscribe", "add", *here, "--mode", "copy", "--to", "private$/in", *at]) == 0
+        (added,) = told(capsys)
+        assert (added["host"], added["queue"], added["mode"]) == (host, queue, "copy")
+        assert (added["to"], added["configured"], added["removing"]) == ("private$/in", False, False)
+        until(lambda: len(rows(running, "private$/in")) == 2)
+        assert served.waiting(name) == 2
+
+        # What the configuration file says stays.
+        entry = {"host": host, "queue": direct(configured)}
+        assert api.subscribe(entry)["configured"] is True
+        with pytest.raises(ApiError, match="in the configuration file"):
+            api.subscribe({**entry, "mode": "copy"})
+        with pytest.raises(ApiError, match="in the configuration file"):
+            api.unsubscribe(**entry)
+
+        # A password is a file that only its owner reads, and in no answer.
+        secret = {"host": "127.0.0.1:9", "queue": "q", "username": "reader", "password": "a secret", "to": "private$/far"}
+        assert "a secret" not in json.dumps(api.subscribe(secret))
+        running.kill9()
+        (file,) = (tmp_path / "b" / "subscriptions").glob("*.password")
+        assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("a secret", 0o600)
+        others = [each for each in (tmp_path / "b").rglob("*") if each.is_file() and each != file]
+        assert b"a secret" not in b"".join(each.read_bytes() for each in others)
+        assert "a secret" not in running.stderr()
+        running.restart()
+
+        assert run(["subscribe", "list", "--host", host, *at]) == 0
+        assert [(each["mode"], each["configured"]) for each in told(capsys)] == [("move", True), ("copy", False)]
+        served.send(name, 3)
+        until(lambda: len(rows(running, "private$/in")) == 3)  # and what was copied before does not come again
+        assert served.waiting(name) == 3
+        (far,) = (each for each in api.subscriptions() if each["host"] == "127.0.0.1:9")
+        assert "give a user and a password" not in str(far["last_error"])
+        api.unsubscribe("127.0.0.1:9", "q")
+        assert not file.exists()
+
+        assert run(["subscribe", "add", *here, "--mode", "move", *at]) == 0
+        until(lambda: served.waiting(name) == 0)
+        served.send(name, 7)
+        until(lambda: len(rows(running, "private$/in")) == 4)  # what was copied is no second row
+        assert sorted(each["priority"] for each in rows(running, "private$/in")) == [3, 3, 5, 7]
+        capsys.readouterr()
+        for wrong, code in (
+            (["--host", host, "--queue", queue, "--to", "private$/else"], "into private"),
+            (["--host", host, "--queue", direct(other), "--to", "private$/in"], "is filled from"),
+        ):
+            assert run(["subscribe", "add", *wrong, *at]) == 4
+            assert code in capsys.readouterr().err
+        metrics = api._call("GET", "/metrics").text
+        assert 'srmp_messages_accepted_total{queue="private$/in",transport="mqrr"}' in metrics
+        for what in ("pending", "lag_seconds", "taken_in_doubt"):
+            assert f'srmp_subscription_{what}{{host="{host}",queue=' in metrics
+
+        assert run(["subscribe", "remove", *here, *at]) == 0
+        assert told(capsys)[0]["pending"] == 0
+        assert [each["queue"] for each in api.subscriptions()] == [direct(configured)]
+        served.send(name, 1)
+        assert run(["subscribe", "remove", *here, *at]) == 4
+        assert "nobody reads" in capsys.readouterr().err
+        assert served.waiting(name) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "match"),
+    [
+        ({"host": "127.0.0.1"}, "host and queue are missing"),
+        ({"host": "127.0.0.1", "queue": "q", "mode": "steal"}, "move or copy"),
+        ({"host": "127.0.0.1", "queue": "q", "password_file": "/etc/shadow"}, "unknown field 'password_file'"),
+        ({"host": "windows.example", "queue": "q"}, "give a user and a password"),
+    ],
+)
+def test_what_cannot_be_one(served: Served, entry, match):
+    with pytest.raises(ApiError, match=match) as error:
+        client(served).subscribe(entry)
+    assert error.value.status == 400
+
+
+def test_what_is_pending_is_settled_before_a_subscription_is_gone(tmp_path: Path):
+    """End without an answer, and then the machine is away: what is stored is neither lost nor made a row on suspicion.
+
+    The same for what a subscription left that is no more, because somebody changed its host in the configuration file.
+    """
+    with ForeignServer(seed=3) as server:
+        server.away_after_end, server.faults, server.arriving = True, Faults(end_lost=1.0), 1
+        with RunningQueueManager(tmp_path / "b") as running:
+            api, host = client(running), f"127.0.0.1:{server.port}"
+            to = api.subscribe({"host": host, "queue": "q"})["to"]
+            until(lambda: [each["doubtful"] for each in api.subscriptions()] == [1])
+            assert api.unsubscribe(host, "q")["removing"] is True
+            running.kill9()
+            packet = server.look(lambda queue: (queue.messages.update({5: (5, 7)}), queue.packet(5), queue.messages.clear())[1])
+            with contextlib.closing(sqlite3.connect(tmp_path / "b" / DATABASE_FILE)) as database, database:
+                values = (f"{host}\\other", 5, f"{{{GUID}}}\\5", 0, packet)
+                database.execute("INSERT INTO pulled VALUES (?, ?, ?, ?, ?)", values)
+            running.restart()
+            removed, idle = api.subscriptions()
+            assert (removed["pending"], removed["removing"]) == (1, True)
+            assert (idle["queue"], idle["pending"], idle["mode"]) == ("other", 1, None)
+            assert "put it back" in idle["last_error"]
+            assert "subscription.idle" in running.stderr()
+            assert rows(running, to) == []
+            with pytest.raises(ApiError, match="are no rows yet"):
+                api.unsubscribe(host, "other")
+            server.faults = Faults()
+            server.switch_on()
+            until(lambda: [each["queue"] for each in api.subscriptions()] == ["other"])
+            assert [bytes(each["body"]) for each in rows(running, to)] == [b"body 1"]
+            again = api.subscribe({"host": host, "queue": "other"})["to"]
+            until(lambda: [bytes(each["body"]) for each in rows(running, again)] == [b"body 5"])
