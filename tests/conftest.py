@@ -90,6 +90,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         handler.setFormatter(plugin.formatter)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:

@@ -44,6 +44,14 @@ def name_of(item: pytest.Item) -> str:
     return item.nodeid if group is None else item.nodeid.removesuffix(f"@{group.args[0]}")
 
 
+def test_tests_of_a_group_stay_together(request: pytest.FixtureRequest) -> None:
+    """pytest-xdist writes the group behind the name of each test, and the controller reads it there. With a pytest whose names
+    it cannot write, every process would start every queue manager and Spark session for itself, and nobody would be told.
+    """
+    in_groups = request.config.getoption("loadgroup", default=False)  # make test; a single process has no groups
+    assert request.node.nodeid.endswith("_stay_together@test_collection.py" if in_groups else "_stay_together")
+
+
 def test_the_groups_that_take_longest_are_of_modules_that_exist() -> None:
     """A name that is no more would let its successor begin last."""
     spec = importlib.util.spec_from_file_location("tests_conftest", TESTS / "conftest.py")

@@ -124,6 +124,18 @@ def public_dsa(bits: int) -> bytes:
         (public_dsa(3072), "a key of 3072 bits; expected 512 to 2048"),
         (rsa_signer().public_pem * (limits.SIGNER_KEYS_MAX + 1), "SIGNER_KEYS_MAX is 4"),
     ],
+    ids=[
+        "nothing",
+        "DER",
+        "bad certificate",
+        "bad key",
+        "request",
+        "private",
+        "elliptic",
+        "RSA too long",
+        "DSA too long",
+        "five keys",
+    ],
 )
 def test_what_is_no_key_is_refused_in_words(pem: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
