@@ -41,7 +41,7 @@ def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(spark: SparkSessi
         RunningQueueManager(tmp_path / "second", **listening) as second,
         RunningQueueManager(tmp_path / "sender", pgm=pgm) as sender,
     ):
-        frame = spark.range(ROWS).selectExpr("concat('tick ', id) AS body", "concat('label ', id) AS label")
+        frame = spark.range(ROWS).coalesce(1).selectExpr("concat('tick ', id) AS body", "concat('label ', id) AS label")
         (
             frame.write.format("srmp").mode("append")
             .option("queueManager", sender.api).option("destination", f"MULTICAST={ADDRESS}").save()
