@@ -117,6 +117,9 @@ class Sender:
                     if not piece:
                         return None
                     answer += piece
+                wire.shutdown(socket.SHUT_WR)
+                while wire.recv(65_536):
+                    pass  # until the peer hangs up: only then has it noted that its answer is on its way
                 return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
         except OSError:
             return None

@@ -333,7 +333,6 @@ def test_killed_and_started_again_it_goes_on_where_it_was(tmp_path: Path) -> Non
     assert json.loads(first.stdout.readline())["port"] == port  # type: ignore[union-attr]
     s = Sender(port)
     assert s.say_all(s.stream(1), s.stream(2), s.plain(7, queue="private$/plain")) == [200] * 3
-    time.sleep(0.2)  # until it has noted that its last answer is on its way
     first.kill()
     first.wait()
     with record.open("a") as file:

@@ -30,9 +30,9 @@ def test_nobody_keeps_an_authenticated_peer_out_by_beginning_its_stream_before_i
     playbook = Playbook()
     assert (
         playbook
-        >> post(stream_message(1, stream=ordinal, uniquifier=900))  # a stranger, on plain HTTP, in the name of machine1
+        >> post(stream_message(1, stream=ordinal, uniquifier=101))  # a stranger, with machine1's identifiers
         << row(LEDGER, 1)
-        >> post(stream_message(2, stream=ordinal, uniquifier=901))
+        >> post(stream_message(2, stream=ordinal, uniquifier=102))
         << row(LEDGER, 2)
         >> post(stream_message(1), sender_name="CN=machine1")
         << row(LEDGER, 3)

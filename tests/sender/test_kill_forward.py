@@ -96,7 +96,7 @@ async def drive(running: RunningQueueManager, peer: Destination) -> tuple[Ledger
 def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
     with Destination(
         host=ELSEWHERE, queues=dict.fromkeys(QUEUES, True), faults=PeerFaults.parse(AT_PEER, SEED), receipt_wait=0.1,
-        repeat_receipts=True, allow=["stream-guid"],
+        repeat_receipts=True, allow=["stream-guid"], record=tmp_path / "peer.jsonl",
     ) as peer:  # fmt: skip
         options = {"resend_table": "0.1,0.1,0.5", "retransmission_timeout": 0.2, "store_and_forward": "true"}
         allow = [LOOPBACK, f"http://{ELSEWHERE}:*"]
@@ -111,7 +111,7 @@ def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_k
                 for queue, count in zip(QUEUES, counts, strict=True)
             })  # fmt: skip
             print(f"seed {SEED}: {kills} kills, {counts} messages, {dict(verdict.faults)}")
-            assert verdict.ok, f"seed {SEED}: {verdict.complaint()}"
+            assert verdict.ok, f"seed {SEED}: {verdict.complaint()}\n{running.log.read_text()[-20_000:]}"
             assert forward_queue(running)["last"] == sum(counts), "each was taken once"
             assert sum(kills.values()) >= KILLS_MIN
             assert running.stop() == 0

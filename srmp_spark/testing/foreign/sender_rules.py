@@ -208,7 +208,9 @@ class SenderRules:
         if stream.gives_up(sight.current):
             yield Remark("leapt-over", "2.2.5.3.3", f"{sight.name}: a later message said that this number does not come")
         if sight.current <= stream.heard_before(sight.at - IN_FLIGHT):
-            yield Remark("after-receipt", "3.1.5.1.8.3", f"{sight.name}: comes again although its receipt was answered 200")
+            late = sight.at - min(at for last, at in stream.heard if sight.current <= last)
+            text = f"{sight.name}: comes again {late:.2f} s after its receipt was answered 200"
+            yield Remark("after-receipt", "3.1.5.1.8.3", text)
         self._note(sight, stream)
 
     def _new_stream(self, sight: Sight, key: StreamKey) -> Iterator[Remark]:
