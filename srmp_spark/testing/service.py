@@ -3,7 +3,7 @@
     with RunningQueueManager(directory, queues=["private$/orders", "private$/payments:transactional"]) as running:
         ...  # running.endpoint, running.api; running.kill9(); running.restart()
 
-Ports are picked at the first start and kept over restarts, so that senders find it again.
+Ports are picked before the first start and kept over restarts, so that senders find it again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from srmp_spark.interface import ReadyLine
+from srmp_spark.testing.foreign.ports import KeptPort
 
 READY_SECONDS = 30.0
 """From the start of the process to its ready line, on a busy machine."""
@@ -51,20 +52,28 @@ class RunningQueueManager:
         environment: Mapping[str, str] | None = None,
         **options: object,
     ) -> None:
-        """``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``, ``["strace", …]``."""
+        """``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``, ``["strace", …]``. Port 0 is one of our own."""
         self.data_dir = Path(data_dir)
         self.log = self.data_dir.with_name(self.data_dir.name + ".log")
         """Its standard error, over all restarts."""
         self._queues = tuple(queues)
         self._allow_url = tuple(allow_url)
-        self._listen = listen
-        self._api_listen = api_listen
+        self._ports: list[KeptPort] = []
+        self._listen = self._with_port(listen)
+        self._api_listen = self._with_port(api_listen)
         self._prefix = tuple(prefix)
         self._environment = dict(environment or {})
         self._options = options
         self.process: subprocess.Popen[str] | None = None
         self.ready: ReadyLine
         """The ready line."""
+
+    def _with_port(self, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if port != "0":
+            return address
+        self._ports.append(KeptPort(host.strip("[]")))
+        return f"{host}:{self._ports[-1].number}"
 
     # --- life -------------------------------------------------------------------------------------------------------------
 

@@ -16,13 +16,13 @@ import pytest
 from dialogue import ORDINAL, QUEUE, SENDER, OrderQueue, Sender
 
 from srmp_spark.testing.foreign.destination import Destination, main
-from srmp_spark.testing.foreign.destination_server import free_port
 from srmp_spark.testing.foreign.destination_verdict import judge_record
 from srmp_spark.testing.foreign.faults import Fate, Faults
 from srmp_spark.testing.foreign.form import Head, remarks
 from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.incoming import MalformedError, read_message
 from srmp_spark.testing.foreign.ledger import Ledger
+from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_out import correlation_of
 from srmp_spark.testing.foreign.senders import ForeignQueueManager
 from srmp_spark.testing.foreign.stream_sender import StreamSender
@@ -327,7 +327,8 @@ def run(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_killed_and_started_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    record, expect, port = tmp_path / "record.jsonl", tmp_path / "expect.json", free_port()
+    kept = KeptPort()
+    record, expect, port = tmp_path / "record.jsonl", tmp_path / "expect.json", kept.number
     arguments = ("--record", str(record), "--port", str(port), "--receipt-wait", "60")
     first = run(*arguments)
     assert json.loads(first.stdout.readline())["port"] == port  # type: ignore[union-attr]

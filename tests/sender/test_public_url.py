@@ -17,7 +17,7 @@ from requests.utils import quote
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.testing.foreign import receipts_out
 from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.foreign.destination_server import free_port
+from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receiving import CLASS_ORDER_ACK, Owed
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -70,7 +70,8 @@ def went_again(peer: Destination, before: list[dict[str, Any]], numbers: range) 
 
 
 def test_a_stream_keeps_the_address_that_its_start_told_and_its_receipts_count(tmp_path: Path) -> None:
-    port = free_port()
+    kept = KeptPort()
+    port = kept.number
     old, new = f"http://localhost:{port}", f"http://127.0.0.1:{port}"
     with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer:
         url = peer.url(QUEUE)
@@ -109,7 +110,8 @@ def test_a_start_of_which_nothing_is_acknowledged_tells_the_new_address_and_rece
 
     To the watcher a resend that says anything new is none (rule ``start``): that is the one thing it may complain about.
     """
-    port = free_port()
+    kept = KeptPort()
+    port = kept.number
     old, new = f"http://localhost:{port}", f"http://127.0.0.1:{port}"
     with Destination(queues={QUEUE: True}, receipt_wait=0.1, allow=("start",)) as peer:
         url = peer.url(QUEUE)
@@ -136,7 +138,8 @@ def test_a_start_of_which_nothing_is_acknowledged_tells_the_new_address_and_rece
 
 
 def test_where_the_old_address_leads_nowhere_a_new_stream_says_the_new_one(tmp_path: Path) -> None:
-    port, gone = free_port(), free_port()
+    kept, nowhere = KeptPort(), KeptPort()
+    port, gone = kept.number, nowhere.number
     with Destination(queues={QUEUE: True}, receipt_wait=0.1, allow=("start",)) as peer:
         url = peer.url(QUEUE)
         with serve(tmp_path, port, f"http://127.0.0.1:{gone}") as running:

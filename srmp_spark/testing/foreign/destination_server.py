@@ -19,7 +19,6 @@ or as a process: ``python -m srmp_spark.testing.foreign.destination --help``. No
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 import uuid
@@ -32,6 +31,7 @@ from srmp_spark.testing.foreign.destination_verdict import DestinationVerdict, j
 from srmp_spark.testing.foreign.faults import Fate, Faults
 from srmp_spark.testing.foreign.form import FIELDS, Head, Remark, remarks
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, read_message
+from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_sender import ReceiptsSender
 from srmp_spark.testing.foreign.receiving import (
     CLASS_ORDER_ACK,
@@ -105,7 +105,9 @@ class Destination:
         self._posts = 0
         self._host = host
         self._state = self._new_state()
-        self._listener = Listener(host, port, self._serve)
+        self._kept = KeptPort(host)
+        """Ours also while it is down."""
+        self._listener = Listener(host, port or self._kept.number, self._serve)
         self._recall()
         self.receipts = ReceiptsSender(
             guid=self.guid,
@@ -411,10 +413,3 @@ def _answer(status: int, *, close: bool = False, written: Callable[[], None] | N
         head += "Location: /msmq/private$/astray\r\n"
     head += f"Server: Microsoft-IIS/7.0\r\nDate: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}\r\n"
     return Reply((head + ("Connection: close\r\n" if close else "") + "\r\n").encode() + page, drop=close, written=written)
-
-
-def free_port() -> int:
-    """A port that was free a moment ago, for a process that is started again and again on the same one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

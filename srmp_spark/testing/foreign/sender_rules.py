@@ -207,9 +207,9 @@ class SenderRules:
         yield from _previous(sight, stream)
         if stream.gives_up(sight.current):
             yield Remark("leapt-over", "2.2.5.3.3", f"{sight.name}: a later message said that this number does not come")
-        if sight.current <= stream.heard_before(sight.at - IN_FLIGHT):
-            late = sight.at - min(at for last, at in stream.heard if sight.current <= last)
-            text = f"{sight.name}: comes again {late:.2f} s after its receipt was answered 200"
+        heard = min((at for last, at in stream.heard if sight.current <= last), default=sight.at)
+        if heard < sight.at - IN_FLIGHT:
+            text = f"{sight.name}: comes again {sight.at - heard:.2f} s after its receipt was answered 200"
             yield Remark("after-receipt", "3.1.5.1.8.3", text)
         self._note(sight, stream)
 
