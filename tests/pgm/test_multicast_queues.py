@@ -30,7 +30,6 @@ from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.srmp.apdu import apdu_of
 from srmp_spark.testing.service import RunningQueueManager
 
-pytestmark = pytest.mark.xdist_group("pgm_multicast")
 TO = GROUP.format_name
 
 

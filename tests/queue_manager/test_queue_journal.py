@@ -49,7 +49,7 @@ class TestTheSwitch:
         ],
     )
     def test_the_suffix(self, text: str, spec: tuple[str, bool, bool]) -> None:
-        assert QueueSpec.parse(text) == spec
+        assert QueueSpec.parse(text)[:3] == spec
 
     def test_it_is_kept_until_it_is_switched_off(self, tmp_path: Path) -> None:
         async def on(manager: QueueManager) -> None:

@@ -69,10 +69,11 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     running.start()
     stop = threading.Event()
     stolen: list[bytes] = []
+    perhaps: list[bytes] = []
     sent = [0]
     threads = [
         threading.Thread(target=_send, args=(served, rng.randrange(2**32), stop, sent)),
-        threading.Thread(target=_steal, args=(served, stop, stolen)),
+        threading.Thread(target=_steal, args=(served, stop, stolen, perhaps)),
     ]
     for thread in threads:
         thread.start()
@@ -92,7 +93,8 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     assert len(got) == len(set(got)), "doubled"
     assert len(stolen) == len(set(stolen))
     lost = {b"%d" % n for n in range(sent[0])} - set(got) - set(stolen)
-    assert not lost
+    assert lost <= set(perhaps)
+    assert len(perhaps) <= KILLS, "one End may be without an answer when its server is killed"
     both = set(got) & set(stolen)
     print(f"{sent[0]} sent, {len(got)} rows, {len(stolen)} taken by another reader, {len(both)} by both")
     assert len(both) <= 64 * KILLS, "more than what was in doubt at the kills"
@@ -143,8 +145,8 @@ def _is_up(served: Served) -> bool:
         return False
 
 
-def _steal(served: Served, stop: threading.Event, stolen: list[bytes]) -> None:
-    """Another reader: takes a message now and then, and tells only of those whose End was answered."""
+def _steal(served: Served, stop: threading.Event, stolen: list[bytes], perhaps: list[bytes]) -> None:
+    """Another reader: takes a message now and then. It has those whose End was answered, and ``perhaps`` the others."""
     while not stop.is_set():
         time.sleep(0.05)
         try:
@@ -153,8 +155,12 @@ def _steal(served: Served, stop: threading.Event, stolen: list[bytes]) -> None:
                 request, answer = queue.start(Action.RECEIVE)
                 if answer.status == Status.MQ_OK:
                     body = shown(answer).packet.body
-                    queue.end(request)
-                    stolen.append(body)
+                    try:
+                        queue.end(request)
+                    except (RemoteLostError, RemoteReadError):
+                        perhaps.append(body)
+                    else:
+                        stolen.append(body)
         except (RemoteLostError, RemoteReadError):
             continue
 

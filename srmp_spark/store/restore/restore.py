@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import epochs, state
+from srmp_spark.store import epochs, losses, state
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, restores_id
 from srmp_spark.store.delta.data_files import storage_of
@@ -154,6 +154,7 @@ class _Restore:
         connection = connect_writer(self._path / DATABASE_FILE)
         try:
             connection.execute("BEGIN IMMEDIATE")
+            connection.execute(losses.DDL)  # empty: those of before are in the Delta table
             ids = write_queues(connection, list(queues.values()), order, self._at)
             self._restore_rows(connection, queues, order, ids)
             self._skip(connection, queues, ids)
