@@ -123,19 +123,24 @@ def _send(served: Served, seed: int, stop: threading.Event, sent: list[int]) -> 
             sent[0] += 5
             continue
         sent[0] += 0
-        _resend(served, batch, stop)
+        _resend(served, batch)
         sent[0] += 5
 
 
-def _resend(served: Served, batch: list[dict[str, object]], stop: threading.Event) -> None:
+def _resend(served: Served, batch: list[dict[str, object]]) -> None:
     """A batch whose answer did not come: what of it is stored is looked for in the queue's log, the rest is sent again."""
     import base64
 
-    until(lambda: _is_up(served))
-    there = {each["body"] for each in rows(served)}
-    for message in batch:
-        if base64.b64decode(str(message["body_base64"])) not in there:
-            served.client.send(QUEUE, [message])
+    while True:
+        until(lambda: _is_up(served))
+        try:
+            there = {each["body"] for each in rows(served)}
+            missing = [message for message in batch if base64.b64decode(str(message["body_base64"])) not in there]
+            if not missing:
+                return
+            served.client.send(QUEUE, missing)
+        except (ApiError, ApiUnreachableError):
+            continue  # killed once more
 
 
 def _is_up(served: Served) -> bool:
