@@ -21,9 +21,9 @@ from srmp_spark.testing import musts
 
 ROOT = Path(__file__).resolve().parent
 TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py", "spark/test_backfill.py",
-          "spark/test_checkpoint_rolled_back.py")  # fmt: skip
+          "spark/test_backfill_mqrr.py", "spark/test_checkpoint_rolled_back.py")  # fmt: skip
 """Write Delta tables."""
-QUEUES = ("spark/test_functions.py", "spark/test_restarts.py")
+QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py")
 """Read queues, as the tests of the engine do: the other half."""
 LONGEST = (
     "spark tables",
@@ -53,6 +53,7 @@ LONGEST = (
     "acceptance/test_foreign_peer.py",
     "delta/test_publisher_kill.py",
     "fuzz/test_fuzz.py",
+    "pgm/test_pgm_interop.py",
 )
 """Groups of more than fifteen seconds: the longest first, and in turn with a JVM and without, so that few run at once."""
 
