@@ -20,8 +20,6 @@ from srmp_spark.commands import capture, doctor, messages, queues, replay, resto
 from srmp_spark.errors import SrmpSparkError, with_hint
 from srmp_spark.interface import ExitCode, exit_code_of
 
-LATER: frozenset[str] = frozenset()
-"""Commands of INTERFACE.md that later versions have: none at present."""
 JOBS = frozenset({"backfill", "ingest"})
 """Jobs that are no commands: ``replay`` is both, so people try the others as well."""
 
@@ -52,9 +50,7 @@ class _Parser(argparse.ArgumentParser):
         if command is not None:
             name = command[1]
             known = next(action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001  # no public name
-            if name in LATER:
-                message = f"{name} comes with a later version"
-            elif name in JOBS:
+            if name in JOBS:
                 message = f"{name} is a job, no command: run python jobs/{name}.py from the clone"
             else:
                 message = f"unknown command {name}{self._nearest(name, known)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench import BENCHES
-from srmp_spark.cli import LATER, parser
+from srmp_spark.cli import parser
 from srmp_spark.queue_manager.config import OPTIONS
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark.mqrr_options import MQRR_OPTIONS
@@ -151,13 +151,6 @@ def test_the_readme_has_every_option_and_column_of_the_sink() -> None:
     cells = {name for row in re.findall(r"^\| (`[^|]*) \|", sending, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     assert {spec.name for spec in (*SINK_OPTIONS, *SINK_COLUMNS)} - cells == set()
     assert all(f"`{spec.name}`" in sending for spec in POSITION_COLUMNS)
-
-
-def test_a_command_that_comes_later_is_marked() -> None:
-    interface = text_of(ROOT / "docs" / "INTERFACE.md")
-    assert set(commands()) & LATER == set()
-    for name in LATER:
-        assert re.search(rf"`{name}\b[^`]*`[^`]*\*later\*", interface), name
 
 
 def test_the_readme_s_python_is_python() -> None:
