@@ -28,6 +28,10 @@ STOP_SECONDS = 20.0
 """From SIGTERM to the end."""
 
 
+_PORTS = frozenset({"listen_https", "rpc", "rpc_endpoint_mapper"})
+"""Options that are an address to listen on."""
+
+
 class ServeFailedError(RuntimeError):
     """``serve`` ended, or did not become ready; carries the exit code and what it wrote to stderr."""
 
@@ -63,7 +67,7 @@ class RunningQueueManager:
         self._api_listen = self._with_port(api_listen)
         self._prefix = tuple(prefix)
         self._environment = dict(environment or {})
-        self._options = options
+        self._options = {key: self._with_port(str(value)) if key in _PORTS else value for key, value in options.items()}
         self.process: subprocess.Popen[str] | None = None
         self.ready: ReadyLine
         """The ready line."""

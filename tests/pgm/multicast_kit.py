@@ -42,12 +42,6 @@ def may_be_raw() -> bool:
 needs_raw = pytest.mark.skipif(not may_be_raw(), reason="raw IP needs CAP_NET_RAW: run it as root")
 
 
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.bind(("127.0.0.1", 0))
-        return int(asking.getsockname()[1])
-
-
 def until(condition: Callable[[], Any], what: str) -> Any:
     """What ``condition`` gives when it is true for the first time."""
     end = time.monotonic() + WAIT_S

@@ -14,7 +14,6 @@ from multicast_kit import (
     LISTENING,
     QUEUE,
     Stranger,
-    free_udp_port,
     last,
     message,
     metric,
@@ -28,6 +27,7 @@ from multicast_kit import (
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.testing.foreign.ports import kept_port
 from srmp_spark.testing.service import RunningQueueManager
 
 TO = GROUP.format_name
@@ -46,7 +46,7 @@ class Three(NamedTuple):
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     folder = tmp_path_factory.mktemp("pgm")
-    pgm = f"udp:{free_udp_port()}"
+    pgm = f"udp:{kept_port()}"
     fast = folder / "fast.toml"
     fast.write_text("[pgm_constants]\ntxw_max_rte = 1_000_000\nnak_rpt_ivl = 0.2\nnak_rdata_ivl = 0.3\nnak_data_retries = 1\n")
     listening = {"queues": [LISTENING], "pgm": pgm, "config": fast}

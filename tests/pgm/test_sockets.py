@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from multicast_kit import free_udp_port, may_be_raw, needs_raw
+from multicast_kit import may_be_raw, needs_raw
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.pgm.addresses import Nla, nla_of
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet, tpdu_of
+from srmp_spark.testing.foreign.ports import kept_port
 
 GROUP, OTHER_GROUP = "239.192.77.2", "239.192.77.3"
 LO = find_interface("lo")
@@ -24,7 +25,7 @@ ENCAPSULATIONS = [pytest.param("udp"), pytest.param("raw", marks=needs_raw)]
 
 @pytest.fixture(params=ENCAPSULATIONS)
 def encapsulation(request: pytest.FixtureRequest) -> Encapsulation:
-    return Encapsulation.parse("raw" if request.param == "raw" else f"udp:{free_udp_port()}")
+    return Encapsulation.parse("raw" if request.param == "raw" else f"udp:{kept_port()}")
 
 
 @pytest.fixture

@@ -32,11 +32,6 @@ class Served(RunningQueueManager):
     def __init__(self, data_dir: Path, **options: object) -> None:
         super().__init__(data_dir, **{"rpc": "127.0.0.1:0", "host_name": ["host1"], **options})
 
-    def start(self) -> Served:
-        super().start()
-        self._options["rpc"] = self.ready["rpc"]
-        return self
-
     @property
     def client(self) -> QueueManagerClient:
         return QueueManagerClient(self.api, retry_seconds=5)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,8 @@ from typing import Any
 
 import pytest
 from remote_kit import Served
+
+from srmp_spark.testing.foreign.ports import kept_port
 
 PEERS = Path(__file__).resolve().parents[1] / "peers" / "mqrr"
 PRIORITIES = [3, 7, 0, 5, 3, 1, 7, 6, 2, 4]
@@ -211,9 +212,7 @@ def test_an_unknown_queue_is_a_fault(go_client: str, served: Served):
 
 
 def test_the_endpoint_mapper_is_asked_where_remote_read_is(go_client: str, tmp_path: Path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        at = free.getsockname()[1]
+    at = kept_port()
     with Served(tmp_path / "data", queues=["private$/orders"], rpc_endpoint_mapper=f"127.0.0.1:{at}") as served:
         command = [go_client, "peek-all", "-epm-port", str(at), "-queue", "OS:host1\\private$\\orders", "127.0.0.1"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.testing.foreign.http import ReceiptsServer, Wire
 from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
+from srmp_spark.testing.foreign.ports import kept_port
 from srmp_spark.testing.foreign.senders import ForeignQueueManager
 from srmp_spark.testing.foreign.stream_sender import StreamSender
 from srmp_spark.testing.service import RunningQueueManager
@@ -85,6 +85,4 @@ def toml(folder: Path, text: str) -> str:
 
 def free_address() -> str:
     """``HOST:PORT`` where nobody listens now: of two that name each other one must be known before it runs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{kept_port()}"

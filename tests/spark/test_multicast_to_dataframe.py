@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
+from srmp_spark.testing.foreign.ports import kept_port
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -22,19 +22,13 @@ ROWS = 120
 WAIT_S = 60.0
 
 
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.bind(("127.0.0.1", 0))
-        return int(asking.getsockname()[1])
-
-
 def waiting(running: RunningQueueManager) -> int:
     queues = requests.get(f"{running.api}/v1/status", timeout=30).json()["queues"]
     return next((int(each["last"]) for each in queues if each["name"] == QUEUE), 0)
 
 
 def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(spark: SparkSession, tmp_path: Path) -> None:
-    pgm = f"udp:{free_udp_port()}"
+    pgm = f"udp:{kept_port()}"
     listening = {"queues": [f"{QUEUE}:multicast={ADDRESS}"], "pgm": pgm}
     with (
         RunningQueueManager(tmp_path / "first", **listening) as first,

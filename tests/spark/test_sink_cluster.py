@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from api_proxy import kill_peer
 
+from srmp_spark.testing.foreign.ports import kept_port
 from srmp_spark.testing.outbox_model import RefusedError, Slot
 from srmp_spark.testing.outbox_server import OutboxServer
 
@@ -44,9 +44,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     """A stand-alone cluster of two workers. Each has an address of its own: Spark starts no copy of a task on the same host."""
     import pyspark
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    url = f"spark://127.0.0.1:{kept_port()}"
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
     roles = [["master.Master", "--host", "127.0.0.1", "--port", url.rpartition(":")[2], "--webui-port", "0"]]

@@ -43,6 +43,16 @@ class KeptPort:
         return f"<KeptPort {self.number}>"
 
 
+_KEPT: list[KeptPort] = []
+"""Those that nobody holds: as long as this process lives."""
+
+
+def kept_port(host: str = "127.0.0.1") -> int:
+    """The number of a :class:`KeptPort` that is ours until this process ends; for UDP as well."""
+    _KEPT.append(KeptPort(host))
+    return _KEPT[-1].number
+
+
 def _bind(family: socket.AddressFamily, address: str | tuple[str, int]) -> int | None:
     """A descriptor of a socket that has this address, or ``None``."""
     made = socket.socket(family)
