@@ -181,7 +181,7 @@ def test_a_queue_of_the_other_kind_says_once_what_to_do(running: RunningQueueMan
         pass
     said = failed.value.stderr.splitlines()[-1] + "\n"
     check(said, "queue a exists and is not transactional; give it as it is, or delete it first, with its rows, while")
-    assert "runs: curl -X DELETE API/v1/queues/a (start it without --queue a for that)" in said
+    assert re.search(r"runs: curl -X DELETE http://127\.0\.0\.1:\d+/v1/queues/a \(start it without --queue a for that\)", said)
     assert said.count("delete it first") == 1
     wrong = f"{running.api}/v1/queues/private$%2ft"
     answer = requests.put(wrong, json={"transactional": False}, timeout=30)

@@ -46,6 +46,7 @@ def landed(directory: Path) -> list[int]:
     return sorted(table.column("sequence").to_pylist())
 
 
+@pytest.mark.timeout(700)  # two JVMs one after the other; on a machine with nothing else half a minute
 def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -> None:
     """From another folder, without PYSPARK_PYTHON; then spark-submit, without Delta, goes on until SIGTERM."""
     client = QueueManagerClient(qm.api)
@@ -54,7 +55,7 @@ def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -
         sys.executable,
         *command(qm.api, tmp_path, "--available-now", "--max-offsets-per-trigger", "20", "--master", "local[2]"),
     ]
-    done = subprocess.run(python, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(python, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 50, "batches": 3, "status": "done"}
     assert "batch 2: 10 rows" in done.stderr
