@@ -214,6 +214,21 @@ class Sender:
         if queue is not None:
             queue.failed(send, now, left)
 
+    def doubted(self, send: Send) -> None:
+        """It left, no answer came, and it is posted once more before its end is told: the peer may have it, whatever that is.
+
+        Tell it before the second attempt. A 503 to that one says nothing about the first.
+        """
+        queue = self._queues.get(send.key)
+        if queue is not None:
+            queue.doubt(send)
+
+    def never_left(self, send: Send) -> None:
+        """Nothing of it was or will be written; its end is told later, as that of one that failed with ``left=False``."""
+        queue = self._queues.get(send.key)
+        if queue is not None:
+            queue.never_left(send)
+
     def closed(self, destination: str, kind: Kind) -> None:
         """Its connection was closed, with nothing under way ([MC-MQSRM] 3.1.6.4)."""
         queue = self._find(QueueKey(destination, kind))

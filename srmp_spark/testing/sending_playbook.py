@@ -56,6 +56,11 @@ def no_answer(*, left: bool = True) -> Input:
     return Input(f"no answer, left={left}", lambda playbook: playbook.no_answer(left))
 
 
+def once_more() -> Input:
+    """The peer closes a kept connection without an answer to the oldest sending, which goes again over a new one by itself."""
+    return Input("once more", lambda playbook: playbook.sender.doubted(playbook.under_way[0]))
+
+
 def stream_receipt(last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL) -> Input:
     """A stream receipt comes; ``stream`` counts the streams backwards: 0 is the live one, -1 the one before."""
     return Input(f"receipt {last_ordinal}", lambda playbook: playbook.receipt(last_ordinal, stream, guid, to, None))

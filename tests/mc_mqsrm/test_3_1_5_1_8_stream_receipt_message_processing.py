@@ -10,6 +10,7 @@ from srmp_spark.message import Message, Receipt
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.receipts_address import ReceiptAddresses
 from srmp_spark.srmp.transfer_info import OutgoingTransferInfo, SequenceInfo, transfer_info
+from srmp_spark.testing.dialogue import Input
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
     RECEIPTS_URL,
@@ -21,6 +22,9 @@ from srmp_spark.testing.sending_playbook import (
     enqueue,
     final_receipt,
     hold_commits,
+    no_answer,
+    once_more,
+    operator,
     restart,
     sends,
     stream_receipt,
@@ -246,3 +250,12 @@ def test_transfer_info_counts_what_waits_for_a_final_receipt() -> None:
     assert (_info(playbook).eod_no_ack_count, _info(playbook).eod_no_read_count) == (0, 2)
     assert playbook >> final_receipt(1) << delivered(1)
     assert _info(playbook).eod_no_read_count == 1
+
+
+@pytest.mark.parametrize("end", [answer(503), no_answer(left=False)], ids=["503", "refused"])
+def test_a_receipt_for_a_first_attempt_counts_though_the_second_one_failed_and_all_was_forgotten(end: Input) -> None:
+    """Taken for one of a message that never left it would be passed over, and the peer sends no receipt twice."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> once_more() >> end
+    assert playbook >> operator("pause", lambda sender: sender.pause(DESTINATION, "stream")) >> restart()
+    assert playbook >> stream_receipt(2) << delivered(1, 2)

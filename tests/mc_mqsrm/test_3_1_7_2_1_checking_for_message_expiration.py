@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.srmp.outgoing_effects import Kind
+from srmp_spark.testing.dialogue import Input
 from srmp_spark.testing.sending_playbook import (
     SendingPlaybook,
     answer,
@@ -12,6 +13,7 @@ from srmp_spark.testing.sending_playbook import (
     delivered,
     enqueue,
     no_answer,
+    once_more,
     restart,
     sends,
     stream_receipt,
@@ -56,6 +58,14 @@ def test_what_the_peer_may_have_is_sent_until_its_fate_is_known(kind: Kind) -> N
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind) >> no_answer()
     assert playbook >> tick(20) << sends(1, start=True, again=True, kind=kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", [answer(503), no_answer(left=False)], ids=["503", "refused"])
+def test_a_second_attempt_says_nothing_about_the_first(kind: Kind, end: Input) -> None:
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind)
+    assert playbook >> once_more() >> end >> tick(20) << sends(1, start=True, again=True, kind=kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -40,6 +40,7 @@ class Told:
             on_unsent=lambda send: None,
             on_withdrawn=lambda send: self._note("withdrawn", send),
             on_closed=lambda key: None,
+            on_doubt=lambda send: self._note("doubt", send),
         )
 
     def _note(self, what: str, send: Any, *more: Any) -> None:
@@ -150,6 +151,8 @@ def test_a_lost_reply_on_a_kept_connection_costs_one_more_connection_and_no_time
     async def body(told: Told, send: Callable[[int], Send]) -> None:
         for serial in (1, 2, 3):
             told.connections.post(send(serial))
+            if serial == 2:
+                assert await told.next() == ("doubt", 2), "it may have taken the first one"
             assert await told.next() == ("answer", serial, 200)
         assert served == [2, 2]
 
@@ -172,6 +175,7 @@ def test_a_second_lost_reply_is_trouble() -> None:
         told.connections.post(send(1))
         assert await told.next() == ("answer", 1, 200)
         told.connections.post(send(2))
+        assert await told.next() == ("doubt", 2)
         assert (await told.next())[:3] == ("failure", 2, True)
 
     with_peer(serve, body)

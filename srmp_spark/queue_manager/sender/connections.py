@@ -2,7 +2,8 @@
 
 A stream must arrive in order, so its messages go over one connection, and a second one is opened only when the first is
 closed and what hung on it was reported. A peer may close a connection that it kept idle just when we use it; then what was
-written goes once more over a new one, with the same bytes, before anybody calls it trouble.
+written goes once more over a new one, with the same bytes, before anybody calls it trouble. Perhaps it took the message all the
+same: whatever becomes of the second attempt, a 503 or no connection, the engine is told before it that the peer may have it.
 
 On the wire one request follows the answer to the one before it. The next one is written down meanwhile and leaves the moment
 that a 200 has come: the engine, the encoder and the outbox work while the peer does. After any other answer it is taken back.
@@ -154,6 +155,8 @@ class Wire:
         self.exchange = None
         again = silent and not self.retried
         if again:
+            for send in unanswered:
+                self.connections.on_doubt(send)
             self.retried = bool(unanswered)
             self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
         elif unanswered or self.waiting:  # else it was idle, and we closed it
@@ -192,14 +195,15 @@ class Connections:
         on_unsent: Callable[[Send], object],
         on_withdrawn: Callable[[Send], object],
         on_closed: Callable[[QueueKey], object],
+        on_doubt: Callable[[Send], object],
         addresses: Addresses | None = None,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
     ) -> None:
         """``on_failure``: why, and whether bytes of the message left. ``on_unsent``: it never left, and its end comes, but
         that of what was before it comes first. ``on_withdrawn``: it never left, because of the
-        answer before it. ``on_closed``: a connection ended with nothing on it. ``endpoint_of``: the URL to connect to for a
-        destination ([MC-MQSRM] 3.1.7.9)."""
+        answer before it. ``on_closed``: a connection ended with nothing on it. ``on_doubt``: it left, has no answer, and
+        goes once more before its end is told. ``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
         self.endpoint_of = endpoint_of
         self._loop = loop
         self.time = loop.time
@@ -208,6 +212,7 @@ class Connections:
         self.on_unsent = on_unsent
         self.on_withdrawn = on_withdrawn
         self.on_closed = on_closed
+        self.on_doubt = on_doubt
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()

@@ -115,9 +115,10 @@ class Dispatcher:
             self._loop,
             on_answer=self._answered,
             on_failure=self._failed,
-            on_unsent=self._unsent,
+            on_unsent=sender.never_left,
             on_withdrawn=self._withdrawn,
             on_closed=self._closed_by_peer,
+            on_doubt=sender.doubted,
             endpoint_of=endpoint_of,
             tls=tls,
         )
@@ -465,11 +466,6 @@ class Dispatcher:
             log.info('sender.failed destination=%s reason="%s"', send.key.destination, why)
         self.sender.failed(send, self._clock.monotonic(), left=left)
         self.work()
-
-    def _unsent(self, send: Send) -> None:
-        queue = self.sender.get(*send.key)
-        if queue is not None:
-            queue.never_left(send)
 
     def _withdrawn(self, send: Send) -> None:
         self.sender.failed(send, self._clock.monotonic(), left=False)
