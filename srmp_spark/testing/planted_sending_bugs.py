@@ -165,6 +165,13 @@ class AnyStreamsReceipt(Sender):
         return super().receipt(message, now, at)
 
 
+class SecondAttemptDecides(Sender):
+    """What went once more by itself counts as never sent if that attempt failed, though the peer took the first one."""
+
+    def doubted(self, send: Send) -> None:
+        """Nobody listens."""
+
+
 class _ClockOrdinals(OutgoingLedger):
     def new_stream_ordinal(self, at: int) -> int:
         self.last_stream_ordinal = at // 1_000_000 << 32
@@ -194,6 +201,6 @@ PLANTED_SENDING: dict[str, type[SimSender]] = {
 } | {
     NewIdentifierEachTime.__name__: _with_sender(type("Sender", (Sender,), {"regular_class": NewIdentifierEachTime})),
 } | {
-    sender.__name__: _with_sender(sender) for sender in (AnyStreamsReceipt, OrdinalByWallClock)
+    sender.__name__: _with_sender(sender) for sender in (AnyStreamsReceipt, SecondAttemptDecides, OrdinalByWallClock)
 }  # fmt: skip
 """Every planted bug by name."""

@@ -31,12 +31,16 @@ from srmp_spark.srmp.sender import Sender
 from srmp_spark.testing.oracle import Oracle
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_disk import Synced
-from srmp_spark.testing.sim_net import Answer
+from srmp_spark.testing.sim_net import HEALTHY_DELAY_S, Answer
 
 IDENTITY = "0a11ce00-0000-4000-8000-00000000000a"
 HOST = "sender"
 RECEIPTS_URL = f"http://{HOST}/MSMQ/PRIVATE$/order_queue$?SenderStream=XRntV"
 SYNC_S_MAX = 0.02
+ONCE_MORE = 0.5
+"""Of the sendings without an answer."""
+REDIAL_REFUSED = 0.5
+"""Of those: whoever did not answer has ended, and nobody listens."""
 LOAD_S_MAX = 0.01
 ROWS_PER_LOAD_MAX = 7
 """Fewer than the engine asks for, as a limit in bytes would have it."""
@@ -291,11 +295,22 @@ class SimSender:
         """Post it and report its end."""
         self.watch(send)
         life = self.life
+        once_more = True  # as a kept connection that the peer closes: sent again by itself, before the engine hears of its end
 
         def answered(status: int | None) -> None:
+            nonlocal once_more
             if life != self.life:
                 return
             now = self.clock.now
+            if status is None and once_more and self.random.random() < ONCE_MORE:
+                once_more = False
+                self.marks["out-once-more"] += 1
+                self.sender.doubted(send)
+                if self.random.random() < REDIAL_REFUSED:
+                    self.clock.after(HEALTHY_DELAY_S, answered, -1)
+                else:
+                    self._post(send.message, answered)
+                return
             if status is None:
                 self.sender.failed(send, now)
             elif status == -1:

@@ -74,6 +74,7 @@ SENDING_FOUND_BY = {
     "ResendWithoutTimer": "still to send",
     "NewIdentifierEachTime": "doubled",
     "AnyStreamsReceipt": "lost",
+    "SecondAttemptDecides": "without doubt",
     "OrdinalByWallClock": "still to send",
 }
 """Bug → one of the oracle's words, or what the simulator says beyond them."""

@@ -31,8 +31,9 @@ MARKS = {
     # the sending half
     "foreign-ignored-gap", "foreign-ignored-repeat", "foreign-ignored-stream", "foreign-reply-dropped", "foreign-wrong-receipt",
     "out-again", "out-bridge", "out-crash", "out-dead-dropped", "out-dead-expired", "out-dead-not-received",
-    "out-dead-refused", "out-first", "out-known", "out-pause", "out-receipt-another-stream", "out-receipt-beyond",
-    "out-receipt-final", "out-receipt-old", "out-receipt-progress", "out-replanned", "out-reset", "out-retry",
+    "out-dead-refused", "out-first", "out-known", "out-once-more", "out-pause", "out-receipt-another-stream",
+    "out-receipt-beyond", "out-receipt-final", "out-receipt-old", "out-receipt-progress", "out-replanned", "out-reset",
+    "out-retry",
 }  # fmt: skip
 """What must have happened somewhere: a branch that no run reaches is not tested by any."""
 
