@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,25 +148,42 @@ def test_a_batch_that_fails_for_good(spark: SparkSession, qm: OutboxServer, fake
     pipeline = Pipeline(spark, qm, tmp_path, how)
     source = fake(orders=250)
     with pytest.raises(Exception, match="boom"):
-        pipeline.run(failing(pipeline.rows(source), 190))
+        pipeline.run(failing(pipeline.rows(source), 190, qm, tmp_path))
     assert sent(qm) == labels(1, 100)
     assert qm.model.stages == {}
     pipeline.run(pipeline.rows(source).select(*POSITION, "body", "label"))
     assert sent(qm) == labels(1, 250)
 
 
+STAGED_QUIET_S = 1.5
+"""Nobody has staged anything for so long: all that will have."""
+STAGED_WAIT_S = 60.0
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
 
 
-def failing(rows: DataFrame, sequence: int) -> DataFrame:
-    """One task fails when the others have staged."""
+def failing(rows: DataFrame, sequence: int, qm: OutboxServer, tmp_path: Path) -> DataFrame:
+    """One task fails when the others have staged: a stage that comes after the abort would stay until the sweep."""
+    have_staged = str(tmp_path / "the others have staged")
+
+    def watch() -> None:
+        seen, since = 0, time.monotonic()
+        while not seen or time.monotonic() - since < STAGED_QUIET_S:
+            if len(qm.model.stages) != seen:
+                seen, since = len(qm.model.stages), time.monotonic()
+            time.sleep(0.02)
+        Path(have_staged).touch()
 
     def fail_late(batches: Any) -> Any:
         for batch in batches:
             if sequence in batch.column("sequence").to_pylist():
-                time.sleep(2)
+                time.sleep(2)  # what is seen before may be the stages of an earlier batch
+                end = time.monotonic() + STAGED_WAIT_S
+                while not os.path.exists(have_staged) and time.monotonic() < end:  # noqa: PTH110  # as a worker has it
+                    time.sleep(0.05)
                 raise ValueError("boom")
             yield batch
+
+    threading.Thread(target=watch, daemon=True).start()
 
     found = rows.select(*POSITION, "body", "label")
     return found.mapInArrow(fail_late, found.schema)
@@ -175,7 +194,7 @@ def test_the_first_batch_of_a_query_fails(spark: SparkSession, qm: OutboxServer,
     """Spark may tell abort() of no task that has staged: the query is found by its checkpoint."""
     pipeline = Pipeline(spark, qm, tmp_path, how)
     with pytest.raises(Exception, match="boom"):
-        pipeline.run(failing(pipeline.rows(fake(orders=100)), 100))
+        pipeline.run(failing(pipeline.rows(fake(orders=100)), 100, qm, tmp_path))
     assert len(qm.named("DELETE")) == 1
     assert (qm.model.stages, qm.model.outgoing) == ({}, {})
 
