@@ -14,6 +14,9 @@ import pytest
 
 from srmp_spark.testing.musts import Table
 
+CACHE_KEY = "musts/"
+"""Where pytest's cache has the sentences without proof for a reason other than a failed test: a key for each document."""
+
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "collectonly", "setuponly", "setupplan")
 """Options of pytest, each by its name in ``config.option``, after which it is not the whole suite that runs."""
 
@@ -51,6 +54,10 @@ class MustsGate:
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not self.is_whole(session):
             return
         self._faults = self.faults()
+        cache = getattr(session.config, "cache", None)  # for tests/again.py: what no second run of a test mends
+        if cache is not None:
+            for_good = [fault for fault in self._faults if fault.partition(" ")[0] not in self._failed]
+            cache.set(CACHE_KEY + self._document, for_good)
         if self._faults:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

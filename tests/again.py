@@ -1,0 +1,76 @@
+"""Repeat what failed in the run before, alone: a failure that does not repeat is told and ends nothing.
+
+``.ci/run`` calls this after a red ``make test``. Its machine has two cores that others use too, and 3 or 4 test processes wait
+for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says something of the machine. A
+failure of the code repeats, so a test that fails again fails the run. So do more than :data:`MOST_REPEATED` failures, a
+sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended before its tests did. What passed only
+the second time is printed as ``FLAKY`` with the name of the test: several of those hid a fault of the code, so somebody has to
+look at each; the first run's text is above it in the log.
+
+    python tests/again.py [ARGUMENT OF PYTEST ...]
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CACHE = ROOT / ".pytest_cache" / "v"
+MOST_REPEATED = 3
+"""Failures of one run that may be the machine's; more say something of the code, or that the machine is of no use today."""
+
+
+class NotRepeatableError(Exception):
+    """Nothing to repeat, or too much."""
+
+
+def to_repeat(cache: Path) -> list[str]:
+    """The tests that failed in the run before. Raises :class:`NotRepeatableError` when a second run would prove nothing."""
+    for file in sorted((cache / "musts").glob("*")):
+        faults = json.loads(file.read_text())
+        if faults:
+            raise NotRepeatableError(f"no second run of a test mends this: {'; '.join(faults)}")
+    try:
+        failed = json.loads((cache / "cache" / "lastfailed").read_text())
+    except FileNotFoundError:
+        failed = {}
+    tests = sorted({_without_group(test) for test in failed})
+    if not tests:
+        raise NotRepeatableError("the run before failed, but no test did: read what it printed")
+    if len(tests) > MOST_REPEATED:
+        raise NotRepeatableError(f"{len(tests)} tests failed, more than the {MOST_REPEATED} that may be the machine's")
+    if any("::" not in test for test in tests):
+        raise NotRepeatableError(f"a module could not be collected: {', '.join(tests)}")
+    return tests
+
+
+def _without_group(test: str) -> str:
+    """pytest-xdist adds ``@GROUP`` behind the parameters, in which an ``@`` may stand too."""
+    name, bracket, group = test.rpartition("]")
+    return name + bracket if bracket else group.partition("@")[0]
+
+
+def main(arguments: list[str]) -> int:
+    """0 when each failure of the run before passes alone, else 1."""
+    try:
+        tests = to_repeat(CACHE)
+    except NotRepeatableError as error:
+        print(f"again: {error}", file=sys.stderr)
+        return 1
+    print(f"again: {len(tests)} failed, each runs once more, alone", flush=True)
+    alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    for test in tests:
+        done = subprocess.run([*alone, test], cwd=ROOT, check=False)
+        if done.returncode:
+            print(f"again: {test} failed twice", file=sys.stderr)
+            return 1
+    for test in tests:
+        print(f"FLAKY: {test} failed once and passed alone: read its first failure, it may be a fault of the code", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
