@@ -135,14 +135,17 @@ proof: setup strace ## the long versions of the rest: damaged Delta state, two o
 		tests/queue_manager/test_https.py tests/sender/test_https_out.py tests/sender/test_receipts_address.py \
 		tests/simulation/test_simulation.py tests/mqrr/test_mqrr_fuzz.py $(PYTEST)
 
+# One process a core, a test at a time: their parts are tests of their own (tests/conftest.py keeps modules together otherwise).
+ALL_CORES := -n auto --dist load
+
 strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
 
 crash: setup strace ## kill -9, failed writes, a full disk and rot at every call of a session of 1,000 messages; an hour
-	@SRMP_SPARK_CRASH=full $(PYTHON) -m pytest -s -v tests/disk --deselect tests/disk/test_power_loss.py $(PYTEST)
+	@SRMP_SPARK_CRASH=full $(PYTHON) -m pytest -s -v -rA $(ALL_CORES) tests/disk --deselect tests/disk/test_power_loss.py $(PYTEST)
 
 powerloss: setup strace ## the power goes at every sync of a session of 1,000 messages, in seven ways; half an hour
-	@SRMP_SPARK_POWERLOSS=full $(PYTHON) -m pytest -s -v tests/disk/test_power_loss.py $(PYTEST)
+	@SRMP_SPARK_POWERLOSS=full $(PYTHON) -m pytest -s -v -rA $(ALL_CORES) tests/disk/test_power_loss.py $(PYTEST)
 
 fuzz: setup ## random bad inputs for every parser on all cores; what is found becomes a test: make fuzz MINUTES=60
 	@$(PYTHON) -m srmp_spark.testing.fuzz --minutes $(MINUTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,13 @@ for folder in ("store", "outbox", "sender"):
 
 MEMORY = Path("/dev/shm")  # a thousand directories are written and judged: what a sync costs is not measured here
 """Linux' folder in memory. What survives is decided by the model of the disk, never by the file system under it."""
+
+
+@pytest.fixture
+def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run share: pytest-xdist gives each its own below it."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
 import random
 import shutil
 import sys
@@ -13,7 +15,7 @@ from typing import NamedTuple
 
 from disk_judge import judge
 from disk_model import DAMAGES, Change, Disk, World, build, holds
-from disk_trace import Event, Said, SyncBegins, SyncEnds, record
+from disk_trace import Event, Linked, Renamed, Said, SyncBegins, SyncEnds, record
 
 HERE = Path(__file__).resolve().parent
 KITS = [HERE, HERE.parent / "store", HERE.parent / "outbox", HERE.parents[1]]
@@ -54,6 +56,26 @@ def build_copy(source: Path, root: Path) -> None:
     shutil.copytree(source, root)
 
 
+class Part(NamedTuple):
+    """A share of the points of a workload: full runs have several, so that all cores take part (pytest-xdist)."""
+
+    kind: str
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.number}-of-{self.of}" if self.of > 1 else self.kind
+
+    def share(self, count: int) -> int:
+        """How many of ``count`` things are this part's, all parts together all of them."""
+        return count * self.number // self.of - count * (self.number - 1) // self.of
+
+
+def parts(kinds: Sequence[str], of: int) -> list[Part]:
+    """All shares of all workloads."""
+    return [Part(kind, number, of) for kind in kinds for number in range(1, of + 1)]
+
+
 def session(kind: str, folder: Path, messages: int, sabotage: str = "") -> Recorded:
     """Run a session from an empty folder to its end. The model must end with what the file system holds."""
     root, report = folder / "root", folder / "report"
@@ -64,6 +86,32 @@ def session(kind: str, folder: Path, messages: int, sabotage: str = "") -> Recor
     recorded = Recorded(kind, root, events, None, ())
     _check_model(recorded)
     return recorded
+
+
+def session_of(part: Part, folder: Path, messages: int, common: Path) -> Recorded:
+    """The same, once for all parts of a workload: who comes first runs it and leaves the trace in ``common``."""
+    if part.of == 1:
+        return session(part.kind, folder, messages)
+    with (common / f"{part.kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = common / f"{part.kind}-{messages}.trace"
+        if not kept.exists():
+            recorded = session(part.kind, folder, messages)
+            kept.write_bytes(pickle.dumps((str(recorded.root), recorded.events)))
+            return recorded
+    there, events = pickle.loads(kept.read_bytes())
+    root = folder / "root"
+    root.mkdir()
+    return Recorded(part.kind, root, [_moved(event, there, str(root)) for event in events], None, ())
+
+
+def _moved(event: Event, there: str, here: str) -> Event:
+    """The same event in another folder."""
+    if isinstance(event, Said):
+        return event
+    if isinstance(event, Linked | Renamed):
+        return event._replace(path=here + event.path.removeprefix(there), name=here + event.name.removeprefix(there))
+    return event._replace(path=here + event.path.removeprefix(there))
 
 
 def recovery(before: Recorded, world: World, said: Sequence[str], folder: Path, life: int) -> Recorded:
@@ -104,10 +152,21 @@ def _check_model(recorded: Recorded) -> None:
         assert content == real[path], f"the trace missed a call that wrote {path}"
 
 
+PROGRESS_SECONDS = 60.0
+"""A line on stderr so often: a full run takes from minutes to an hour."""
+
+
+def tell(line: str) -> None:
+    """On stderr: what a process of pytest-xdist says on stdout is never seen."""
+    print(line, file=sys.stderr, flush=True)
+
+
 class Tally:
     """How many states were judged, and what was wrong."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: object = "") -> None:
+        self._name = name
+        self._next_line = time.monotonic() + PROGRESS_SECONDS
         self.points = 0
         self.states = 0
         self.faults: list[str] = []
@@ -120,6 +179,9 @@ class Tally:
         fault = judge(recorded.kind, recorded.root, said)
         if fault:
             self.faults.append(f"{recorded.kind}: {what}: {fault}")
+        if time.monotonic() > self._next_line:
+            tell(f"{self._name}: {self} so far")
+            self._next_line += PROGRESS_SECONDS
         return not fault
 
     def __str__(self) -> str:
@@ -140,13 +202,20 @@ class Stop:
 
 
 def power_losses(
-    recorded: Recorded, tally: Tally, *, every: int = 1, seed: int = 0, first_fault: bool = False, after: int = 0
+    recorded: Recorded,
+    tally: Tally,
+    *,
+    every: int = 1,
+    offset: int = 0,
+    seed: int = 0,
+    first_fault: bool = False,
+    after: int = 0,
 ) -> None:
     """At every sync (or every ``every``-th) the power goes, just before it returns: each damage to what is not synced.
 
     ``after``: the event from which on.
     """
-    stop = Stop(every, seed)
+    stop = Stop(every, offset)
     for number, disk in _points(recorded, (SyncEnds,)):
         if number < after or (number < len(recorded.events) and not stop()):
             continue

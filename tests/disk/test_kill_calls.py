@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from disk_judge import judge
-from disk_sweep import Tally, command, environment, kills, recovery, session
+from disk_sweep import Part, Tally, command, environment, kills, parts, recovery, session_of, tell
 from disk_trace import Said, SyncBegins, SyncEnds, needs_strace
 
 FULL = os.environ.get("SRMP_SPARK_CRASH") == "full"
@@ -26,27 +26,33 @@ POINTS = {"in": 60, "seal": 10, "out": 25}
 """Calls at which the short version stops."""
 HOURS = 4 * 3600
 KINDS = ("in", "seal", "out")
+PARTS = parts(KINDS, 8 if FULL else 1)
+STARTS = 40 if FULL else 1
+"""Killed sessions of a workload whose next start is killed too, at each of its calls."""
 
 
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_every_call_and_again_while_it_starts(fast_path: Path, kind: str) -> None:
-    recorded = session(kind, fast_path, MESSAGES)
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_killed_at_every_call_and_again_while_it_starts(fast_path: Path, common: Path, part: Part) -> None:
+    recorded = session_of(part, fast_path, MESSAGES, common)
     changes = sum(not isinstance(event, Said | SyncBegins | SyncEnds) for event in recorded.events)
-    every = 1 if FULL else max(1, changes // POINTS[kind])
-    first, second = Tally(), Tally()
-    states = [(disk.now.copy(), tuple(disk.said)) for disk in kills(recorded, first, every=every, offset=SEED)]
-    print(f"kill -9, {kind}, {MESSAGES} messages: {changes} calls change a file, every {every}. of them: {first}")
+    every = part.of if FULL else max(1, changes // POINTS[part.kind])
+    first, second = Tally(f"kill -9, {part}"), Tally(f"kill -9 in a start, {part}")
+    states = [
+        (disk.now.copy(), tuple(disk.said))
+        for disk in kills(recorded, first, every=every, offset=part.number if FULL else SEED)
+    ]
+    tell(f"kill -9, {part}, {MESSAGES} messages: {changes} calls change a file, every {every}. of them: {first}")
     assert first.faults == []
-    dice = random.Random(SEED)
-    for life, (world, said) in enumerate(dice.sample(states, min(len(states), 40 if FULL else 1)), 1):
+    dice = random.Random(f"{SEED} {part}")
+    for life, (world, said) in enumerate(dice.sample(states, min(len(states), part.share(STARTS))), 1):
         again = recovery(recorded, world, said, fast_path, life)
         for _ in kills(again, second, every=1 if FULL else 8):
             pass
-    print(f"kill -9 in a start, {kind}: {second}")
+    tell(f"kill -9 in a start, {part}: {second}")
     assert second.faults == []
-    assert first.points >= (changes if FULL else POINTS[kind])
+    assert first.points >= (changes // part.of if FULL else POINTS[part.kind])
     assert second.points > 0
 
 
@@ -73,7 +79,7 @@ def test_really_killed_at_calls_of_every_kind(tmp_path: Path, kind: str) -> None
             fault = judge(kind, folder / "root", [line for line in said if line])
             if fault:
                 faults.append(f"{kind} {call} {number}: {fault}")
-    print(f"real kill -9, {kind}: {killed} kills, {len(faults)} faults")
+    tell(f"real kill -9, {kind}: {killed} kills, {len(faults)} faults")
     assert faults == []
     assert killed >= 2
 

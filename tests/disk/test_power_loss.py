@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from disk_model import DAMAGES, Bytes, Change, Disk, Entry
-from disk_sweep import Tally, continued, power_losses, recovery, session
+from disk_sweep import Part, Tally, continued, parts, power_losses, recovery, session, session_of, tell
 from disk_trace import Created, MadeFolder, Renamed, SyncBegins, SyncEnds, Wrote, needs_strace
 
 FULL = os.environ.get("SRMP_SPARK_POWERLOSS") == "full"
@@ -22,30 +22,33 @@ MESSAGES = 1000 if FULL else 200
 POINTS = {"in": 10, "seal": 3, "out": 4}
 """Syncs at which the short version stops."""
 HOURS = 4 * 3600
+KINDS = ("in", "seal", "out")
+PARTS = parts(KINDS, 4 if FULL else 1)
 
 
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
-@pytest.mark.parametrize("kind", ["in", "seal", "out"])
-def test_nothing_acknowledged_is_lost_or_doubled(fast_path: Path, kind: str) -> None:
-    recorded = session(kind, fast_path, MESSAGES)
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_nothing_acknowledged_is_lost_or_doubled(fast_path: Path, common: Path, part: Part) -> None:
+    recorded = session_of(part, fast_path, MESSAGES, common)
     syncs = sum(isinstance(event, SyncEnds) for event in recorded.events)
-    tally = Tally()
-    power_losses(recorded, tally, every=1 if FULL else max(1, syncs // POINTS[kind]), seed=SEED)
-    print(f"power loss, {kind}, {MESSAGES} messages, seed {SEED}: {syncs} syncs × {len(DAMAGES)} damages: {tally}")
+    every = part.of if FULL else max(1, syncs // POINTS[part.kind])
+    tally = Tally(f"power loss, {part}")
+    power_losses(recorded, tally, every=every, offset=part.number if FULL else SEED, seed=SEED)
+    tell(f"power loss, {part}, {MESSAGES} messages, seed {SEED}: {syncs} syncs × {len(DAMAGES)} damages: {tally}")
     assert tally.faults == [], f"{len(tally.faults)} of {tally.states}"
-    assert tally.points >= (syncs if FULL else POINTS[kind])
+    assert tally.points >= (syncs // part.of if FULL else POINTS[part.kind])
 
 
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
-@pytest.mark.parametrize("kind", ["in", "seal", "out"])
-def test_nor_by_a_second_power_loss_while_the_first_is_mended(fast_path: Path, kind: str) -> None:
-    recorded = session(kind, fast_path, MESSAGES)
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_nor_by_a_second_power_loss_while_the_first_is_mended(fast_path: Path, common: Path, part: Part) -> None:
+    recorded = session_of(part, fast_path, MESSAGES, common)
     syncs = [n for n, event in enumerate(recorded.events) if isinstance(event, SyncEnds)]
-    dice = random.Random(SEED)
-    tally = Tally()
-    for life, at in enumerate(sorted(dice.sample(syncs, 30 if FULL else 1)), 1):
+    dice = random.Random(f"{SEED} {part}")
+    tally = Tally(f"power loss in a recovery, {part}")
+    for life, at in enumerate(sorted(dice.sample(syncs, part.share(30) if FULL else 1)), 1):
         disk = Disk(recorded.root)
         for event in recorded.events[:at]:
             disk.feed(event)
@@ -53,24 +56,24 @@ def test_nor_by_a_second_power_loss_while_the_first_is_mended(fast_path: Path, k
         again = recovery(recorded, world, disk.said, fast_path, life)
         assert any(isinstance(event, SyncEnds) for event in again.events), "a start syncs something"
         power_losses(again, tally, every=1 if FULL else 12, seed=SEED)
-    print(f"power loss in a recovery, {kind}, seed {SEED}: {tally}")
+    tell(f"power loss in a recovery, {part}, seed {SEED}: {tally}")
     assert tally.faults == []
     assert tally.points > 0
 
 
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
-@pytest.mark.parametrize("kind", ["in", "seal", "out"])
-def test_killed_started_again_and_then_the_power_goes(fast_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_killed_started_again_and_then_the_power_goes(fast_path: Path, common: Path, part: Part) -> None:
     """What the killed process made and did not sync yet is in nobody's hands after it: whoever goes on must sync it too."""
-    recorded = session(kind, fast_path, MESSAGES)
-    dice = random.Random(SEED)
-    tally = Tally()
+    recorded = session_of(part, fast_path, MESSAGES, common)
+    dice = random.Random(f"{SEED} {part}")
+    tally = Tally(f"power loss after a kill, {part}")
     early = range(len(recorded.events) // 4)  # where folders and files are made
-    for life, at in enumerate(sorted(dice.sample(early, 20 if FULL else 1)), 1):
+    for life, at in enumerate(sorted(dice.sample(early, part.share(20) if FULL else 1)), 1):
         again = continued(recorded, at, fast_path, MESSAGES // 4, life)
         power_losses(again, tally, every=7 if FULL else 50, seed=SEED + life, after=at)
-    print(f"power loss after a kill, {kind}, seed {SEED}: {tally}")
+    tell(f"power loss after a kill, {part}, seed {SEED}: {tally}")
     assert tally.faults == []
     assert tally.points > 0
 
@@ -91,7 +94,7 @@ def test_the_suite_sees_what_is_broken_on_purpose(fast_path: Path, kind: str, sa
     recorded = session(kind, fast_path, 200 if FULL else 80, sabotage)
     tally = Tally()
     power_losses(recorded, tally, every=1 if FULL else 5, first_fault=True)
-    print(f"{kind}, {sabotage}: {tally}\n  {tally.faults}")
+    tell(f"{kind}, {sabotage}: {tally}\n  {tally.faults}")
     assert tally.faults, "nobody saw it"
 
 
