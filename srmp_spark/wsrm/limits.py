@@ -60,7 +60,7 @@ INACTIVITY_TIMEOUT = 600.0
 TerminateSequence once, so without it a lost one would leave the sequence for ever."""
 
 TERMINATED_KEPT = 600.0
-"""Seconds that a terminated sequence is known: a repeated TerminateSequence is answered, late messages get SequenceTerminated."""
+"""Seconds that a terminated sequence is known: TerminateSequence is answered again, late messages get SequenceTerminated."""
 
 SEQUENCES_MAX = 4_096
 """Sequences of one endpoint, terminated ones included. WCF's default for a service is a few hundred sessions."""
