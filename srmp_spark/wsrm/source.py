@@ -1,0 +1,322 @@
+"""A sequence at its source: which message leaves when, and what an acknowledgement proves.
+
+Theory of operation. Messages get their numbers in their order (:meth:`Source.enqueue`) and leave in that order, as many at once
+as the window, and what the destination said of its room (:mod:`.polling`), allow. A number is *in flight* from its first
+sending until it is acknowledged; while it is, it goes again with growing pauses, each time with AckRequested (Metro tells each
+acknowledgement once, CXF answers a repeated message and no AckRequested that stands alone: such a message satisfies both).
+
+Acknowledgements tell all that the destination has, and it never gives anything back. So each one holds more than the one before
+it, or it is an older one that was held up; that one counts for nothing, its BufferRemaining included. One that names a number
+which was never sent, or takes back some and adds others, is invalid, and nothing is finished on its word
+(WS-ReliableMessaging 4, InvalidAcknowledgement).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.ranges import gaps
+from srmp_spark.srmp.serial_runs import SerialRuns
+from srmp_spark.timers import Timers
+from srmp_spark.wsrm.elements import (
+    ABSENT,
+    AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
+    Content,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    Fault,
+    Range,
+    Sequence,
+    SequenceAcknowledgement,
+    SoapMessage,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from srmp_spark.wsrm.limits import NUMBER_MAX
+from srmp_spark.wsrm.namespaces import RmVersion
+from srmp_spark.wsrm.polling import Polling
+from srmp_spark.wsrm.source_effects import (
+    Acknowledged,
+    Control,
+    Ended,
+    Event,
+    Opened,
+    Output,
+    SourceSettings,
+    Suspicious,
+    Transmit,
+)
+from srmp_spark.wsrm.source_states import OVER, SENDS_MESSAGES, SourceEvent, SourceState, moved
+
+
+class SourceRow(NamedTuple):
+    """What must survive a restart."""
+
+    create_id: str
+    identifier: str
+    state: SourceState
+    assigned: int
+    """The highest number that a message has."""
+    sent: int
+    """The highest number that left."""
+    in_flight: tuple[Range, ...]
+    buffer_remaining: int
+    last_number: int
+    """1.0: the number of the LastMessage; 0: there is none."""
+    is_ending: bool
+
+
+class Source:
+    """One sequence. ``create_id``: the MessageID of its CreateSequence, unique for ever."""
+
+    polling_class: type[Polling] = Polling
+
+    def __init__(self, settings: SourceSettings, create_id: str, now: float) -> None:
+        self.settings = settings
+        self.create_id = create_id
+        self.identifier = ""
+        self.state = SourceState.CREATING
+        self.assigned = self.sent = self.last_number = 0
+        self.in_flight = SerialRuns()
+        self.polling = self.polling_class(settings.poll_interval)
+        self._is_ending = False
+        self._resends: Timers[int] = Timers()
+        self._tries: dict[int, int] = {}
+        self._control_at: float | None = now
+        """When CreateSequence, CloseSequence or TerminateSequence goes (again)."""
+        self._control_tries = 0
+
+    @classmethod
+    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
+        """As it was; what was on its way goes again at once."""
+        source = cls(settings, row.create_id, now)
+        source.identifier, source.state = row.identifier, row.state
+        source.assigned, source.sent, source.last_number = row.assigned, row.sent, row.last_number
+        source.in_flight = SerialRuns(row.in_flight)
+        source._is_ending = row.is_ending  # noqa: SLF001  # its own class
+        for first, last in row.in_flight:
+            for number in range(first, last + 1):
+                source._resends.set(number, now)  # noqa: SLF001
+        source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
+        if row.state in OVER:
+            source.polling.seq_terminated(now)
+        if row.state in (*SENDS_MESSAGES, *OVER):
+            source._control_at = None  # noqa: SLF001
+        return source
+
+    def row(self) -> SourceRow:
+        """For the store."""
+        return SourceRow(
+            self.create_id, self.identifier, self.state, self.assigned, self.sent, tuple(self.in_flight),
+            self.polling.buffer_remaining, self.last_number, self._is_ending,
+        )  # fmt: skip
+
+    # --- what the application does ----------------------------------------------------------------------------------------
+
+    def enqueue(self, count: int = 1) -> Range:
+        """The numbers of the next ``count`` messages; :meth:`poll` sends them when it may."""
+        if self._is_ending or self.state in OVER:
+            raise LocalProtocolError("the sequence takes no more messages; begin a new one")
+        if self.assigned + count >= NUMBER_MAX:  # one is left for the LastMessage of 1.0
+            raise LocalProtocolError("MessageNumberRollover: begin a new sequence")
+        first = self.assigned + 1
+        self.assigned += count
+        return first, self.assigned
+
+    def end(self, now: float) -> list[Event]:
+        """No more messages will come: acknowledge, close, terminate."""
+        self._is_ending = True
+        return self._end(now) if self.state is SourceState.OPEN else []
+
+    # --- what leaves ------------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> list[Output]:
+        """Everything that is to be sent by now."""
+        outputs: list[Output] = []
+        if self._control_at is not None and now >= self._control_at:
+            outputs.append(Control(self._control()))
+            self._control_at = now + self._pause(self._control_tries)
+            self._control_tries += 1
+        if self.state not in SENDS_MESSAGES:
+            return outputs
+        for number in sorted(self._resends.due(now)):
+            outputs.append(self._transmit(number, now, is_again=True))
+        while self.sent < self.assigned and self._may_send():
+            self.sent += 1
+            self.in_flight.append(self.sent, self.sent)
+            outputs.append(self._transmit(self.sent, now, is_again=False))
+        if self.polling.polling_timer_expired(now):
+            outputs.append(Control(self._message(ack_requested=(AckRequested(self.identifier),), action="AckRequested")))
+        return outputs
+
+    def _may_send(self) -> bool:
+        return len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
+
+    def _transmit(self, number: int, now: float, *, is_again: bool) -> Transmit:
+        tries = self._tries[number] = self._tries.get(number, -1) + 1
+        self._resends.set(number, now + self._pause(tries))
+        wanted = is_again or number == self.assigned or not self._may_send()
+        return Transmit(number, wanted, number == self.last_number, is_again)
+
+    def _pause(self, tries: int) -> float:
+        return float(min(self.settings.resend_first * 2 ** min(tries, 16), self.settings.resend_last))
+
+    def next_timer(self) -> float | None:
+        """When :meth:`poll` has something to do, if nothing else happens."""
+        if self.state in OVER:
+            return None
+        times = [self._control_at]
+        if self.state in SENDS_MESSAGES:
+            times += [self._resends.next(), self.polling.timer_at]
+        return min((when for when in times if when is not None), default=None)
+
+    # --- messages ---------------------------------------------------------------------------------------------------------
+
+    def envelope(self, transmit: Transmit, action: str, body: bytes, message_id: str) -> SoapMessage:
+        """The message to send. Same number, same ``message_id`` and same bytes, each time."""
+        if transmit.is_last:
+            action, body = self.settings.rm.action("LastMessage"), b""
+        asked = (AckRequested(self.identifier),) if transmit.ack_requested else ()
+        return self._message(
+            action, message_id=message_id, sequence=Sequence(self.identifier, transmit.number, transmit.is_last),
+            ack_requested=asked, body=body, is_ours=False,
+        )  # fmt: skip
+
+    def _control(self) -> SoapMessage:
+        settings, last = self.settings, self.sent or None
+        content: Content
+        if self.state is SourceState.CREATING:
+            here = settings.acks_to or EndpointReference(settings.addressing.anonymous)
+            content = CreateSequence(here)
+            return self._message("CreateSequence", message_id=self.create_id, reply_to=here, content=content)
+        here = EndpointReference(settings.addressing.anonymous) if settings.acks_to is None else settings.acks_to
+        if self.state is SourceState.CLOSING:
+            content, name = CloseSequence(self.identifier, last), "CloseSequence"
+        else:
+            content, name = (
+                TerminateSequence(self.identifier, last if settings.rm is RmVersion.V1_1 else None),
+                "TerminateSequence",
+            )
+        message_id = f"{self.create_id}/{name}"
+        if settings.rm is RmVersion.V1_0:
+            return self._message(name, message_id=message_id, content=content)
+        return self._message(name, message_id=message_id, reply_to=here, content=content)
+
+    def _message(
+        self, action: str, *, message_id: str = "", reply_to: EndpointReference | None = None, sequence: Sequence | None = None,
+        ack_requested: tuple[AckRequested, ...] = (), content: Content | None = None, body: bytes = b"", is_ours: bool = True,
+    ) -> SoapMessage:  # fmt: skip
+        settings = self.settings
+        return SoapMessage(
+            soap=settings.soap, addressing=settings.addressing, rm=settings.rm, to=settings.to,
+            action=settings.rm.action(action) if is_ours else action, message_id=message_id, reply_to=reply_to,
+            sequence=sequence, ack_requested=ack_requested, content=content, body=body,
+        )  # fmt: skip
+
+    # --- what arrives -----------------------------------------------------------------------------------------------------
+
+    def received(self, message: SoapMessage, now: float) -> list[Event]:
+        """A message of the peer: as the answer to one of ours, or to ``acks_to``."""
+        events: list[Event] = []
+        for ack in message.acknowledgements:
+            if ack.identifier == self.identifier and self.identifier:
+                events += self._acknowledged(ack, now)
+        events += [Suspicious(reason) for reason in message.refused]
+        content = message.content
+        if isinstance(content, CreateSequenceResponse):
+            if message.relates_to in ("", self.create_id) and self.state is SourceState.CREATING:
+                self.identifier = content.identifier
+                self._move(SourceEvent.CREATED, None)
+                events.append(Opened(self.identifier))
+                if self._is_ending:
+                    events += self._end(now)
+        elif isinstance(content, CloseSequenceResponse) and content.identifier == self.identifier:
+            self._move(SourceEvent.CLOSED, now if self.state is SourceState.CLOSING else None)
+        elif isinstance(content, TerminateSequenceResponse) and content.identifier == self.identifier:
+            if self.state is SourceState.TERMINATING:
+                events += self._over(SourceEvent.TERMINATED, None, now)
+        elif isinstance(content, Fault) and self.state not in OVER and self._is_about_us(content, message.relates_to):
+            events += self._over(SourceEvent.FAULT, content, now)
+        return events
+
+    def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
+        if self.state is SourceState.CREATING:
+            return relates_to == self.create_id
+        return bool(fault.subcode) and fault.identifier == self.identifier
+
+    def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
+        if max((upper for _, upper in ack.ranges), default=0) > self.sent or max(ack.nacks, default=0) > self.sent:
+            return [Suspicious(f"InvalidAcknowledgement: {self.sent} messages were sent, it names a higher number")]
+        if ack.nacks:
+            return self._nacked(ack, now)
+        new = [run for first, last in ack.ranges for run in self.in_flight.inside(first, last)]
+        if self._takes_back(ack.ranges):
+            if new:
+                return [Suspicious("InvalidAcknowledgement: it takes back what was acknowledged and acknowledges others")]
+            return []  # an older one
+        for first, last in new:
+            self.in_flight.remove(first, last)
+            for number in range(first, last + 1):
+                self._resends.set(number, None)
+                self._tries.pop(number, None)
+        if self.state in SENDS_MESSAGES:
+            self.polling.seq_ack_received(ack.buffer_remaining, now)
+        events: list[Event] = [Acknowledged(tuple(new))] if new else []
+        return events + self._end(now) if self.state is SourceState.ENDING else events
+
+    def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
+        """Does it miss a number that an earlier one held?"""
+        return any(
+            sum(last - first + 1 for first, last in self.in_flight.inside(*gap)) != gap[1] - gap[0] + 1
+            for gap in gaps(1, self.sent, ranges)
+        )
+
+    def _nacked(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
+        """Those are wanted now. Of the rest it says nothing, so only one that names none we know of tells of the room."""
+        wanted = [number for number in ack.nacks if number in self.in_flight]
+        for number in wanted:
+            self._resends.set(number, now)
+        if len(wanted) == len(ack.nacks) and ack.buffer_remaining != ABSENT and self.state in SENDS_MESSAGES:
+            self.polling.seq_ack_received(ack.buffer_remaining, now)
+        return []
+
+    # --- the end ----------------------------------------------------------------------------------------------------------
+
+    def _end(self, now: float) -> list[Event]:
+        """As far as it goes: the LastMessage of 1.0 first, and nothing while a message is on its way or waits."""
+        if self.state is SourceState.OPEN:
+            if self.settings.rm is RmVersion.V1_0 and self.assigned:
+                self.assigned += 1
+                self.last_number = self.assigned
+            self._move(SourceEvent.END, None)
+        if self.in_flight or self.sent < self.assigned:
+            return []
+        if self.settings.rm is RmVersion.V1_1:
+            self._move(SourceEvent.ALL_ACKNOWLEDGED, now)
+            return []
+        return self._over(SourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
+
+    def _move(self, event: SourceEvent, control_at: float | None) -> None:
+        before = self.state
+        self.state = moved(self.state, event)
+        if self.state is not before:
+            self._control_at, self._control_tries = control_at, 0
+
+    def _over(self, event: SourceEvent, fault: Fault | None, now: float) -> list[Event]:
+        self._move(event, None)
+        self.polling.seq_terminated(now)
+        return [Ended(fault if self.state is SourceState.FAILED else None)]
+
+    def terminate_sequence(self) -> SoapMessage:
+        """1.0: sent once when the sequence has ended, for nothing answers it."""
+        return self._control()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Source {self.identifier or self.create_id} {self.state.name} sent={self.sent}/{self.assigned} "
+            f"in_flight={len(self.in_flight)} {self.polling!r}>"
+        )
