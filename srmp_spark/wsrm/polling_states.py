@@ -1,7 +1,7 @@
 """The states of a source under flow control: figure 3 of [MS-WSRVCRM] 3.2 as a table.
 
 Theory of operation. An acknowledgement that says 0 stops new messages: POLLING. POLLING_TIMER then asks for another one every
-thirty seconds until one says more than 0: NOT_POLLING. One that says nothing of it (-1) changes nothing. The end of the sequence
+thirty seconds until one says more than 0: NOT_POLLING. One that says nothing of it (-1) changes nothing. The sequence's end
 stops the timer; the figure shows no state for that, here it is TERMINATED, which every event leaves as it is, for an
 acknowledgement that was on its way may still arrive.
 """

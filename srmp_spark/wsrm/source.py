@@ -20,7 +20,6 @@ from srmp_spark.srmp.ranges import gaps
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 from srmp_spark.wsrm.elements import (
-    ABSENT,
     AckRequested,
     CloseSequence,
     CloseSequenceResponse,
@@ -50,7 +49,7 @@ from srmp_spark.wsrm.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.source_states import OVER, SENDS_MESSAGES, SourceEvent, SourceState, moved
+from srmp_spark.wsrm.source_states import EXISTS, OVER, SENDS_MESSAGES, SourceEvent, SourceState, moved
 
 
 class SourceRow(NamedTuple):
@@ -97,15 +96,15 @@ class Source:
         source.identifier, source.state = row.identifier, row.state
         source.assigned, source.sent, source.last_number = row.assigned, row.sent, row.last_number
         source.in_flight = SerialRuns(row.in_flight)
-        source._is_ending = row.is_ending  # noqa: SLF001  # its own class
+        source._is_ending = row.is_ending
         for first, last in row.in_flight:
             for number in range(first, last + 1):
-                source._resends.set(number, now)  # noqa: SLF001
+                source._resends.set(number, now)
         source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
         if row.state in OVER:
             source.polling.seq_terminated(now)
         if row.state in (*SENDS_MESSAGES, *OVER):
-            source._control_at = None  # noqa: SLF001
+            source._control_at = None
         return source
 
     def row(self) -> SourceRow:
@@ -139,17 +138,15 @@ class Source:
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
-            self._control_at = now + self._pause(self._control_tries)
+            self._control_at = None if self.state in OVER else now + self._pause(self._control_tries)
             self._control_tries += 1
-        if self.state not in SENDS_MESSAGES:
-            return outputs
-        for number in sorted(self._resends.due(now)):
-            outputs.append(self._transmit(number, now, is_again=True))
-        while self.sent < self.assigned and self._may_send():
-            self.sent += 1
-            self.in_flight.append(self.sent, self.sent)
-            outputs.append(self._transmit(self.sent, now, is_again=False))
-        if self.polling.polling_timer_expired(now):
+        if self.state in SENDS_MESSAGES:
+            outputs += [self._transmit(number, now, is_again=True) for number in sorted(self._resends.due(now))]
+            while self.sent < self.assigned and self._may_send():
+                self.sent += 1
+                self.in_flight.append(self.sent, self.sent)
+                outputs.append(self._transmit(self.sent, now, is_again=False))
+        if self.state in EXISTS and self.polling.polling_timer_expired(now):
             outputs.append(Control(self._message(ack_requested=(AckRequested(self.identifier),), action="AckRequested")))
         return outputs
 
@@ -167,11 +164,7 @@ class Source:
 
     def next_timer(self) -> float | None:
         """When :meth:`poll` has something to do, if nothing else happens."""
-        if self.state in OVER:
-            return None
-        times = [self._control_at]
-        if self.state in SENDS_MESSAGES:
-            times += [self._resends.next(), self.polling.timer_at]
+        times = [self._control_at, self._resends.next() if self.state in SENDS_MESSAGES else None, self.polling.timer_at]
         return min((when for when in times if when is not None), default=None)
 
     # --- messages ---------------------------------------------------------------------------------------------------------
@@ -263,8 +256,7 @@ class Source:
             for number in range(first, last + 1):
                 self._resends.set(number, None)
                 self._tries.pop(number, None)
-        if self.state in SENDS_MESSAGES:
-            self.polling.seq_ack_received(ack.buffer_remaining, now)
+        self.polling.seq_ack_received(ack.buffer_remaining, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
         return events + self._end(now) if self.state is SourceState.ENDING else events
 
@@ -280,7 +272,7 @@ class Source:
         wanted = [number for number in ack.nacks if number in self.in_flight]
         for number in wanted:
             self._resends.set(number, now)
-        if len(wanted) == len(ack.nacks) and ack.buffer_remaining != ABSENT and self.state in SENDS_MESSAGES:
+        if len(wanted) == len(ack.nacks):
             self.polling.seq_ack_received(ack.buffer_remaining, now)
         return []
 
@@ -298,7 +290,9 @@ class Source:
         if self.settings.rm is RmVersion.V1_1:
             self._move(SourceEvent.ALL_ACKNOWLEDGED, now)
             return []
-        return self._over(SourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
+        events = self._over(SourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
+        self._control_at = now  # TerminateSequence, once: nothing answers it
+        return events
 
     def _move(self, event: SourceEvent, control_at: float | None) -> None:
         before = self.state
@@ -310,10 +304,6 @@ class Source:
         self._move(event, None)
         self.polling.seq_terminated(now)
         return [Ended(fault if self.state is SourceState.FAILED else None)]
-
-    def terminate_sequence(self) -> SoapMessage:
-        """1.0: sent once when the sequence has ended, for nothing answers it."""
-        return self._control()
 
     def __repr__(self) -> str:
         return (

@@ -66,6 +66,8 @@ TRANSITIONS: Mapping[tuple[SourceState, SourceEvent], SourceState] = {
 
 SENDS_MESSAGES = (SourceState.OPEN, SourceState.ENDING)
 """Where numbered messages leave."""
+EXISTS = (SourceState.OPEN, SourceState.ENDING, SourceState.CLOSING, SourceState.TERMINATING)
+"""Where the peer has the sequence, so that an AckRequested has a meaning: polling goes on until it is terminated (3.2.7.2)."""
 OVER = (SourceState.TERMINATED, SourceState.FAILED)
 
 

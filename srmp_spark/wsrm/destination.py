@@ -1,0 +1,362 @@
+"""The sequences that come to one queue: each message once and in order, acknowledged when it is stored.
+
+Theory of operation. :meth:`Destination.receive` decides about a message and changes nothing outside; what it delivers and
+:meth:`Destination.changes` go into one transaction of the store, and only :meth:`Destination.committed`, with the proof of its
+sync, makes the answer. An acknowledgement names the numbers 1 to n that are stored, and carries the free room of the queue
+(:mod:`.flow_control`): one object for all sequences of the queue, as they share the room.
+
+A message behind a gap is held in memory, unacknowledged, until the missing one is there: it costs no sync of its own, and if we
+die its source still has it. Its HTTP answer does not wait (CXF's only resend thread would wait with it, while the missing one
+is due); it tells what is stored by then. Held messages are bounded; what is beyond comes again.
+
+A source with an address gets its acknowledgements there, several messages in one; the others find them in HTTP answers. When
+room returns after we said 0, those with an address are told at once, and the others find out when they poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.timers import Timers
+from srmp_spark.wsrm.destination_answers import Answers
+from srmp_spark.wsrm.destination_effects import (
+    Changes,
+    Delivery,
+    DestinationSettings,
+    Kind,
+    Output,
+    Received,
+    Respond,
+    SequenceRow,
+)
+from srmp_spark.wsrm.elements import (
+    Blame,
+    CloseSequence,
+    CreateSequence,
+    Fault,
+    MakeConnection,
+    SoapMessage,
+    TerminateSequence,
+)
+from srmp_spark.wsrm.faults import FaultCode, fault_of
+from srmp_spark.wsrm.flow_control import FlowControlObject
+from srmp_spark.wsrm.inbound_sequence import InboundSequence, size_of
+from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
+from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
+
+_FAULTS = {
+    Reaction.SEQUENCE_CLOSED: FaultCode.SEQUENCE_CLOSED,
+    Reaction.SEQUENCE_TERMINATED: FaultCode.SEQUENCE_TERMINATED,
+    Reaction.UNKNOWN_SEQUENCE: FaultCode.UNKNOWN_SEQUENCE,
+}
+
+
+class Destination:
+    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us."""
+
+    flow_class: type[FlowControlObject] = FlowControlObject
+    sequence_class: type[InboundSequence] = InboundSequence
+
+    def __init__(self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None) -> None:
+        self.settings = settings or DestinationSettings()
+        self._new_identifier = new_identifier
+        self.flow = self.flow_class(self.settings.buffer, self.settings.buffer)
+        self._sequences: dict[str, InboundSequence] = {}
+        self._created: dict[str, str] = {}
+        """MessageID of a CreateSequence to the sequence that it made."""
+        self._lives: Timers[str] = Timers()
+        self._owed: Timers[str] = Timers()
+        """When an acknowledgement goes to the address of a source."""
+        self._dirty: dict[str, None] = {}
+        self._removed: list[str] = []
+        self._generation = 0
+        self._position = -1
+        self._answers = Answers(address, self._sequences, self.flow)
+
+    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int) -> None:
+        """What the store has; ``utc`` in microseconds. Each has all of its inactivity timeout: we were silent."""
+        for row in rows:
+            sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
+            if row.create_id:
+                self._created[row.create_id] = row.identifier
+            self._live(sequence, now, utc)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[InboundSequence]:
+        return iter(self._sequences.values())
+
+    def get(self, identifier: str) -> InboundSequence | None:
+        """A sequence that is known."""
+        return self._sequences.get(identifier)
+
+    @property
+    def held(self) -> int:
+        """Messages that wait behind gaps, of all sequences."""
+        return sum(len(sequence.held) for sequence in self._sequences.values())
+
+    # --- what arrives -----------------------------------------------------------------------------------------------------
+
+    def receive(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
+        """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds."""
+        content = message.content
+        if isinstance(content, CreateSequence):
+            return self._create(message, content, now, utc)
+        if isinstance(content, MakeConnection):
+            return self._connection(message, content)
+        if isinstance(content, CloseSequence | TerminateSequence):
+            return self._ends(message, content, now, utc)
+        if message.sequence is not None:
+            return self._numbered(message, payload, now, utc)
+        if message.ack_requested:
+            return self._asked(message, now, utc)
+        if message.acknowledgements or message.refused or content is not None or self._is_ours(message):
+            # An acknowledgement for a sequence that we never offered, a fault, CXF's LastMessage without a Sequence: no answer.
+            return self._result(Kind.NOTHING, message, None)
+        return self._fault(message, fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1))
+
+    @staticmethod
+    def _is_ours(message: SoapMessage) -> bool:
+        return any(message.action.startswith(f"{rm.value}/") for rm in RmVersion) or message.action == message.addressing.fault
+
+    def _numbered(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
+        header = message.sequence
+        assert header is not None, "the caller looked"
+        sequence = self._sequences.get(header.identifier)
+        if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
+            return self._fault(message, wrong)
+        knows = sequence is not None and sequence.knows(header.number)
+        event = InboundEvent.KNOWN_MESSAGE if knows else InboundEvent.NEW_MESSAGE
+        reaction = self._happened(sequence, event, now, utc)
+        if reaction in _FAULTS or sequence is None:
+            return self._fault(message, self._fault_for(reaction, message, header.identifier), sequence)
+        deliveries: tuple[Delivery, ...] = ()
+        if reaction is Reaction.TAKE:
+            exceeds = sequence.last_number is not None and header.number > sequence.last_number
+            if exceeds or (header.is_last and header.number < sequence.highest):
+                fault = fault_of(FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier)
+                return self._fault(message, fault, sequence)
+            deliveries = self._taken(sequence, Delivery(header.identifier, header.number, message, payload), header.is_last)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)
+
+    def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
+        if delivery.number == sequence.accepted + 1:
+            ready = sequence.take(delivery)
+            self._dirty[sequence.identifier] = None
+        elif (
+            len(sequence.held) < self.settings.held_max
+            and sequence.held_bytes + size_of(delivery.message) <= self.settings.held_bytes_max
+        ):
+            sequence.hold(delivery)
+            ready = []
+        else:
+            return ()  # no acknowledgement: it comes again
+        if is_last:
+            sequence.last_number = delivery.number
+            self._dirty[sequence.identifier] = None
+        if not is_last_message(delivery.message):
+            self.flow.message_received()
+        return tuple(each for each in ready if not is_last_message(each.message))
+
+    def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
+        """A message that only asks. The first sequence that is not known, or over, decides."""
+        sequence = None
+        for asked in message.ack_requested:
+            sequence = self._sequences.get(asked.identifier)
+            reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
+            if reaction in _FAULTS:
+                return self._fault(message, self._fault_for(reaction, message, asked.identifier), sequence)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence)
+
+    def _ends(self, message: SoapMessage, content: CloseSequence | TerminateSequence, now: float, utc: int) -> Received:
+        sequence = self._sequences.get(content.identifier)
+        closes = isinstance(content, CloseSequence)
+        event = InboundEvent.CLOSE_SEQUENCE if closes else InboundEvent.TERMINATE_SEQUENCE
+        reaction = self._happened(sequence, event, now, utc)
+        if reaction in _FAULTS or sequence is None:
+            return self._fault(message, self._fault_for(reaction, message, content.identifier), sequence)
+        if content.last_number is not None and sequence.last_number is None:
+            sequence.last_number = content.last_number
+            self._dirty[sequence.identifier] = None
+        return self._result(Kind.CLOSED if closes else Kind.TERMINATED, message, sequence)
+
+    def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int) -> Received:
+        known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
+        if known is not None and known.state is not InboundState.TERMINATED:
+            self._live(known, now, utc)
+            return self._result(Kind.CREATED, message, known)
+        rm = message.rm or RmVersion.V1_1
+        if content.acks_to.address == message.addressing.none:
+            reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
+            return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
+        if len(self._sequences) >= self.settings.sequences_max:
+            reason = f"There are {self.settings.sequences_max} sequences; terminate some, or try again in ten minutes."
+            fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER)
+            return self._fault(message, fault)
+        expires_at = utc + content.expires * 1_000 if content.expires else None
+        row = SequenceRow(
+            self._new_identifier(), message.message_id, message.soap, message.addressing, rm, content.acks_to,
+            InboundState.OPEN, 0, None, expires_at,
+        )  # fmt: skip
+        sequence = self._sequences[row.identifier] = self.sequence_class(row, None)
+        if row.create_id:
+            self._created[row.create_id] = row.identifier
+        self._dirty[row.identifier] = None
+        self._live(sequence, now, utc)
+        return self._result(Kind.CREATED, message, sequence)
+
+    def _connection(self, message: SoapMessage, content: MakeConnection) -> Received:
+        """WS-MakeConnection: what waits for an address that can only be asked from."""
+        if content.address is None:
+            code = FaultCode.MISSING_SELECTION if content.identifier is None else FaultCode.UNSUPPORTED_SELECTION
+            return self._fault(message, fault_of(code, RmVersion.V1_1))
+        if not content.address.startswith(MAKE_CONNECTION_ANONYMOUS):
+            return self._fault(message, fault_of(FaultCode.UNSUPPORTED_SELECTION, RmVersion.V1_1))
+        sequence = next(
+            (each for each in self._sequences.values() if each.is_owed and each.acks_to.address == content.address), None
+        )
+        return self._result(Kind.CONNECTION, message, sequence)
+
+    def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
+        """One version of everything for a sequence (WCF's R2102): what we answer must be one that the peer reads."""
+        if (message.rm, message.addressing) == (sequence.rm, sequence.addressing):
+            return None
+        return Fault(Blame.SENDER, "", "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.")
+
+    # --- states -----------------------------------------------------------------------------------------------------------
+
+    def _happened(self, sequence: InboundSequence | None, event: InboundEvent, now: float, utc: int) -> Reaction:
+        if sequence is None:
+            return TRANSITIONS[InboundState.UNKNOWN, event].reaction
+        step = TRANSITIONS[sequence.state, event]
+        if step.state is not sequence.state:
+            sequence.state = step.state
+            sequence.drop_held()
+            self._dirty[sequence.identifier] = None
+            self._live(sequence, now, utc)
+        elif sequence.state is not InboundState.TERMINATED:
+            self._live(sequence, now, utc)
+        return step.reaction
+
+    def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
+        """How long it may be silent from here, and may live at all."""
+        settings = self.settings
+        over = sequence.state is InboundState.TERMINATED
+        deadline = now + (settings.terminated_kept if over else settings.inactivity_timeout)
+        if sequence.expires_at is not None and not over:
+            deadline = min(deadline, now + (sequence.expires_at - utc) / 1e6)
+        self._lives.set(sequence.identifier, deadline)
+
+    def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
+        rm = message.rm or RmVersion.V1_1
+        return fault_of(_FAULTS[reaction], rm, identifier)
+
+    # --- results ----------------------------------------------------------------------------------------------------------
+
+    def _result(
+        self, kind: Kind, message: SoapMessage, sequence: InboundSequence | None, deliveries: tuple[Delivery, ...] = (),
+        fault: Fault | None = None,
+    ) -> Received:  # fmt: skip
+        if sequence is None:
+            return Received(deliveries, kind, message, "", 0, fault, 0)
+        if sequence.identifier in self._dirty:
+            sequence.generation = self._generation + 1
+        return Received(deliveries, kind, message, sequence.identifier, sequence.accepted, fault, sequence.generation)
+
+    def _fault(self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None) -> Received:
+        return self._result(Kind.FAULT, message, sequence, (), fault)
+
+    def changes(self) -> Changes:
+        """What must be in the next commit."""
+        self._generation += 1
+        rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
+        removed, self._removed = self._removed, []
+        self._dirty.clear()
+        return Changes(rows, removed, self._generation)
+
+    def committed(self, received: Sequence[Received], proof: Committed, now: float) -> list[list[Output]]:
+        """The answers, one list for each message. Raises :class:`LocalProtocolError` for what is no proof of them."""
+        if type(proof) is not Committed or proof.position < self._position:
+            raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
+        self._position = proof.position
+        answers = []
+        for each in received:
+            if each.generation > self._generation:
+                raise LocalProtocolError("a message is newer than the changes that were committed")
+            sequence = self._sequences.get(each.identifier)
+            if sequence is not None:
+                sequence.committed(each.accepted, proof)
+            answers.append(self._answer(each, sequence, now))
+        return answers
+
+    def _answer(self, received: Received, sequence: InboundSequence | None, now: float) -> list[Output]:
+        if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
+            if not received.request.ack_requested:
+                if sequence.state is not InboundState.TERMINATED and not sequence.is_due:
+                    sequence.is_due = True
+                    self._owed.set(sequence.identifier, now + self.settings.acknowledgement_interval)
+                return [Respond(None)]
+            self._owed.set(sequence.identifier, None)
+        return self._answers.to(received, sequence)
+
+    # --- room and time ----------------------------------------------------------------------------------------------------
+
+    def set_room(self, room: int) -> list[Output]:
+        """The queue can take ``room`` messages more: SET_BUFFER_REMAINING. Those who were told 0 hear of it at once."""
+        value = max(0, min(room - self.held, self.flow.maximum))
+        self.flow.set_buffer_remaining(value)
+        outputs: list[Output] = []
+        if value:
+            for sequence in self._sequences.values():
+                if sequence.told == 0 and sequence.state is InboundState.OPEN:
+                    if not sequence.is_anonymous:
+                        self._owed.set(sequence.identifier, None)
+                        outputs.append(self._answers.unsolicited(sequence))
+                    else:
+                        sequence.is_owed = True
+        return outputs
+
+    def message_processed(self) -> list[Output]:
+        """The application took one message ([MS-WSRVCRM] 3.1.7.2)."""
+        return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum) + self.held)
+
+    def poll(self, now: float, utc: int) -> list[Output]:
+        """Acknowledgements that are due, and sequences whose time is over (:meth:`changes` has them then)."""
+        outputs: list[Output] = []
+        for identifier in self._owed.due(now):
+            sequence = self._sequences.get(identifier)
+            if sequence is not None and sequence.state is not InboundState.TERMINATED:
+                outputs.append(self._answers.unsolicited(sequence))
+        for identifier in self._lives.due(now):
+            sequence = self._sequences[identifier]
+            sequence.state = TRANSITIONS[sequence.state, InboundEvent.TIME_IS_OVER].state
+            if sequence.state is InboundState.UNKNOWN:
+                self._forget(sequence)
+            else:
+                sequence.drop_held()
+                self._dirty[identifier] = None
+                self._live(sequence, now, utc)
+        return outputs
+
+    def _forget(self, sequence: InboundSequence) -> None:
+        del self._sequences[sequence.identifier]
+        if self._created.get(sequence.create_id) == sequence.identifier:
+            del self._created[sequence.create_id]
+        self._owed.set(sequence.identifier, None)
+        self._dirty.pop(sequence.identifier, None)
+        self._removed.append(sequence.identifier)
+
+    def next_timer(self) -> float | None:
+        """When :meth:`poll` has something to do."""
+        return min((when for when in (self._owed.next(), self._lives.next()) if when is not None), default=None)
+
+    def __repr__(self) -> str:
+        return f"<Destination {len(self._sequences)} sequences {self.flow!r}>"
+
+
+def is_last_message(message: SoapMessage) -> bool:
+    """1.0: the empty message that only ends the sequence; it is numbered and acknowledged, and no row."""
+    return message.action == RmVersion.V1_0.action("LastMessage")
