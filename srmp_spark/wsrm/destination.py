@@ -234,12 +234,18 @@ class Destination:
         step = TRANSITIONS[sequence.state, event]
         if step.state is not sequence.state:
             sequence.state = step.state
-            sequence.drop_held()
+            self._drop_held(sequence)
             self._dirty[sequence.identifier] = None
             self._live(sequence, now, utc)
         elif sequence.state is not InboundState.TERMINATED:
             self._live(sequence, now, utc)
         return step.reaction
+
+    def _drop_held(self, sequence: InboundSequence) -> None:
+        """What was never acknowledged need not be kept, and takes no room any more."""
+        for message in sequence.drop_held():
+            if not is_last_message(message):
+                self.flow.message_processed()
 
     def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
         """How long it may be silent from here, and may live at all."""
@@ -336,7 +342,7 @@ class Destination:
             if sequence.state is InboundState.UNKNOWN:
                 self._forget(sequence)
             else:
-                sequence.drop_held()
+                self._drop_held(sequence)
                 self._dirty[identifier] = None
                 self._live(sequence, now, utc)
         return outputs

@@ -75,10 +75,12 @@ class InboundSequence:
         self.held_bytes -= size_of(delivery.message)
         return delivery
 
-    def drop_held(self) -> None:
-        """What was never acknowledged need not be kept."""
+    def drop_held(self) -> list[SoapMessage]:
+        """Forget what waits; the messages."""
+        dropped = [delivery.message for delivery in self.held.values()]
         self.held.clear()
         self.held_bytes = 0
+        return dropped
 
     def committed(self, accepted: int, proof: Committed) -> None:
         """Everything up to ``accepted`` is stored."""
