@@ -185,8 +185,9 @@ class Destination:
 
     def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int) -> Received:
         known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
-        if known is not None and known.state is not InboundState.TERMINATED:
-            self._live(known, now, utc)
+        if known is not None:  # whatever became of it: a copy that comes late makes no second one
+            if known.state is not InboundState.TERMINATED:
+                self._live(known, now, utc)
             return self._result(Kind.CREATED, message, known)
         rm = message.rm or RmVersion.V1_1
         if content.acks_to.address == message.addressing.none:

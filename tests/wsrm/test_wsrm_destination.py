@@ -260,10 +260,14 @@ def test_a_repeated_create_sequence_gets_the_same_sequence(versions: Versions) -
     assert len(queue.destination) == 2
 
 
-def test_after_its_end_the_same_message_id_makes_a_new_one() -> None:
+def test_a_copy_of_create_sequence_that_comes_after_the_end_makes_no_second_one() -> None:
     queue = Queue()
     first = queue.open()
     queue.say(queue.of_rm("TerminateSequence", TerminateSequence(first)))
+    assert queue.open() == first
+    assert code_of(queue.fault_of(queue.number(1))) is FaultCode.SEQUENCE_TERMINATED
+    queue.now += queue.settings.terminated_kept
+    queue.destination.poll(queue.now, queue.utc)
     assert queue.open() != first
 
 

@@ -15,6 +15,8 @@ from srmp_spark.wsrm.source import Source
 from srmp_spark.wsrm.source_effects import Acknowledged, Ended, Opened, SourceSettings, Suspicious, Transmit
 from srmp_spark.wsrm.source_states import OVER, SourceState
 
+Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
+
 
 class World(Protocol):
     """What a client needs of the simulation."""
@@ -38,7 +40,7 @@ class Client:
     """Sends ``messages`` in one sequence and ends it."""
 
     def __init__(
-        self, name: str, world: World, versions: tuple[SoapVersion, AddressingVersion, RmVersion], source_class: type[Source], *,
+        self, name: str, world: World, versions: Versions, source_class: type[Source], *,
         is_anonymous: bool, window: int, interval: float, messages: int,
     ) -> None:  # fmt: skip
         self.name = name
