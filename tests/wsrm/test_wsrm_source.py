@@ -302,8 +302,6 @@ def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() ->
 
 
 def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
-    from srmp_spark.wsrm.elements import Blame, Fault
-
     sender = Sender().open(1)
     sender.new()
     assert sender.heard(content=Fault(Blame.RECEIVER, "", "out of stock")) == []
