@@ -19,9 +19,9 @@ NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "signing_in"} | NOUNS,
-    "store": {"rows", "srmp", "pgm"} | NOUNS,
-    "rows": {"srmp", "mqrr"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "wsrm", "signing_in"} | NOUNS,
+    "store": {"rows", "srmp", "pgm", "wsrm"} | NOUNS,
+    "rows": {"srmp", "mqrr", "wsrm"} | NOUNS,
     "srmp": {"message", "names", "errors", "timers"},
     "mqrr": {"message", "names", "errors"},
     "pgm": {"errors", "timers"},

@@ -271,6 +271,16 @@ class Acceptor:
             raise self._journal.abandon("moving a message", error) from error
         return outcome.sequence
 
+    def insert(self, queue: str, message: Message, record: Record, requester: Requester) -> None:
+        """A message whose turn has come by another protocol becomes a row. Raises :class:`StoreSyncError` as :meth:`take`."""
+        try:
+            self._submit(self._receiver.insert_in(queue, message, record.arrival), record, requester)
+        except StoreSyncError:
+            raise
+        except Exception as error:
+            log.exception("accept.fatal queue=%s", queue)
+            raise self._journal.abandon("taking a message", error) from error
+
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
         """Hand what the engine has taken to the journal."""
         journal = self._journal

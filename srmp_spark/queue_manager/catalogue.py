@@ -7,7 +7,7 @@ that a reader may see. Kept up to date by the commits themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,6 +73,8 @@ class Queue:
     """What the default consumer's marks have decided and the store does not hold yet."""
     damage: dict[str, str] = field(default_factory=dict)
     """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
+    on_marks: Callable[[], object] | None = None
+    """Called when the default consumer took something, or rows went: there may be room."""
     journal: Queue | None = None
     """Its journal (:mod:`.queue_journal`), if it keeps one."""
 
@@ -165,6 +167,8 @@ class Queue:
         self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
         self.state.count = self.waiting_for(default)
         self.state.weigh(self.quota_bytes)
+        if self.on_marks is not None:
+            self.on_marks()
         if self.journal is not None:
             self.journal.marks_moved()
 

@@ -38,6 +38,7 @@ from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writer
 from srmp_spark.signing_in.accounts import Accounts, read_accounts
 from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
 from srmp_spark.store.delta.state_folder import check_state
+from srmp_spark.wsrm.limits import BUFFER_INITIAL, BUFFER_LIMIT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -110,6 +111,7 @@ class ServeConfig:
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
+    wsrm_buffer: int = BUFFER_INITIAL
     pgm: Encapsulation | None = None
     pgm_interface: str = LOOPBACK
     pgm_ttl: int = TTL_DEFAULT
@@ -183,6 +185,12 @@ def _positive(text: str) -> float:
 def _bytes(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ValueError("expected a whole number above 0")
+    return int(text)
+
+
+def _buffer(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BUFFER_LIMIT:
+        raise ValueError(f"expected a number of messages from 1 to {BUFFER_LIMIT}")
     return int(text)
 
 
@@ -284,6 +292,12 @@ OPTIONS: tuple[Option, ...] = (
         "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
     ),
     Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
+    Option(
+        "wsrm_buffer",
+        _buffer,
+        "N",
+        f"unreceived messages in a queue at which WS-ReliableMessaging clients wait (default {BUFFER_INITIAL})",
+    ),
     Option("pgm", Encapsulation.parse, "raw|udp:PORT", "multicast: PGM over IP protocol 113 (needs CAP_NET_RAW), or over UDP"),
     Option("pgm_interface", str, "IF", "name or address of the interface for multicast (default: loopback)"),
     Option("pgm_ttl", ttl, "N", f"hops that multicast may make (default {TTL_DEFAULT}: it stays in its network)"),

@@ -337,6 +337,21 @@ class ReceiptsSender:
         self, url: str, build: Callable[[], Awaitable[Message]], *, peer: str, sender_name: str | None, first: bool = True
     ) -> Outcome:
         """Look up, judge, wait for the host's turn, send once."""
+
+        async def send(parts: UrlParts, address: str) -> Outcome:
+            try:
+                message = await build()
+            except ApiError as error:  # no message identifiers are left, for good
+                log.warning('receipt.not_made url=%s reason="%s"', url[:200], error)
+                return "failed"
+            return await self._post(parts, address, message)
+
+        return await self.call(url, send, peer=peer, sender_name=sender_name, first=first)
+
+    async def judged(
+        self, url: str, *, peer: str, sender_name: str | None, first: bool = True
+    ) -> tuple[UrlParts, str] | Outcome:
+        """The parts of a URL that a message from ``peer`` named, and the address to call; or why it is not called."""
         try:
             parts = split_receipt_url(url)
         except ValueError as error:
@@ -357,6 +372,17 @@ class ReceiptsSender:
         if isinstance(verdict, Blocked):
             self._block(verdict, url, first)
             return "failed"
+        return parts, verdict.address
+
+    async def call(
+        self, url: str, send: Callable[[UrlParts, str], Awaitable[Outcome]], *, peer: str, sender_name: str | None,
+        first: bool = True,
+    ) -> Outcome:  # fmt: skip
+        """:meth:`judged`, then ``send`` when it is the host's turn. Whatever a message makes us call goes through here."""
+        found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
+        if isinstance(found, str):
+            return found
+        parts, address = found
         host = self._host(parts.host)
         if host.pending >= HOST_PENDING_MAX:
             return "busy"
@@ -364,16 +390,11 @@ class ReceiptsSender:
         try:
             now = self._clock.monotonic()
             turn = max(host.next_free, now)
-            own = address_of(verdict.address) == address_of(source)
+            own = address_of(address) == address_of(host_of_peer(peer))
             host.next_free = turn + 1.0 / (OWN_SENDER_RECEIPTS_PER_SECOND if own else HOST_RECEIPTS_PER_SECOND)
             await asyncio.sleep(turn - now)
             async with host.posts, self._posts:
-                try:
-                    message = await build()
-                except ApiError as error:  # no message identifiers are left, for good
-                    log.warning('receipt.not_made url=%s reason="%s"', url[:200], error)
-                    return "failed"
-                return await self._post(parts, verdict.address, message)
+                return await send(parts, address)
         finally:
             host.pending -= 1
 

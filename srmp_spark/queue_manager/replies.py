@@ -9,11 +9,13 @@ from __future__ import annotations
 from email.utils import formatdate
 
 from srmp_spark import __version__
+from srmp_spark.queue_manager.wsrm.replies import SoapReply
 
 SERVER = f"srmp-spark/{__version__}"
 
 _PHRASES = {
     200: "OK",
+    202: "Accepted",
     204: "No Content",
     400: "Bad Request",
     401: "Unauthorized",
@@ -64,6 +66,15 @@ class Replies:
         return f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{length}{more}\r\n".encode(
             "ascii"
         )
+
+    def soap(self, reply: SoapReply, *, close: bool = False) -> bytes:
+        """An answer of WS-ReliableMessaging: an acknowledgement, a fault, or 202 and nothing."""
+        more = "".join(f"{name}: {value}\r\n" for name, value in reply.fields.items())
+        head = (
+            f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{more}"
+            f"Content-Length: {len(reply.content)}\r\n{'Connection: close' if close else ''}"
+        )
+        return f"{head.rstrip()}\r\n\r\n".encode("ascii") + reply.content
 
     def refusal(self, status: int, reason: str, section: str, *, retry_after: int | None = None, close: bool = False) -> bytes:
         """Any answer but 200, and the 204 of a probe."""

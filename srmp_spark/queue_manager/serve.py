@@ -50,6 +50,7 @@ from srmp_spark.queue_manager.sockets import BACKLOG, bind, listen, raise_descri
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.queue_manager.srmp_tls import TlsPort
 from srmp_spark.queue_manager.tls import ClientTls, ServerTls
+from srmp_spark.queue_manager.wsrm.port import ReliablePort
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.which_file import read_which
 from srmp_spark.store.schema import readable
@@ -184,8 +185,9 @@ class _Process:
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came
+        reliable = ReliablePort(manager, self._client_tls)
         endpoint = SrmpEndpoint(
-            manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
+            reliable.inbox, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )
         tls_port = None
         if https_socket is not None and self._server_tls is not None:
@@ -231,6 +233,7 @@ class _Process:
         if manager.multicast is not None:
             manager.multicast.stop()
         await endpoint.drain()
+        await reliable.close()
         await pullers.stop()
         if rpc_port is not None:
             await rpc_port.close()

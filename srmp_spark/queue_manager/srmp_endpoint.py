@@ -30,6 +30,7 @@ from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_
 if TYPE_CHECKING:
     from srmp_spark.message import Transport
     from srmp_spark.queue_manager.inbox import Inbox
+    from srmp_spark.queue_manager.wsrm.replies import SoapReply
     from srmp_spark.srmp.effects import Ok
 
 log = logging.getLogger(__name__)
@@ -303,18 +304,26 @@ class SrmpConnection(asyncio.Protocol):
     def acknowledge(self, ok: Ok) -> None:  # the proof: an Ok exists only after a commit
         """The only place that writes a 200."""
         endpoint = self._endpoint
+        close = not self._keep_alive or endpoint.draining
+        self._finish(endpoint.replies.ok_close if close else endpoint.replies.ok, close)
+
+    def reply(self, reply: SoapReply) -> None:  # made of a Respond, which exists only after a commit
+        """The answer to a message of WS-ReliableMessaging."""
+        close = not self._keep_alive or self._endpoint.draining
+        self._finish(self._endpoint.replies.soap(reply, close=close), close)
+
+    def _finish(self, answer: bytes, close: bool) -> None:
         self._answered()
         if self._state is not _WAITING or self._transport.is_closing():
             return  # the sender went away; it will send again, and the repeat is answered
-        if self._keep_alive and not endpoint.draining:
-            self._transport.write(endpoint.replies.ok)
-            self._state = _IDLE
-            self._since = endpoint.now
-            if self._buffer:
-                self._pump()
-        else:
-            self._transport.write(endpoint.replies.ok_close)
+        self._transport.write(answer)
+        if close:
             self._linger()
+            return
+        self._state = _IDLE
+        self._since = self._endpoint.now
+        if self._buffer:
+            self._pump()
 
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None, *, close: bool = False) -> None:
         """Answer anything but 200. Counted, but for probes; ``close`` ends the connection after it."""

@@ -12,7 +12,8 @@ queue and sequence, never a row that is missing.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Values
 from contextlib import contextmanager
 from decimal import Decimal
 from struct import Struct
@@ -28,9 +29,11 @@ from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
 from srmp_spark.rows.columns import LOG_COLUMNS, arrow_schema
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.reliable import read_soap
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.http_head import content_type_of, soap_action_of
 from srmp_spark.srmp.mime import Parts
+from srmp_spark.wsrm.elements import Sequence
 
 HEADS_MAX = 4096
 """HTTP heads remembered within a batch: of one sender they differ in the length only."""
@@ -80,9 +83,15 @@ class Decoded(NamedTuple):
     soap_actions: list[str | None]
     parts: list[Parts]
     """Offsets into ``record.content``; of a packet none."""
+    numbered: list[Sequence | None]
+    """Which number of which sequence of WS-ReliableMessaging it is."""
 
-    def add(self, sequence: int, record: Record, message: Message, soap_action: str | None, parts: Parts) -> None:
+    def add(
+        self, sequence: int, record: Record, message: Message, soap_action: str | None, parts: Parts,
+        numbered: Sequence | None = None,
+    ) -> None:  # fmt: skip
         """One more."""
+        self.numbered.append(numbered)
         self.sequences.append(sequence)
         self.records.append(record)
         self.messages.append(message)
@@ -99,13 +108,17 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[in
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
     """
-    decoded = Decoded([], [], [], [], [])
+    decoded = Decoded([], [], [], [], [], [])
     known: dict[bytes, tuple[bytes, str | None]] = {}
     for sequence, record in pairs:
         _, post, head_length, form = record
         if form is Form.PACKET:
             message = (messages or {}).get(sequence) or read_packet(queue, sequence, post[head_length:])
             decoded.add(sequence, record, message, None, _NO_PARTS)
+            continue
+        if form is Form.WSRM:
+            message, action, numbered = read_soap(queue, sequence, post[head_length:])
+            decoded.add(sequence, record, message, action, Parts((0, len(post) - head_length), None, None), numbered)
             continue
         head = post[:head_length]
         found = known.get(head)
@@ -200,6 +213,7 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
     )
     columns["signature_status"] = _array("signature_status", _signature_status(field("signature"), decoded.records))
     _lookup_ids(columns, decoded.records)
+    _numbered_columns(columns, decoded.numbered)
     _stream_columns(columns, field("stream"))
     _receipt_columns(columns, field("receipt"))
     return columns
@@ -216,7 +230,7 @@ def format_name(destination: str) -> str:
     return destination[5:] if destination[:5] == "MSMQ:" else "DIRECT=" + destination
 
 
-def _array(name: str, values: Sequence[Any]) -> pa.Array:
+def _array(name: str, values: Values[Any]) -> pa.Array:
     """A column; one value for all is stored by one call."""
     type_, first, rows = _types[name], values[0], len(values)
     if values.count(first) == rows:
@@ -224,14 +238,14 @@ def _array(name: str, values: Sequence[Any]) -> pa.Array:
     return pa.array(values, type_)
 
 
-def _each(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequence[Any]:
+def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
     """``function`` of each value, asked once if they are all the same."""
     if values.count(values[0]) == len(values):
         return (function(values[0]),) * len(values)
     return tuple(map(function, values))
 
 
-def _signed(numbers: Sequence[Any], bits: int = 64) -> Sequence[Any]:
+def _signed(numbers: Values[Any], bits: int = 64) -> Values[Any]:
     """Unsigned numbers as the JVM's signed ones of as many bits: two's complement."""
     sign = 1 << (bits - 1)
     if max(number or 0 for number in numbers) < sign:
@@ -239,7 +253,7 @@ def _signed(numbers: Sequence[Any], bits: int = 64) -> Sequence[Any]:
     return tuple([number - 2 * sign if number is not None and number >= sign else number for number in numbers])
 
 
-def _delivery(streams: Sequence[StreamPosition | None], durable: Sequence[bool]) -> Sequence[str]:
+def _delivery(streams: Values[StreamPosition | None], durable: Values[bool]) -> Values[str]:
     if streams.count(None) == len(streams):
         return _each(durable, lambda each: "recoverable" if each else "express")
     return tuple(
@@ -248,9 +262,7 @@ def _delivery(streams: Sequence[StreamPosition | None], durable: Sequence[bool])
     )
 
 
-def _expired(
-    times_to_reach: Sequence[int | None], expire_at: Sequence[int | None], arrived_at: Sequence[int]
-) -> tuple[bool, ...]:
+def _expired(times_to_reach: Values[int | None], expire_at: Values[int | None], arrived_at: Values[int]) -> tuple[bool, ...]:
     """[MC-MQSRM] 3.1.5.1.4: ``<TTrq>`` takes precedence over ``<expiresAt>``; a message that is late is kept, and marked."""
     return tuple(
         [
@@ -263,14 +275,14 @@ def _expired(
 _VERDICTS = {Form.SRMP_VALID: "valid", Form.SRMP_INVALID: "invalid"}
 
 
-def _signature_status(signatures: Sequence[str], records: Sequence[Record]) -> Sequence[str]:
+def _signature_status(signatures: Values[str], records: Values[Record]) -> Values[str]:
     """The verdict that the record keeps; the bytes say only whether there is a signature."""
     if signatures.count("none") == len(signatures):
         return signatures
     return tuple([_VERDICTS.get(record.form, said) for said, record in zip(signatures, records, strict=True)])
 
 
-def _body_text(body_types: Sequence[int], bodies: Sequence[bytes], column: pa.Array) -> pa.Array:
+def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array) -> pa.Array:
     """The text of each body. Where all are plain UTF-8 it is the bytes of ``column`` seen as text: nothing is copied."""
     if body_types.count(VT_EMPTY) == len(bodies) and is_plain_text(bodies):
         try:
@@ -280,7 +292,7 @@ def _body_text(body_types: Sequence[int], bodies: Sequence[bytes], column: pa.Ar
     return _array("body_text", tuple(map(body_text, body_types, bodies)))
 
 
-def _admin_queue(commitment: Sequence[str | None], delivery: Sequence[str | None]) -> Sequence[str | None]:
+def _admin_queue(commitment: Values[str | None], delivery: Values[str | None]) -> Values[str | None]:
     """AdministrationQueueFormatName (3.1.5.1.1): where receipts go that the application asked for.
 
     The text also assigns ``<sendReceiptsTo>`` to it, which is the sender's order queue and would hide the former.
@@ -290,7 +302,7 @@ def _admin_queue(commitment: Sequence[str | None], delivery: Sequence[str | None
     return tuple([to or receipt_to for to, receipt_to in zip(commitment, delivery, strict=True)])
 
 
-def _receipts_requested(delivery: Sequence[str | None], positive: Sequence[bool], negative: Sequence[bool]) -> pa.Array:
+def _receipts_requested(delivery: Values[str | None], positive: Values[bool], negative: Values[bool]) -> pa.Array:
     type_ = _types["receipts_requested"]
     rows = len(delivery)
     if delivery.count(None) == rows and positive.count(False) == negative.count(False) == rows:
@@ -300,13 +312,20 @@ def _receipts_requested(delivery: Sequence[str | None], positive: Sequence[bool]
     return pa.array([[name for name, wanted in zip(names, each, strict=True) if wanted] for each in asked], type_)
 
 
-def _lookup_ids(columns: dict[str, pa.Array], records: Sequence[Record]) -> None:
+def _lookup_ids(columns: dict[str, pa.Array], records: Values[Record]) -> None:
     ids = [_LOOKUP_ID.unpack_from(each.post)[0] if each.form is Form.PACKET else None for each in records]
     if ids.count(None) < len(ids):
         columns["lookup_id"] = pa.array([None if each is None else Decimal(each) for each in ids], _types["lookup_id"])
 
 
-def _stream_columns(columns: dict[str, pa.Array], streams: Sequence[StreamPosition | None]) -> None:
+def _numbered_columns(columns: dict[str, pa.Array], numbered: Values[Sequence | None]) -> None:
+    if numbered.count(None) == len(numbered):
+        return  # null
+    columns["wsrm_sequence"] = pa.array([each.identifier if each else None for each in numbered], pa.string())
+    columns["wsrm_number"] = pa.array([each.number if each else None for each in numbered], pa.int64())
+
+
+def _stream_columns(columns: dict[str, pa.Array], streams: Values[StreamPosition | None]) -> None:
     if streams.count(None) == len(streams):
         return  # null
     columns["stream_id"] = pa.array([str(stream.id) if stream else None for stream in streams], pa.string())
@@ -314,7 +333,7 @@ def _stream_columns(columns: dict[str, pa.Array], streams: Sequence[StreamPositi
     columns["stream_previous"] = pa.array([stream.previous if stream else None for stream in streams], pa.int64())
 
 
-def _receipt_columns(columns: dict[str, pa.Array], receipts: Sequence[Receipt | None]) -> None:
+def _receipt_columns(columns: dict[str, pa.Array], receipts: Values[Receipt | None]) -> None:
     if receipts.count(None) == len(receipts):
         return  # null
 

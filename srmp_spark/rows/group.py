@@ -36,6 +36,8 @@ class Form(IntEnum):
     """The same, signed, and the signature was found invalid when it was accepted."""
     PACKET = 64
     """A message packet that was read from a remote queue ([MS-MQRR] 2.2.5); in place of the head its lookup identifier, u64."""
+    WSRM = 80
+    """An HTTP request whose body is a SOAP message of WS-ReliableMessaging: head, blank line, envelope."""
 
     @classmethod
     def _missing_(cls, value: object) -> Form:

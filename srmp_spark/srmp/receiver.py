@@ -190,6 +190,16 @@ class Receiver:
             self.history.add(whose, uniquifier, self._received_at(arrival, now))
         return self._insert(queue, message, arrival, None)
 
+    def refuses_in(self, name: str, message: Message, arrival: Arrival) -> Refused | None:
+        """Whether a queue of ours takes no new ``message`` now, which came by another protocol with an order and identities of
+        its own (WS-ReliableMessaging). Changes nothing."""
+        queue = self.queues[name]
+        return self._refuses_kind(queue, message) or self._not_now(queue, message, arrival)
+
+    def insert_in(self, name: str, message: Message, arrival: Arrival) -> Accepted:
+        """Such a message becomes a row: that it is new, and that its turn has come, has been decided. To be committed."""
+        return self._insert(self.queues[name], message, arrival, None)
+
     def move_in(self, name: str) -> Accepted:
         """A message of another queue of ours is in this one from now on ([MS-MQDMPR] 3.1.7.1.16). It was accepted when it came:
         nothing is judged, counted or owed anew. To be committed like any other."""

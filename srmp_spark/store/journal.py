@@ -137,6 +137,8 @@ class Journal:
         self._on_owed = on_owed
         self._on_fatal = on_fatal
         self._on_commit = on_commit
+        self.savers: list[Callable[[sqlite3.Connection], object]] = []
+        """Each is called in every transaction; what it raises fails the transaction, and the process with it."""
         self._state = State.IDLE
         self._failure: StoreSyncError | None = None
         self._waiting = _Batch()
@@ -163,6 +165,10 @@ class Journal:
     def position(self) -> int:
         """The number of the last commit that is on stable storage."""
         return self._position
+
+    def proof(self) -> Committed:
+        """Proof of what was on stable storage when the last commit came back."""
+        return Committed(self._position)
 
     @property
     def is_full(self) -> bool:
@@ -343,6 +349,8 @@ class Journal:
             if changes:
                 state.save_changes(connection, changes)
                 written += PAGE_SIZE_BYTES * max(0, len({run.lineage for run in changes.history.upserts}) - 1)
+        for save in self.savers:
+            save(connection)
         owed = self._store_owed(batch.owed) if batch.owed else []
         if batch.undecided:
             decisions.save_undecided(connection, [(self._queues[row.queue][0], row) for row in batch.undecided])

@@ -276,6 +276,16 @@ class Destination:
     def _fault(self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None) -> Received:
         return self._result(Kind.FAULT, message, sequence, (), fault)
 
+    @property
+    def generation(self) -> int:
+        """How often :meth:`changes` was asked."""
+        return self._generation
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether :meth:`changes` would hold anything."""
+        return bool(self._dirty or self._removed)
+
     def changes(self) -> Changes:
         """What must be in the next commit."""
         self._generation += 1

@@ -1,0 +1,248 @@
+"""The destinations of all queues: from a decoded message to rows, sequences and an answer, in this order.
+
+    message → Destination.receive → Received ─┬→ rows: Acceptor.insert ──┐
+                                              └→ sequences: saver ───────┴→ one transaction → Committed → answers
+
+The rows of a message and what its sequence counts by them are in one transaction: the journal asks :meth:`_save` for the second
+in the very write that holds the first. Between the destination's decision and the journal nothing may fail and be survived, as
+in :mod:`..acceptor`: any exception there ends the process, unanswered.
+
+What BufferRemaining says is the free room of the queue: ``--wsrm-buffer`` less what the default consumer has not received. So a
+slow or stopped query says 0, and each mark of the query is looked at: who was told 0 and has an address hears of it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from srmp_spark.errors import StoreSyncError
+from srmp_spark.names import OWN_QUEUES, quote_queue_name
+from srmp_spark.rows.group import Record
+from srmp_spark.rows.reliable import message_of_soap
+from srmp_spark.store import wsrm_sequences
+from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
+from srmp_spark.wsrm.destination import Destination
+from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Output, Received, Respond
+from srmp_spark.wsrm.elements import AckRequested, SoapMessage
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.queue_manager.wsrm.sending import WsrmSender
+    from srmp_spark.srmp.effects import Committed, Ok, Refused
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[Respond], object]
+
+
+class _Waiting(NamedTuple):
+    """A message whose commit is awaited."""
+
+    destination: Destination
+    queue: str
+    received: Received
+    origin: Origin
+    answer: Answer
+
+
+class _Row:
+    """What a connection is for a POST of SRMP: nobody waits for a single row here."""
+
+    __slots__ = ("read_at",)
+
+    def __init__(self) -> None:
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        """It is stored; the sequence's answer comes by itself."""
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        """Whether it is taken was asked before."""
+
+
+class ReliableQueues:
+    """All queues that take messages of WS-ReliableMessaging, made when the first one comes."""
+
+    def __init__(
+        self, manager: QueueManager, sender: WsrmSender, new_identifier: Callable[[], str], stored: Iterable[StoredSequence],
+        settings: DestinationSettings,
+    ) -> None:  # fmt: skip
+        """``stored``: what the last run left. ``new_identifier``: a URI that was never used."""
+        self._manager = manager
+        self._sender = sender
+        self._new_identifier = new_identifier
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._destinations: dict[str, Destination] = {}
+        self._origins: dict[str, Origin] = {}
+        self._batch: list[_Waiting] = []
+        self._collecting: object = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._closed = False
+        manager.journal.savers.append(self._save)
+        now, utc, proof = manager.clock.monotonic(), manager.clock.utc(), manager.journal.proof()
+        for each in stored:
+            self._origins[each.row.identifier] = each.origin
+            self.destination(each.queue).restore([each.row], proof, now, utc)
+        self._arm()
+
+    def __repr__(self) -> str:
+        return f"<ReliableQueues {len(self._destinations)} queues {len(self._origins)} sequences>"
+
+    def destination(self, queue: str) -> Destination:
+        """That of a queue of ours."""
+        found = self._destinations.get(queue)
+        if found is None:
+            address = f"{self._manager.public_base}/wsrm/{quote_queue_name(queue)}"
+            found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings)
+            found.set_room(self._room(queue))
+        entry = self._manager.catalogue.get(queue)
+        if entry is not None and entry.on_marks is None:  # also one that was deleted, and is there again
+            entry.on_marks = partial(self._loop.call_soon, self._room_changed, queue)
+        return found
+
+    # --- messages -----------------------------------------------------------------------------------------------------------
+
+    def refuses(self, queue: str) -> str | None:
+        """Why no sequence can begin for ``queue``, in words for its client."""
+        entry = self._manager.catalogue.get(queue)
+        if entry is None or queue in OWN_QUEUES or queue not in self._manager.receiver.queues or entry.log_name != queue:
+            return f"There is no queue {queue} here; create it with serve --queue."
+        if entry.state.transactional:
+            return f"{queue} is transactional and takes only streams of MSMQ; send to a queue that is not."
+        return None
+
+    def receive(self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer) -> None:
+        """Decide, store, and answer when it is stored. Raises :class:`StoreSyncError` when the process is about to end."""
+        destination = self.destination(queue)
+        if (refused := self._not_now(destination, queue, message, record)) is not None:
+            # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
+            destination.set_room(0)
+            assert message.sequence is not None, "only a numbered message is refused for now"
+            self._manager.metrics.refuse(refused.status, refused.reason)
+            asks = AckRequested(message.sequence.identifier)
+            message = replace(message, sequence=None, ack_requested=(asks,), body=b"")
+        now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
+        try:
+            received = destination.receive(message, record, now, utc)
+            if received.kind is Kind.CREATED:
+                self._origins.setdefault(received.identifier, origin)
+            self._submit(destination, queue, received, origin, answer)
+        except StoreSyncError:
+            raise
+        except Exception as error:
+            log.exception("wsrm.fatal queue=%s", queue)
+            raise self._manager.journal.abandon("taking a message", error) from error
+
+    def _not_now(self, destination: Destination, queue: str, message: SoapMessage, record: Record) -> Refused | None:
+        """Why a new message is not taken at present: a quota, a pause. A copy is answered whatever the queue is."""
+        header = message.sequence
+        known = None if header is None else destination.get(header.identifier)
+        if header is None or known is None or known.knows(header.number):
+            return None
+        return self._manager.receiver.refuses_in(queue, message_of_soap(message), record.arrival)
+
+    def _submit(self, destination: Destination, queue: str, received: Received, origin: Origin, answer: Answer) -> None:
+        """Rows first: the acceptor's callback tells the catalogue of them before ours looks at the room."""
+        manager = self._manager
+        for delivery in received.deliveries:
+            record = delivery.payload
+            assert isinstance(record, Record), "it was given as the payload"
+            manager.acceptor.insert(queue, message_of_soap(delivery.message), record, _Row())
+        if received.kind is Kind.ACKNOWLEDGE and received.request.sequence is not None and not received.deliveries:
+            manager.metrics.duplicates[queue, "number"] += 1
+        journal = manager.journal
+        collecting = journal.collecting
+        callback = None
+        if collecting is not self._collecting:
+            self._collecting = collecting
+            self._batch = []
+            callback = partial(self._committed, self._batch)
+        self._batch.append(_Waiting(destination, queue, received, origin, answer))
+        journal.submit(None, callback, must_commit=received.generation > destination.generation)
+        self._arm()
+
+    def _save(self, connection: sqlite3.Connection) -> None:
+        """In the journal's transaction: what the sequences of all queues count by now."""
+        utc = self._manager.clock.utc()
+        for queue, destination in self._destinations.items():
+            if not destination.has_changes:
+                continue
+            changes = destination.changes()
+            wsrm_sequences.save(connection, queue, changes.sequences, changes.removed, self._origins, utc)
+            for identifier in changes.removed:
+                self._origins.pop(identifier, None)
+
+    def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
+        now = self._manager.clock.monotonic()
+        for queue in dict.fromkeys(waiting.queue for waiting in batch):
+            self._room_changed(queue)
+        for waiting in batch:
+            (outputs,) = waiting.destination.committed([waiting.received], proof, now)
+            self._say(outputs, waiting.origin, waiting.answer)
+        self._arm()
+
+    def _say(self, outputs: list[Output], origin: Origin | None = None, answer: Answer | None = None) -> None:
+        for output in outputs:
+            if isinstance(output, Respond):
+                assert answer is not None, "only a request is answered"
+                try:
+                    answer(output)
+                except Exception:  # one connection's bug must not leave the others without their answer
+                    log.exception("wsrm.answer_failed")
+                continue
+            acks = output.message.acknowledgements
+            known = self._origins.get(acks[0].identifier) if acks else None
+            whose = known or origin
+            if whose is not None:
+                self._sender.send(output, whose)
+
+    # --- room and time ------------------------------------------------------------------------------------------------------
+
+    def _room(self, queue: str) -> int:
+        """Messages that fit beside those that nobody received, and those that are on their way to the disk."""
+        entry = self._manager.catalogue.get(queue)
+        if entry is None:
+            return 0
+        return self._settings.buffer - entry.state.count - (entry.state.end - entry.end)
+
+    def _room_changed(self, queue: str) -> None:
+        destination = self._destinations.get(queue)
+        if destination is not None and not self._closed:
+            self._say(destination.set_room(self._room(queue)))
+
+    def _arm(self) -> None:
+        times = [when for each in self._destinations.values() if (when := each.next_timer()) is not None]
+        if not times or self._closed:
+            return
+        when = min(times)
+        if self._timer is not None:
+            if self._timer_at <= when:
+                return
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_later(max(0.0, when - self._manager.clock.monotonic()), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
+        for destination in self._destinations.values():
+            self._say(destination.poll(now, utc))
+            if destination.has_changes:
+                self._manager.journal.touch()
+        self._arm()
+
+    def close(self) -> None:
+        """No timer fires any more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,48 @@
+"""The HTTP side of an answer of WS-ReliableMessaging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from srmp_spark.wsrm.destination_effects import Respond
+from srmp_spark.wsrm.elements import Blame, Fault, SoapMessage
+from srmp_spark.wsrm.encoder import encode, http_fields
+from srmp_spark.wsrm.faults import SoapFaultError
+from srmp_spark.wsrm.namespaces import RM_OF, AddressingVersion, RmVersion, SoapVersion, split
+
+
+class SoapReply(NamedTuple):
+    """Status, header fields, body."""
+
+    status: int
+    fields: Mapping[str, str]
+    content: bytes
+
+
+def reply_of(respond: Respond) -> SoapReply:
+    """200 with a message, 202 without one; a fault has the status that SOAP gives it."""
+    message = respond.message
+    if message is None:
+        return SoapReply(202, {}, b"")
+    status = _status(message.content, message.soap) if isinstance(message.content, Fault) else 200
+    fields = {"Content-Type": http_fields(message)["Content-Type"]}  # SOAPAction is of requests
+    return SoapReply(status, fields, encode(message))
+
+
+def reply_of_error(error: SoapFaultError) -> SoapReply:
+    """To a message that was refused before anybody looked at its sequence."""
+    fault = error.fault
+    rm = RM_OF.get(split(fault.subcode)[0])
+    if rm is RmVersion.V1_1 and error.addressing is AddressingVersion.V2004_08:
+        rm = None
+    message = SoapMessage(
+        soap=error.soap, addressing=error.addressing, rm=rm, action=error.addressing.fault, relates_to=error.message_id,
+        content=fault,
+    )  # fmt: skip
+    return SoapReply(_status(fault, error.soap), {"Content-Type": http_fields(message)["Content-Type"]}, encode(message))
+
+
+def _status(fault: Fault, soap: SoapVersion) -> int:
+    """SOAP 1.1 section 6.2; SOAP 1.2 part 2 section 7.5.2.2."""
+    return 400 if soap is SoapVersion.V1_2 and fault.blame is Blame.SENDER else 500

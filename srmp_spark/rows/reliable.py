@@ -1,0 +1,36 @@
+"""A stored message of WS-ReliableMessaging as the message that rows are made of.
+
+The row holds the whole POST. ``body`` is what stands in the SOAP Body, ``soap_action`` is ``wsa:Action``, ``destination`` is
+``wsa:To`` as sent, ``response_queue`` is ``wsa:ReplyTo`` where that is an address. Of MSMQ's own properties it has none.
+"""
+
+from __future__ import annotations
+
+from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
+from srmp_spark.message import Message
+from srmp_spark.wsrm.decoder import decode
+from srmp_spark.wsrm.destination_answers import is_address
+from srmp_spark.wsrm.elements import Sequence, SoapMessage
+
+
+def message_of_soap(soap: SoapMessage) -> Message:
+    """The message in the words of MSMQ."""
+    reply_to = soap.reply_to if is_address(soap.reply_to, soap.addressing) else None
+    return Message(
+        soap.to or soap.addressing.anonymous,
+        durable=True,
+        body=soap.body,
+        response_queue=None if reply_to is None else reply_to.address,
+    )
+
+
+def read_soap(queue: str, sequence: int, envelope: bytes) -> tuple[Message, str, Sequence | None]:
+    """(message, ``wsa:Action``, its number) of a stored row.
+
+    Raises :class:`StoreDamagedError`: it was decoded once before it was accepted.
+    """
+    try:
+        soap = decode(envelope)
+    except RemoteProtocolError as error:
+        raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
+    return message_of_soap(soap), soap.action, soap.sequence

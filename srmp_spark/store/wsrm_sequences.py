@@ -1,0 +1,81 @@
+"""Incoming sequences of WS-ReliableMessaging in the store: written with the rows they count, read back at the next start."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from srmp_spark.wsrm.destination_effects import SequenceRow
+from srmp_spark.wsrm.endpoint_text import endpoint_of, text_of
+from srmp_spark.wsrm.inbound_states import InboundState
+from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+
+DDL = """
+CREATE TABLE IF NOT EXISTS wsrm_sequences(
+    identifier TEXT PRIMARY KEY, queue_id INTEGER NOT NULL, create_id TEXT NOT NULL, soap TEXT NOT NULL,
+    addressing TEXT NOT NULL, rm TEXT NOT NULL, acks_to TEXT NOT NULL, state TEXT NOT NULL, accepted INTEGER NOT NULL,
+    last_number INTEGER, expires_at INTEGER, peer TEXT NOT NULL, sender_name TEXT, created_at INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+"""``soap``, ``addressing``, ``rm``: names of versions; ``accepted``: messages 1 to this are rows; times: microseconds, UTC."""
+
+
+class Origin(NamedTuple):
+    """Who began a sequence: what the allow-list goes by."""
+
+    peer: str
+    """``host:port``."""
+    sender_name: str | None
+    created_at: int
+    """Microseconds since 1970, UTC."""
+
+
+class StoredSequence(NamedTuple):
+    """A sequence as it was left."""
+
+    queue: str
+    row: SequenceRow
+    origin: Origin
+
+
+def load(connection: sqlite3.Connection) -> list[StoredSequence]:
+    """All of them; those of queues that are deleted stay where they are."""
+    found = connection.execute(
+        "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, "
+        "peer, sender_name, created_at FROM wsrm_sequences JOIN queues ON queues.id = queue_id WHERE deleted_at IS NULL "
+        "ORDER BY created_at, identifier"
+    )
+    return [
+        StoredSequence(
+            queue,
+            SequenceRow(
+                identifier, create_id, SoapVersion[soap], AddressingVersion[addressing], RmVersion[rm], endpoint_of(acks_to),
+                InboundState[state], accepted, last_number, expires_at,
+            ),
+            Origin(*origin),
+        )
+        for (
+            queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, *origin,
+        ) in found
+    ]  # fmt: skip
+
+
+def save(
+    connection: sqlite3.Connection, queue: str, rows: Iterable[SequenceRow], removed: Iterable[str],
+    origins: Mapping[str, Origin], now: int,
+) -> None:  # fmt: skip
+    """In the transaction that holds the rows they count. ``now``: microseconds since 1970, UTC."""
+    for row in rows:
+        origin = origins[row.identifier]
+        connection.execute(
+            "INSERT OR REPLACE INTO wsrm_sequences SELECT ?, id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM queues "
+            "WHERE name = ?",
+            (
+                row.identifier, row.create_id, row.soap.name, row.addressing.name, row.rm.name,
+                text_of(row.acks_to, row.addressing), row.state.name, row.accepted, row.last_number, row.expires_at, *origin,
+                now, queue,
+            ),
+        )  # fmt: skip
+    connection.executemany("DELETE FROM wsrm_sequences WHERE identifier = ?", [(each,) for each in removed])
