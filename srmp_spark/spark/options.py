@@ -78,6 +78,7 @@ SERVE_OPTIONS: dict[str, str] = {
     "apiCert": "api-cert",
     "apiKey": "api-key",
     "storeAndForward": "store-and-forward",
+    "wsrmBuffer": "wsrm-buffer",
     "pgm": "pgm",
     "pgmInterface": "pgm-interface",
     "pgmTtl": "pgm-ttl",

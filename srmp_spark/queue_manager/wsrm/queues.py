@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import StoreSyncError
+from srmp_spark.message import Arrival, Message
 from srmp_spark.names import OWN_QUEUES, quote_queue_name
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = Callable[[Respond], object]
+_ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
+"""To ask whether a queue takes anything new."""
 
 
 class _Waiting(NamedTuple):
@@ -126,7 +129,6 @@ class ReliableQueues:
         destination = self.destination(queue)
         if (refused := self._not_now(destination, queue, message, record)) is not None:
             # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
-            destination.set_room(0)
             assert message.sequence is not None, "only a numbered message is refused for now"
             self._manager.metrics.refuse(refused.status, refused.reason)
             asks = AckRequested(message.sequence.identifier)
@@ -209,9 +211,11 @@ class ReliableQueues:
     # --- room and time ------------------------------------------------------------------------------------------------------
 
     def _room(self, queue: str) -> int:
-        """Messages that fit beside those that nobody received, and those that are on their way to the disk."""
+        """Messages that fit beside those that nobody received, and those that are on their way to the disk. None while the
+        queue is paused or at its quota."""
         entry = self._manager.catalogue.get(queue)
-        if entry is None:
+        receiver = self._manager.receiver
+        if entry is None or queue not in receiver.queues or receiver.refuses_in(queue, _ANY, _ANY_ARRIVAL) is not None:
             return 0
         return self._settings.buffer - entry.state.count - (entry.state.end - entry.end)
 
