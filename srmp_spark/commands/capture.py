@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,15 @@ def _capture(args: argparse.Namespace) -> int:
             raise ConfigurationError(f"--out {out} is not empty")
     except OSError as error:
         raise ConfigurationError(f"--out {out}: {error.strerror}") from None
-    redactor = Redactor()
+    from srmp_spark.rows.group import FORM_OF
+
+    redactor, left_out = Redactor(), 0
     written: list[dict[str, Any]] = []
     with (out / MANIFEST).open("w", encoding="utf-8") as manifest:
         for number, (sequence, record) in enumerate(_records(connect(args), local_queue_name(args.queue), args.max), 1):
+            if record.form not in FORM_OF.values():
+                left_out += 1
+                continue
             name = f"{number:05d}.http"
             (out / name).write_bytes(redactor.redact(record))
             entry = {
@@ -59,6 +65,8 @@ def _capture(args: argparse.Namespace) -> int:
             }
             manifest.write(json.dumps(entry) + "\n")
             written.append(entry)
+    if left_out:
+        sys.stderr.write(f"{left_out} messages are no posts of SRMP and are left out: nothing in them would be redacted\n")
     emit(written, table=args.table)
     return 0
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -122,6 +124,17 @@ def test_a_queue_manager_that_is_started_again_reads_the_same_rows(start: Start)
     running.stop()
     running.start()
     assert rows(running, envelope=True) == before
+
+
+def test_capture_leaves_out_what_it_cannot_redact(running: RunningQueueManager, tmp_path: Path) -> None:
+    client = Client(running)
+    client.open()
+    client.told(client.number(1))
+    command = [sys.executable, "-m", "srmp_spark.cli", "capture", "--api", running.api, "--queue", "private$/orders"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert "are no posts of SRMP and are left out" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["manifest.jsonl"]
 
 
 # --- room -------------------------------------------------------------------------------------------------------------------

@@ -71,6 +71,26 @@ class CounterRow(NamedTuple):
     ceiling: int
 
 
+class SequenceRow(NamedTuple):
+    """An incoming sequence of WS-ReliableMessaging; times in microseconds since 1970, UTC."""
+
+    queue: str
+    identifier: str
+    create_id: str
+    soap: str
+    addressing: str
+    rm: str
+    acks_to: str
+    state: str
+    accepted: int
+    last_number: int | None
+    expires_at: int | None
+    peer: str
+    sender_name: str | None
+    created_at: int
+    changed_at: int
+
+
 class Snapshot(NamedTuple):
     """One read transaction: everything in it belongs to commit ``position``."""
 
@@ -83,6 +103,7 @@ class Snapshot(NamedTuple):
     """How often this queue manager had lost its disk and was restored, when this data directory was made."""
     losses: Sequence[StoredLoss] = ()
     """Of multicast messages, those that are kept: ``pgm_loss`` may have them already."""
+    sequences: Sequence[SequenceRow] = ()
 
 
 class LogSource(Protocol):

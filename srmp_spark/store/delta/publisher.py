@@ -167,7 +167,7 @@ class Publisher:
         if not self._tables:
             specs = (
                 table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
-                table_specs.counters(),
+                table_specs.counters(), table_specs.wsrm_sequences(),
             )  # fmt: skip
             tables = {spec.name: self._open_table(spec) for spec in specs}
             snapshot = self._source.snapshot()
@@ -375,9 +375,15 @@ def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
         yield _state_table(table_specs.counters(), snapshot.counters, snapshot.position)
 
 
+def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
+    if snapshot.sequences:
+        yield _state_table(table_specs.wsrm_sequences(), snapshot.sequences, snapshot.position)
+
+
 _IDENTIFIERS = "message_id_history"
 _REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
     "incoming_streams": _stream_rows, "queues": _queue_rows, "counters": _counter_rows,
+    "wsrm_sequences": _sequence_rows,
 }  # fmt: skip
 """The tables that are replaced when they changed, in every cycle."""
 

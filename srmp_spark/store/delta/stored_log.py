@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from srmp_spark.message import StreamId
 from srmp_spark.store import losses, reading, state
-from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, Snapshot, StreamRow
+from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, SequenceRow, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.log import Log
@@ -36,7 +36,9 @@ class StoredLog:
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             (restores,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
-            return Snapshot(position, _ranges(db), _streams(db), _queues(db), _counters(db), restores, losses.load(db))
+            return Snapshot(
+                position, _ranges(db), _streams(db), _queues(db), _counters(db), restores, losses.load(db), _sequences(db)
+            )
 
     def identifiers(self) -> Iterator[list[HistoryRow]]:
         """Each page in a snapshot of its own: one that is open for long keeps the WAL from being begun anew.
@@ -107,6 +109,16 @@ def _streams(db: sqlite3.Connection) -> list[StreamRow]:
         )
         for row in sorted(state.load_streams(db))
     ]
+
+
+def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
+    """Of queues that are there: those of a deleted one go on if it is made again, and here alone."""
+    columns = ", ".join(SequenceRow._fields[1:])
+    found = db.execute(
+        f"SELECT name, {columns} FROM wsrm_sequences JOIN queues ON id = queue_id WHERE deleted_at IS NULL "  # noqa: S608  # our own names
+        "ORDER BY name, identifier"
+    )
+    return [SequenceRow(*row) for row in found]
 
 
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:

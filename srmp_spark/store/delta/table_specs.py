@@ -136,6 +136,31 @@ def counters() -> TableSpec:
 
 
 @cache
+def wsrm_sequences() -> TableSpec:
+    """One row per sequence of WS-ReliableMessaging that comes in, terminated ones for ten minutes more."""
+    columns = [
+        (PARTITION, pa.string()),
+        ("queue", pa.string()),
+        ("identifier", pa.string()),
+        ("create_id", pa.string()),  # MessageID of its CreateSequence
+        ("soap", pa.string()),
+        ("addressing", pa.string()),
+        ("rm", pa.string()),
+        ("acks_to", pa.string()),
+        ("state", pa.string()),
+        ("accepted", pa.int64()),  # its messages 1 to this are rows
+        ("last_number", pa.int64()),
+        ("expires_at", _TIMESTAMP),
+        ("peer", pa.string()),
+        ("sender_name", pa.string()),
+        ("created_at", _TIMESTAMP),
+        ("changed_at", _TIMESTAMP),
+        *_OWN,
+    ]
+    return TableSpec(name="wsrm_sequences", schema=pa.schema(columns), append_only=False, statistics=("position",))
+
+
+@cache
 def pgm_loss() -> TableSpec:
     """What is lost of multicast messages: packets that nobody repaired, and messages that were refused."""
     columns = [

@@ -7,6 +7,7 @@ What comes back, and as what:
   :data:`SEQUENCES_SKIPPED` sequences, counted as holes of the old epoch, and nobody meets a sequence twice.
 - **Streams that come in**, at the position of the newest row. What was acknowledged beyond that its sender has no more:
   that is the loss, and it shows as ``gap_at`` when the sender goes on.
+- **Reliable sessions** (WS-ReliableMessaging), at the number of the newest row, with the same consequence.
 - **Identifiers** of the messages that were received: a late copy still makes no second row.
 - **What was to be sent**, all of it in doubt and held (:mod:`.outgoing`).
 
@@ -40,6 +41,7 @@ from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
 from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, forwarded_identifier, newest, runs_of
 from srmp_spark.store.restore.received import Received
 from srmp_spark.store.restore.report import Line, Report
+from srmp_spark.store.restore.sessions import Sessions
 from srmp_spark.store.restore.stored_table import StoredTable
 from srmp_spark.store.restore.target import new_directory
 from srmp_spark.store.schema import connect_writer
@@ -56,7 +58,7 @@ _TABLES = {
     for spec in (
         table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
         table_specs.counters(), table_specs.outgoing_streams(), table_specs.outgoing_queue(), table_specs.dead_letter_queue(),
-        table_specs.journal_queue(),
+        table_specs.journal_queue(), table_specs.wsrm_sequences(),
     )
 }  # fmt: skip
 _SAID = {
@@ -144,7 +146,8 @@ class _Restore:
         listed = list(self._rows("queues"))
         queues = read_queues(listed)
         received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
-        self._read_tail(queues, received)
+        sessions = Sessions(self._rows("wsrm_sequences"))
+        self._read_tail(queues, received, sessions)
         order = epochs_in_order(queues.values())
         for queue in queues.values():
             for epoch in queue.epochs:
@@ -160,12 +163,14 @@ class _Restore:
             self._skip(connection, queues, ids)
             outgoing = self._restore_outgoing(queues, order, received)
             received.write(connection)
+            sessions.write(connection, ids)
             epoch = self._begin(connection, outgoing)
             connection.execute("COMMIT")
         finally:
             connection.close()
         write_first_identity(self._path, self._guid, self._position)
         self._tell(epoch, order, queues, received, outgoing, listed=bool(listed))
+        self._tell_sessions(sessions)
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         for row in self._tables[name].rows(self._guid):
@@ -175,9 +180,10 @@ class _Restore:
 
     # --- what came in -----------------------------------------------------------------------------------------------------
 
-    def _read_tail(self, queues: dict[str, KnownQueue], received: Received) -> None:
+    def _read_tail(self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions) -> None:
         """Rows that are younger than what the other tables say of them."""
-        known = min(self._newest.get(name, 0) for name in ("queues", "incoming_streams", "message_id_history"))
+        counting = ["queues", "incoming_streams", "message_id_history", *(["wsrm_sequences"] if sessions else [])]
+        known = min(self._newest.get(name, 0) for name in counting)
         tail = [file for file in self._files if (file.greatest["position"] or known) >= known]
         for batch in self._tables["inbox"].batches(tail, self._guid):
             self._note_numbers(batch)
@@ -189,6 +195,7 @@ class _Restore:
                 if not queue.listed and streams.null_count < len(streams):
                     queue.transactional = True
                 received.take(rows)
+                sessions.take(rows)
 
     def _note_numbers(self, batch: pa.RecordBatch) -> None:
         position = pc.max(batch.column(batch.schema.get_field_index("position"))).as_py()
@@ -331,6 +338,14 @@ class _Restore:
             "restored", "queue_manager", self._guid,
             f"from {self._uri}, last written at {self._as_of}; serve begins with the new epoch", epoch=epoch, as_of=self._as_of,
         )  # fmt: skip
+
+    def _tell_sessions(self, sessions: Sessions) -> None:
+        for row in sessions:
+            self._report.add(
+                "restored", "wsrm_sequence", row["queue"],
+                "goes on here; if its client is past it, its session ends in a fault: what lies between is lost",
+                last=row["accepted"], wsrm_sequence=row["identifier"],
+            )  # fmt: skip
 
     def _tell_outgoing(self, outgoing: OutgoingMessages) -> None:
         for found in outgoing.destinations.values():

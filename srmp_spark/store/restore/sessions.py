@@ -1,0 +1,56 @@
+"""Incoming sequences of WS-ReliableMessaging, as of the newest row of ``inbox``.
+
+The table ``wsrm_sequences`` is written after ``inbox``, so a queue manager that ended in between left rows that it does not
+count: their numbers are taken from the rows. A sequence that is in rows alone had begun in that very moment; its client begins
+anew, as after any fault.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from srmp_spark.store import wsrm_sequences
+from srmp_spark.store.restore.known_queues import micros
+
+
+class Sessions:
+    """Collects, then writes."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The rows of the table."""
+        self._sequences: dict[str, dict[str, Any]] = {row["identifier"]: dict(row) for row in rows}
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(sorted(self._sequences.values(), key=lambda row: (row["queue"], row["identifier"])))
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Rows of ``inbox``."""
+        column = rows.column(rows.schema.get_field_index("wsrm_sequence"))
+        if column.null_count == len(column):
+            return
+        for identifier, number in zip(column.to_pylist(), rows.column(rows.schema.get_field_index("wsrm_number")).to_pylist(),
+                                      strict=True):  # fmt: skip
+            known = self._sequences.get(identifier)
+            if known is not None:
+                known["accepted"] = max(known["accepted"], number)
+
+    def write(self, db: sqlite3.Connection, ids: Mapping[str, int]) -> None:
+        """Into the database, in the caller's transaction; ``ids``: the number of each queue."""
+        db.execute(wsrm_sequences.DDL)
+        for row in self:
+            if row["queue"] in ids:
+                db.execute(
+                    "INSERT INTO wsrm_sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        row["identifier"], ids[row["queue"]], row["create_id"], row["soap"], row["addressing"], row["rm"],
+                        row["acks_to"], row["state"], row["accepted"], row["last_number"], micros(row["expires_at"]),
+                        row["peer"], row["sender_name"], micros(row["created_at"]), micros(row["changed_at"]),
+                    ),
+                )  # fmt: skip
