@@ -43,7 +43,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,6 +159,9 @@ slow: setup ## the long version of the slow clients, for a minute: make slow CON
 interop-mqrr: setup ## foreign clients read our queues over RPC: go-msrpc (needs Go) and impacket
 	@$(PYTHON) -m pip install --progress-bar off --disable-pip-version-check --quiet --editable '.[dev,interop]'
 	@SRMP_SPARK_INTEROP_MQRR=1 $(PYTHON) -m pytest -v tests/remote_read/test_peers.py $(PYTEST)
+
+interop-wsrm: setup java ## Apache CXF and Eclipse Metro clients send to us, with losses; needs Maven; ten minutes
+	@SRMP_SPARK_INTEROP_WSRM=1 $(PYTHON) -m pytest -v tests/wsrm/test_wsrm_interop.py $(PYTEST)
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
 	@$(PYTHON) -m srmp_spark.testing.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)

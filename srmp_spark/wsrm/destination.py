@@ -146,10 +146,7 @@ class Destination:
         if delivery.number == sequence.accepted + 1:
             ready = sequence.take(delivery)
             self._dirty[sequence.identifier] = None
-        elif (
-            len(sequence.held) < self.settings.held_max
-            and sequence.held_bytes + size_of(delivery.message) <= self.settings.held_bytes_max
-        ):
+        elif self._may_hold(sequence, size_of(delivery.message)):
             sequence.hold(delivery)
             ready = []
         else:
@@ -160,6 +157,12 @@ class Destination:
         if not is_last_message(delivery.message):
             self.flow.message_received()
         return tuple(each for each in ready if not is_last_message(each.message))
+
+    def _may_hold(self, sequence: InboundSequence, size: int) -> bool:
+        settings = self.settings
+        if len(sequence.held) >= settings.held_max or sequence.held_bytes + size > settings.held_bytes_max:
+            return False
+        return sum(each.held_bytes for each in self._sequences.values()) + size <= settings.held_total_max
 
     def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
         """A message that only asks. The first sequence that is not known, or over, decides."""

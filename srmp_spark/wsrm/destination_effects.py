@@ -22,6 +22,7 @@ from srmp_spark.wsrm.limits import (
     BUFFER_INITIAL,
     HELD_BYTES_MAX,
     HELD_MAX,
+    HELD_TOTAL_MAX,
     INACTIVITY_TIMEOUT,
     SEQUENCES_MAX,
     TERMINATED_KEPT,
@@ -41,6 +42,7 @@ class DestinationSettings:
     sequences_max: int = SEQUENCES_MAX
     held_max: int = HELD_MAX
     held_bytes_max: int = HELD_BYTES_MAX
+    held_total_max: int = HELD_TOTAL_MAX
 
 
 class Durable:

@@ -107,5 +107,5 @@ class InboundSequence:
 
 
 def size_of(message: SoapMessage) -> int:
-    """Bytes that it costs to hold."""
-    return len(message.body) + HELD_OVERHEAD
+    """Bytes that it costs to hold: its Body, and the POST that is stored when its turn comes."""
+    return 2 * len(message.body) + HELD_OVERHEAD

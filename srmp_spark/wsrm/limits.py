@@ -53,7 +53,10 @@ HELD_MAX = 64
 comes again by itself."""
 
 HELD_BYTES_MAX = 8_388_608
-"""Bytes that one sequence may keep so: two of the largest messages, or sixty-four of 128 KB."""
+"""Bytes that one sequence may keep so: one of the largest messages (with its POST, twice its Body), or 64 of 64 KB."""
+
+HELD_TOTAL_MAX = 67_108_864
+"""Bytes that all sequences of one queue may keep so: identifiers cost a stranger nothing, memory must have an end."""
 
 INACTIVITY_TIMEOUT = 600.0
 """Seconds after which a sequence that nobody used is over: ten minutes, WCF's own. CXF and Metro send CloseSequence and

@@ -75,7 +75,7 @@ def test_a_message_behind_a_gap_waits_unacknowledged_and_its_answer_does_not(ver
 
 
 def test_what_is_held_is_bounded_in_number_and_bytes() -> None:
-    for settings in ({"held_max": 2}, {"held_bytes_max": 2 * 512 + 20}):
+    for settings in ({"held_max": 2}, {"held_bytes_max": 2 * 512 + 40}, {"held_total_max": 2 * 512 + 40}):
         queue = Queue(8, **settings)
         queue.open()
         for number in (2, 3, 4):

@@ -1,0 +1,125 @@
+"""Apache CXF and Eclipse Metro clients against our queue manager: ``make interop-wsrm`` (tests/peers/wsrm/README.md).
+
+They are programs of others, in Java, and so no part of an ordinary run. Where they are asked for and cannot be had, that is a
+failure. Each message is a row, once and in order, though the proxy between loses a fifth of all requests and answers; every
+client ends with all acknowledged; and the acknowledgements carry BufferRemaining, which neither chokes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_kit import rows
+
+from srmp_spark.testing.service import RunningQueueManager
+
+PEERS = Path(__file__).resolve().parents[1] / "peers" / "wsrm"
+COUNT = 20
+SECONDS = 240
+VERSIONS = [("1.0", "2004", "1.1"), ("1.0", "2005", "1.2"), ("1.1", "2005", "1.2")]
+
+pytestmark = [
+    pytest.mark.skipif("SRMP_SPARK_INTEROP_WSRM" not in os.environ, reason="foreign programs: make interop-wsrm"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="session")
+def built() -> None:
+    done = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (
+        f"the peers cannot be built (Java 17 and Maven are needed):\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    )
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    folder = tmp_path_factory.mktemp("interop")
+    options = {"wsrm_buffer": 64, "allow_url": ["http://127.0.0.1:*/*"]}
+    with RunningQueueManager(folder / "data", queues=["private$/interop"], **options) as queue_manager:  # type: ignore[arg-type]
+        yield queue_manager
+
+
+class Proxy:
+    """Loses, doubles and delays."""
+
+    def __init__(self, folder: Path, target: str, loss: float, seed: int, client: int | None) -> None:
+        self.flow = folder / "flow.jsonl"
+        command = [sys.executable, str(PEERS / "lossy_proxy.py"), "--target", target, "--loss", str(loss), "--seed", str(seed)]
+        command += ["--log", str(self.flow), "--raw", str(folder / "raw"), "--max-seconds", str(2 * SECONDS)]
+        if loss:
+            command += ["--dup", "0.05", "--delay", "0.1", "--delay-ms", "300"]
+        if client is not None:
+            command += ["--client", f"http://127.0.0.1:{client}"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url: str = json.loads(self._process.stdout.readline())["url"]
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def texts(running: RunningQueueManager, after: int) -> list[dict[str, Any]]:
+    return [row for row in rows(running, "private$/interop") if row["sequence"] > after]
+
+
+CASES = [
+    *product(["cxf", "metro"], VERSIONS, ["anonymous"], [0.0, 0.2]),
+    *product(["cxf"], VERSIONS, ["addressable"], [0.0, 0.2]),
+]
+
+
+@pytest.mark.parametrize(("stack", "versions", "way", "loss"), CASES, ids=lambda value: str(value))
+def test_a_foreign_client_delivers_once_and_in_order(
+    built: None, running: RunningQueueManager, tmp_path: Path, stack: str, versions: tuple[str, str, str], way: str, loss: float
+) -> None:
+    rm, wsa, soap = versions
+    before = len(rows(running, "private$/interop"))
+    port = free_port() if way == "addressable" else None
+    proxy = Proxy(tmp_path, running.listening, loss, 5, port)
+    try:
+        command = [
+            str(PEERS / "peer"),
+            stack,
+            "client",
+            "--url",
+            f"{proxy.url}/wsrm/private$/interop",
+            "--rm",
+            rm,
+            "--wsa",
+            wsa,
+        ]
+        command += ["--soap", soap, "--op", "submit", "--count", str(COUNT), "--timeout", "90"]
+        if port is not None:
+            command += ["--decoupled", "--decoupled-port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        time.sleep(0.5)
+    finally:
+        proxy.close()
+    found = texts(running, before)
+    told = [re.findall(r"<text>(.*?)</text>", row["body_text"])[0] for row in found]
+    assert told == [f"m-{number:06d}" for number in range(1, COUNT + 1)], done.stdout[-2000:] + done.stderr[-2000:]
+    assert [row["wsrm_number"] for row in found] == list(range(1, COUNT + 1))
+    assert len({row["wsrm_sequence"] for row in found}) == 1
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    raw = b"".join(path.read_bytes() for path in (tmp_path / "raw").rglob("*") if path.is_file())
+    assert b"BufferRemaining" in raw
+    if loss:
+        assert any(json.loads(line)["fate"] == "drop" for line in proxy.flow.read_text().splitlines())
