@@ -30,7 +30,7 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
-from srmp_spark.names import FORWARD_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
@@ -181,6 +181,7 @@ class _Process:
             manager.outgoing.forwarded = manager.forwarded
             dead_letters = DeadLetters(manager)
             manager.outgoing.dead_came = dead_letters.wake
+            manager.outgoing.order_queue_read = manager.catalogue.find(ORDER_QUEUE).was_read
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came
