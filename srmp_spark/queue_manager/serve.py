@@ -146,6 +146,7 @@ class _Process:
         self._listening = listening
         self._api = api
         self._groups = groups
+        self._https = https
         self._https_url = https.url("https") if https is not None else None
         self._rpc = rpc
         self._server_tls = server_tls(config) if https is not None else None
@@ -164,10 +165,10 @@ class _Process:
         config = self._config
         public_base = config.public_base(self._listening)
         with readable(self._directory.database):
+            hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
-                config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die,
-                client_tls=self._client_tls,
-            )  # fmt: skip
+                config, self._directory, hosts, public_base, self._clock, on_fatal=_die, client_tls=self._client_tls
+            )
             await ensure_queues(manager)
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()

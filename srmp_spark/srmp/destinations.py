@@ -209,7 +209,7 @@ class Destinations:
             self._forwarded_to.add(route.stream_name)
 
     def _look_up_redirected(self, name: str, target: str) -> Found:
-        if split_url(target).host not in self._hosts:
+        if not self._hosts.is_target_here(target):
             return Route(self.queues[FORWARD_QUEUE], name_of_queue(name), forwards=True)
         found = self._look_up_queue(parse_queue_url(target).queue)
         return found if isinstance(found, Refused) else Route(found, name_of_queue(name), forwards=False)

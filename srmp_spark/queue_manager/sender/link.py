@@ -103,6 +103,7 @@ class Outgoing:
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
             "hosts": sorted(hosts.names),
+            "ports": sorted(hosts.ports),
             "forward_end": forward_end,
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
