@@ -12,6 +12,7 @@ from srmp_spark.queue_manager.api.http import Request, Response
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
+from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
 from srmp_spark.srmp.stream_name import shown_queue
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             "queue_bytes": manager.config.queue_quota_bytes,
             "machine_bytes": manager.config.machine_quota_bytes,
             "machine_bytes_waiting": manager.receiver.machine.bytes,
+            "order_queue_bytes": ORDER_QUEUE_UNREAD_MAX,
         },
         "state": {
             "uri": manager.state_lag.uri,
@@ -132,7 +134,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
 def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
     config = manager.config
     quotas = (("queue", config.queue_quota_bytes), ("machine", config.machine_quota_bytes))
-    return [((of,), float(quota)) for of, quota in quotas if quota is not None]
+    return [((of,), float(quota)) for of, quota in (*quotas, ("order-queue", ORDER_QUEUE_UNREAD_MAX)) if quota is not None]
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:

@@ -119,7 +119,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarded_to = forward_read_to(outbox.database)
-    present = Rules(Redirections.load(settings["redirect_in"]), LocalHosts(frozenset(settings["hosts"])))
+    hosts = LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
+    present = Rules(Redirections.load(settings["redirect_in"]), hosts)
     accepted_to = Cursor(settings["epoch"], settings["forward_end"])
     rules = load_rules(outbox.database, present, accepted_to, forwarded_to)
     forwarder = Forwarder(dispatcher, outbox, ForwardLog(data_dir, identity, rules), forwarded_to, commands.forwarded)
