@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from srmp_spark.pgm.settings import SourceSettings
 
+SPMS_AT_START = 3
+"""As many as OpenPGM sends. Nobody may ask for repairs before an SPM came (RFC 3208 6.2), and whoever hears data first does not
+know of those before: one lost SPM would hold up the first repairs for half a second, and lose the first data for good."""
+
 
 class SpmSchedule:
-    """The first one is due at once: before any data, or a receiver that misses the first packet never knows of it."""
+    """The first ones are due at once: before any data, or a receiver that misses the first packet never knows of it."""
 
     def __init__(self, settings: SourceSettings, now: float) -> None:
         self._settings = settings
         self._packets = 0
+        self._first_ones = SPMS_AT_START
         self._ihb = settings.ihb_min
         self._ambient_at = now
         self._heartbeat_at = now + self._ihb
@@ -35,6 +40,9 @@ class SpmSchedule:
             self._ihb = min(2 * self._ihb, self._settings.ihb_max)
         self._heartbeat_at = now + self._ihb
         self._packets = 0
+        self._first_ones = max(0, self._first_ones - 1)
+        if self._first_ones:
+            return
         self._ambient_at = now + self._settings.ambient_spm_ivl
 
     def at_once(self, now: float) -> None:

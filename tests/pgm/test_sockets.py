@@ -108,7 +108,7 @@ def test_an_address_that_nobody_may_send_to_stops_no_receiver(encapsulation: Enc
     """The path in an SPM is the source's word: NAKs go there."""
     receiver = Outlet(encapsulation, LO, GROUP, 1, is_source=False)
     inlet = Inlet.of_group(encapsulation, LO, GROUP)
-    for path in ("255.255.255.255", "0.0.0.0", "240.0.0.1"):
+    for path in ("255.255.255.255", "0.0.0.0", "240.0.0.1", "2001:db8::1"):
         receiver.unicast(b"a NAK", nla_of(path))
     receiver.multicast([b"the next one"])
     assert [packet for packet, _ in read(inlet, 1)] == [b"the next one"]

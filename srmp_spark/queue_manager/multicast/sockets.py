@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.addresses import Nla
+from srmp_spark.pgm.addresses import Nla, text_of
 from srmp_spark.pgm.limits import TPDU_MAX
 from srmp_spark.queue_manager.multicast.interfaces import Interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
@@ -41,6 +41,7 @@ _UDP_GRO: Final = 104
 _IP_MULTICAST_ALL: Final = 49
 _ROUTER_ALERT = b"\x94\x04\x00\x00"
 """RFC 2113."""
+_IPV4_OCTETS: Final = 4
 _IP_HEADER_LENGTH = 0x0F
 _WAIT = (errno.EAGAIN, errno.ENOBUFS)
 _CANNOT_PACK = (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP)
@@ -214,7 +215,10 @@ class Outlet:
             at = end
 
     def unicast(self, packet: bytes, to: Nla) -> None:
-        """Send to one host."""
+        """Send to one host; to none that is not of IPv4, which is all that these sockets speak."""
+        if len(to) != _IPV4_OCTETS:
+            self.error = f"{text_of(to)} is no IPv4 address"
+            return
         self._send(_Datagrams(self._plain, (packet,), len(packet), (socket.inet_ntoa(to), self._port)))
 
     def _send(self, datagrams: _Datagrams) -> None:
