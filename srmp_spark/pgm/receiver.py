@@ -74,8 +74,16 @@ class Receiver:
         else:  # SPMRs and POLRs are for sources, POLLs and NNAKs belong to RFC 3208 14 and 7, which 2.1.3 leaves out
             self.counts["passed over"] += 1
             return []
-        self._timers.set(session.key, session.next_timer())
+        when = session.next_timer()
+        if when < session.armed_at:
+            self._arm(session, when)
         return self._taken()
+
+    def _arm(self, session: IncomingSession, when: float) -> None:
+        """Wake up at ``when``. A later time than the one before is not told: who wakes up too early looks, and sleeps again.
+        With each packet the session's silence begins anew, and all else is rare."""
+        session.armed_at = when
+        self._timers.set(session.key, when)
 
     def _session(self, key: SessionKey, now: float) -> IncomingSession | None:
         session = self._sessions.get(key)
@@ -131,7 +139,7 @@ class Receiver:
                 self._forget(key)
                 continue
             session.poll(now)
-            self._timers.set(key, session.next_timer())
+            self._arm(session, session.next_timer())
         return self._taken()
 
     def next_timer(self) -> float | None:

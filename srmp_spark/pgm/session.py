@@ -9,7 +9,7 @@ from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.encoder import encode
 from srmp_spark.pgm.outputs import EndReason, LossReason, Multicast, Output, SessionEnded, SessionOpened, Unicast
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, PacketType, Spm
-from srmp_spark.pgm.receive_window import Budget, ReceiveWindow
+from srmp_spark.pgm.receive_window import DELIVERED_AT_ONCE, Budget, ReceiveWindow
 from srmp_spark.pgm.repair_states import RepairEvent
 from srmp_spark.pgm.repairs import Repairs, Uniform
 from srmp_spark.pgm.sequence import unwrap, wrap
@@ -34,6 +34,8 @@ class IncomingSession:
         self.state = SessionState.JOINING
         self.window: ReceiveWindow | None = None
         self.heard_at = now
+        self.armed_at = float("inf")
+        """The deadline that the receiver knows of."""
         self.counts: Counter[str] = Counter()
         """What came and what was asked for, for metrics; whoever takes the events counts those here, too."""
         self._destination_port = destination_port
@@ -168,7 +170,7 @@ class IncomingSession:
         for numbers in naks:
             self._ask(numbers)
         if self.window is not None:
-            self.window.deliver()
+            self.window.deliver(DELIVERED_AT_ONCE)
         if now >= self.heard_at + self._settings.session_idle:
             self.fell_silent()
         else:
@@ -184,6 +186,8 @@ class IncomingSession:
         idle_at = self.heard_at + self._settings.session_idle
         if self.state is SessionState.ENDED:
             return idle_at
+        if self.window is not None and self.window.has_ready:
+            return self.heard_at  # at once
         repair_at = self._repairs.next()
         return idle_at if repair_at is None else min(idle_at, repair_at)
 

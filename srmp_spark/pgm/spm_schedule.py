@@ -50,6 +50,10 @@ class SpmSchedule:
         self._ambient_at = min(self._ambient_at, now)
         self._ihb = self._settings.ihb_min
 
+    def is_due(self, now: float) -> bool:
+        """Whether one is to be sent now."""
+        return now >= self._ambient_at or now >= self._heartbeat_at
+
     def next(self) -> float:
         """When the next one is due."""
         return min(self._ambient_at, self._heartbeat_at)
