@@ -13,9 +13,10 @@ from multicast_kit import may_be_raw, needs_raw
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.pgm.addresses import Nla, nla_of
+from srmp_spark.pgm.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
 from srmp_spark.testing.foreign.ports import kept_port
 
 GROUP, OTHER_GROUP = "239.192.77.2", "239.192.77.3"
@@ -77,6 +78,23 @@ def test_what_is_sent_to_the_source_alone_comes_by_its_outlet(encapsulation: Enc
     receiver.close()
 
 
+def test_a_source_hears_what_is_for_it_alone_of_its_group(encapsulation: Encapsulation) -> None:
+    """All that it sends comes back by the group: the kernel keeps it away, packs too."""
+    outlet = Outlet(encapsulation, LO, GROUP, 1, is_source=True)
+    inlet = Inlet.of_group(encapsulation, LO, GROUP, only=UPSTREAM)
+    everything = Inlet.of_group(encapsulation, LO, GROUP)
+    by_type = [bytes(4) + bytes([kind]) + b"%03d" % kind for kind in range(256)]
+    outlet.multicast([bytes(4) + b"\x04" + bytes(1_000)] * 100)
+    outlet.multicast([b"ab"])
+    for packet in by_type:
+        outlet.multicast([packet])
+    assert len(read(everything, 101 + len(by_type))) == 101 + len(by_type)
+    assert [packet for packet, _ in read(inlet, 2)] == [by_type[PacketType.NAK], by_type[PacketType.SPMR]]
+    assert inlet.read() == []
+    for each in (outlet, inlet, everything):
+        each.close()
+
+
 @needs_raw
 def test_the_router_alert_option_is_no_part_of_the_packet() -> None:
     """RFC 3208 4: SPMs, NCFs and RDATA carry it; the IP header is four octets longer then."""
@@ -108,7 +126,7 @@ def test_an_address_that_nobody_may_send_to_stops_no_receiver(encapsulation: Enc
     """The path in an SPM is the source's word: NAKs go there."""
     receiver = Outlet(encapsulation, LO, GROUP, 1, is_source=False)
     inlet = Inlet.of_group(encapsulation, LO, GROUP)
-    for path in ("255.255.255.255", "0.0.0.0", "240.0.0.1"):
+    for path in ("255.255.255.255", "0.0.0.0", "240.0.0.1", "2001:db8::1"):
         receiver.unicast(b"a NAK", nla_of(path))
     receiver.multicast([b"the next one"])
     assert [packet for packet, _ in read(inlet, 1)] == [b"the next one"]

@@ -20,7 +20,16 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.outputs import (
+    Apdu,
+    DataLost,
+    Multicast,
+    Output,
+    SessionEnded,
+    SessionOpened,
+    SourceRefused,
+    Unicast,
+)
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 
 NAK_TTL = 1
 """RFC 3208 6.3: what receivers multicast stays in their network."""
+REFUSED_SECONDS = 60.0
+"""One warning in this time for all sources that find no room: 64 bits of TSI make as many as somebody likes."""
 _ANY_GROUP = "224.0.0.1"
 REFUSED = "refused"
 """Reason of a message that came whole and was not taken; ``detail`` says why."""
@@ -100,6 +111,9 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_reading = False
+        self._refusals = 0
+        """Packets of sources that were refused since that was told."""
+        self._refusals_told_at = -REFUSED_SECONDS
 
     def __repr__(self) -> str:
         return f"<Listener {self.queue} on {self.sockets.address} sessions={len(self.engine)}>"
@@ -179,6 +193,8 @@ class Listener:
                 self._note(output.session, output.first, output.last, output.packets, reason, output.reason.value)
             elif isinstance(output, SessionOpened):
                 log.info("pgm.session_opened queue=%s session=%s first=%d", self.queue, output.session, output.first)
+            elif isinstance(output, SourceRefused):
+                self._source_refused(output)
             else:
                 self._session_ended(output)
 
@@ -189,6 +205,20 @@ class Listener:
 
     def _session_ended(self, ended: SessionEnded) -> None:
         log.info("pgm.session_ended queue=%s session=%s reason=%s", self.queue, ended.session, ended.reason.value)
+
+    def _source_refused(self, refused: SourceRefused) -> None:
+        """A warning at once, then one for all that come in a while: each of their packets is refused."""
+        self._refusals += 1
+        now = time.monotonic()
+        if now < self._refusals_told_at + REFUSED_SECONDS:
+            return
+        self._refusals_told_at = now
+        log.warning(
+            "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = %d sources are heard already, which "
+            "status names; what others send is not taken until one ends. To hear more: sessions_max in [pgm_constants]",
+            self.queue, self.sockets.address, refused.session, self._refusals, self.engine.settings.sessions_max,
+        )  # fmt: skip
+        self._refusals = 0
 
     # --- losses ---------------------------------------------------------------------------------------------------------
 

@@ -23,9 +23,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.addresses import Nla
+from srmp_spark.pgm.addresses import Nla, text_of
 from srmp_spark.pgm.limits import TPDU_MAX
+from srmp_spark.pgm.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import Interface
+from srmp_spark.queue_manager.multicast.kernel_filter import pass_only
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 
 PROTOCOL_PGM = 113
@@ -33,6 +35,8 @@ READ_MAX = 64
 """Datagrams of one turn of the loop: others wait for it too."""
 BUFFER_BYTES = 4_194_304
 """Asked of the kernel for what comes: 40 ms at 100 MB/s. It gives what net.core.rmem_max allows."""
+UPSTREAM: Final = (PacketType.NAK, PacketType.SPMR)
+"""What a source wants of its group: all else there is its own, or another source's."""
 SEGMENTS_MAX = 44
 """Packets of one sendmsg: the kernel's limit is 64, and together they are below 65,507 octets."""
 PACK_OCTETS_MAX = 65_000
@@ -41,6 +45,7 @@ _UDP_GRO: Final = 104
 _IP_MULTICAST_ALL: Final = 49
 _ROUTER_ALERT = b"\x94\x04\x00\x00"
 """RFC 2113."""
+_IPV4_OCTETS: Final = 4
 _IP_HEADER_LENGTH = 0x0F
 _WAIT = (errno.EAGAIN, errno.ENOBUFS)
 _CANNOT_PACK = (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP)
@@ -77,10 +82,14 @@ class Inlet:
         """Reads that failed."""
 
     @classmethod
-    def of_group(cls, encapsulation: Encapsulation, interface: Interface, group: str) -> Inlet:
-        """What is sent to ``group``. Raises :class:`ConfigurationError`."""
+    def of_group(
+        cls, encapsulation: Encapsulation, interface: Interface, group: str, *, only: Sequence[PacketType] = ()
+    ) -> Inlet:  # fmt: skip
+        """What is sent to ``group``; ``only``: these types, where the kernel can tell. Raises :class:`ConfigurationError`."""
         opened = _open(encapsulation)
         try:
+            if only:
+                pass_only(opened, only, is_raw=encapsulation.udp_port is None)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             opened.setsockopt(
                 socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
@@ -109,6 +118,7 @@ class Inlet:
         found: list[tuple[bytes, Nla]] = []
         receive, buffer = self._socket.recvmsg_into, self._buffer
         view = memoryview(buffer)
+        host, source = "", b""
         for _ in range(READ_MAX):
             try:
                 length, notes, _, address = receive((buffer,), 64)
@@ -117,7 +127,9 @@ class Inlet:
             except OSError:  # what an ICMP message said of something that we sent
                 self.errors += 1
                 break
-            source = socket.inet_aton(address[0])
+            if address[0] != host:
+                host = address[0]
+                source = socket.inet_aton(host)
             if self._is_raw:
                 start = (buffer[0] & _IP_HEADER_LENGTH) * 4
                 found.append((bytes(view[start:length]), source))
@@ -214,7 +226,10 @@ class Outlet:
             at = end
 
     def unicast(self, packet: bytes, to: Nla) -> None:
-        """Send to one host."""
+        """Send to one host; to none that is not of IPv4, which is all that these sockets speak."""
+        if len(to) != _IPV4_OCTETS:
+            self.error = f"{text_of(to)} is no IPv4 address"
+            return
         self._send(_Datagrams(self._plain, (packet,), len(packet), (socket.inet_ntoa(to), self._port)))
 
     def _send(self, datagrams: _Datagrams) -> None:
