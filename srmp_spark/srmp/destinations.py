@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import (
     FORWARD_QUEUE,
@@ -22,7 +23,6 @@ from srmp_spark.names import (
     parse_queue_url,
     split_url,
 )
-from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_name import StreamName, is_foreign, name_of_foreign_queue, name_of_queue

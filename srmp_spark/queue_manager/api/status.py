@@ -103,6 +103,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             "uri": manager.state_lag.uri,
             "position": manager.state_lag.position,
             "lag_seconds": state_lag_seconds(manager),
+            "receipts_left_out": manager.state_lag.receipts_left_out,
         },
         "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed],
         "incoming_streams": [
@@ -192,6 +193,12 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),
         Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
+        Gauge(
+            "srmp_state_receipts_left_out",
+            "receipts of our order queue, read and deleted before the Delta state had them",
+            (),
+            lambda: [((), float(manager.state_lag.receipts_left_out))],
+        ),
         Gauge(
             "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]
         ),
