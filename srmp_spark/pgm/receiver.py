@@ -39,7 +39,7 @@ class Receiver:
         """What was passed over, for metrics."""
         self.forgotten: Counter[str] = Counter()
         """What the sessions had counted that are forgotten."""
-        self.budget = Budget(self.settings.buffer_bytes_max)
+        self.budget = Budget(self.settings)
         self._destination_port = destination_port
         self._group = group
         self._uniform = uniform
