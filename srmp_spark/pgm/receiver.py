@@ -109,7 +109,7 @@ class Receiver:
         self._forget(session.key)
         begun = self._begin(session.key, now)
         if successor.has_window:
-            begun.begin(first, successor)
+            begun.begin(first)
         begun.spm(spm, now)
         return begun
 

@@ -55,9 +55,9 @@ class IncomingSession:
 
     # --- packets --------------------------------------------------------------------------------------------------------
 
-    def begin(self, first: int, spm: Spm) -> None:
+    def begin(self, first: int) -> None:
         """Begin at ``first``, for this source takes the place of another one. Before any packet."""
-        self._open(first, spm.trail, None)
+        self._open(first, first, None)
 
     def spm(self, spm: Spm, now: float) -> Spm | None:
         """RFC 3208 6.2: in sequence, or discarded.

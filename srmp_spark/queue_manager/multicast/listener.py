@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 NAK_TTL = 1
 """RFC 3208 6.3: what receivers multicast stays in their network."""
+READ_FIRST_SECONDS = 0.25
+"""How long NAKs that are due wait for what is not read yet: a repair that was not read was asked for again, and came again, on
+a machine that was busy already. Its 4 MB are read in less."""
 LINES_PER_SECOND = 20.0
 """About sessions in the log. Losses have a limit of their own (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
@@ -172,9 +175,11 @@ class Listener:
 
     def _due(self) -> None:
         self._timer = None
+        when = self.engine.next_timer()
         self._take_what_came(time.monotonic())  # first: what lies in the kernel's buffer must not be asked for
         now = time.monotonic()
-        self._do(self.engine.poll(now))
+        if when is None or not self.sockets.inlet.is_behind or now >= when + READ_FIRST_SECONDS:
+            self._do(self.engine.poll(now))
         self._arm(now)
 
     def _arm(self, now: float) -> None:
