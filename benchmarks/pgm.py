@@ -36,8 +36,9 @@ LOSSES = {"": "none", "_loss": "1 %"}
 SIZES = {"1k": 1_000, "8k": 8_000}
 NAMES = tuple(f"pgm_{size}{loss}" for size in SIZES for loss in LOSSES)
 TARGET = 0.5
-SECONDS, QUICK_SECONDS = 3.0, 0.5
-RUN_SECONDS_MAX = 25.0
+SECONDS, PROBE_SECONDS, QUICK_SECONDS = 3.0, 1.0, 0.5
+"""Of data at the rate of a run: of a round, while a rate is looked for, and with ``--quick``."""
+RUN_SECONDS_MAX = 20.0
 """A run at a rate that a side cannot keep up with is given up: repairs of repairs may take minutes."""
 WHO = ("openpgm", "ours")
 
@@ -103,7 +104,7 @@ def best_rate(hosts: TwoHosts, who: str, case: Case, seconds: float) -> float | 
 
 def measured(hosts: TwoHosts, case: Case, rounds: int, seconds: float) -> dict[str, list[Run]]:
     """Rounds in which both sides got everything through; a side that failed slows down for the next one."""
-    rates = {who: best_rate(hosts, who, case, seconds) for who in WHO}
+    rates = {who: best_rate(hosts, who, case, min(seconds, PROBE_SECONDS)) for who in WHO}
     found: dict[str, list[Run]] = {who: [] for who in WHO}
     for number in range(2 * rounds):
         if None in rates.values() or len(found["ours"]) == rounds:
