@@ -3,7 +3,7 @@
 #   VENV=DIR          where the virtual environment lives (default .venv)
 #   PYTHON_BIN=FILE   the Python to build it with (default: the first of python3, python3.13 … 3.10 that is 3.10 or newer)
 #   PYTEST="…"        more arguments for pytest
-#   MINUTES=N             how long `make fuzz` runs; CONNECTIONS=N, how many `make slow` opens
+#   MINUTES=N             how long `make fuzz` and `make flat-pgm` run; CONNECTIONS=N, how many `make slow` opens
 #   TEST_JOBS=N       processes that run the tests (default 4: they wait more than they compute; which tests stay together: tests/conftest.py)
 
 SHELL := /bin/bash
@@ -43,7 +43,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm interop-pgm interop-mqrr kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm interop-pgm flat-pgm interop-mqrr kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wr
 
 interop-pgm: setup ## our PGM and OpenPGM, libzmq and tshark on one wire, with losses; needs no root; ten minutes
 	@$(PYTHON) -m srmp_spark.testing.pgm.interop
+
+flat-pgm: setup ## one multicast session with losses: the memory of source and receiver stays flat; needs no root: make flat-pgm MINUTES=10
+	@$(PYTHON) -m benchmarks.pgm_flat --minutes $(MINUTES)
 
 kill: setup ## the long version of the kill test: make kill SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py

@@ -15,7 +15,7 @@ from srmp_spark.pgm.checksum import is_good
 from srmp_spark.pgm.limits import TPDU_MAX, TXW_SQNS_MAX
 from srmp_spark.pgm.options import OPT_PARITY, OPT_PRESENT, read_options
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
-from srmp_spark.pgm.sequence import span
+from srmp_spark.pgm.sequence import SPACE, span
 
 HEADER = Struct("!HHBBH6sH")
 """Source port, destination port, type, options, checksum, global source identifier, TSDU length."""
@@ -28,6 +28,7 @@ POLL_FIELDS = Struct("!IHH")
 POLL_END_FIELDS = Struct("!III")
 POLR_FIELDS = Struct("!IHH")
 
+_NUMBERS = SPACE - 1
 _DATA_AT = HEADER.size + DATA_FIELDS.size
 AFI_LENGTHS = {1: 4, 2: 16}
 """Address family → octets of an NLA: IPv4, IPv6."""
@@ -103,7 +104,7 @@ def _data(packet: bytes, kind: PacketType, tsi: Tsi, destination_port: int, tsdu
     payload = packet[at:]
     if len(payload) != tsdu_length:
         raise RemoteProtocolError(f"TSDU Length says {tsdu_length}, {len(payload)} octets are left", section="RFC 3208 8")
-    if not 1 <= span(trail, number) <= TXW_SQNS_MAX:
+    if (number - trail) & _NUMBERS >= TXW_SQNS_MAX:
         raise RemoteProtocolError(f"number {number} lies outside the window that begins at {trail}", section="RFC 3208 3.3")
     fragment = options.fragment
     if fragment is not None:

@@ -17,23 +17,30 @@ from __future__ import annotations
 from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.outputs import LossReason
 from srmp_spark.pgm.packets import Data
-from srmp_spark.pgm.repairs import REPAIR_COST, Repairs
+from srmp_spark.pgm.repairs import NUMBERS_PER_NAK, REPAIR_COST, Repairs
 from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.token_bucket import TokenBucket
 
 DELIVERED_AT_ONCE = 64
 """Packets that are told in one step: a quarter of a millisecond."""
 DELIVERED_PER_PACKET = 2
 """While more are ready: one for the packet that came, one of those that wait."""
+MISSING_WINDOWS = 4
+"""Whole windows (RXW_SQNS_MAX) that may be found missing at once, of all sessions together: after the network was away."""
 PACKET_COST = 400
 """Octets that a buffered packet costs beside its payload."""
 
 
 class Budget:
-    """What all sessions of a receiver hold together."""
+    """What all sessions of a receiver hold together, and how much may be found missing."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, settings: ReceiverSettings) -> None:
+        self.limit = settings.buffer_bytes_max
         self.used = 0
+        rate = settings.nak_rate_max * NUMBERS_PER_NAK
+        self.missing = TokenBucket(rate, MISSING_WINDOWS * settings.rxw_sqns_max, 0.0)
+        """Numbers. What is missing faster than NAKs can ask for it is given up at once, as LIMIT: a forged SPM of 36 octets
+        makes a list of RXW_SQNS_MAX numbers, 50 ms of work, and the next one another."""
 
 
 class ReceiveWindow:
@@ -88,6 +95,10 @@ class ReceiveWindow:
             self.give_up_before(trail, LossReason.TRAIL)
         if lead > self.lead:
             self._make_room(lead)
+            count = lead - self.lead
+            affordable = self._budget.missing.take_up_to(count, now)
+            if affordable < count:
+                self.give_up_before(lead + 1 - affordable, LossReason.LIMIT)
             first, self.lead = self.lead + 1, lead
             self._repairs.begin(range(first, lead + 1), now)
             self._charge((lead + 1 - first) * REPAIR_COST)

@@ -39,7 +39,7 @@ class Receiver:
         """What was passed over, for metrics."""
         self.forgotten: Counter[str] = Counter()
         """What the sessions had counted that are forgotten."""
-        self.budget = Budget(self.settings.buffer_bytes_max)
+        self.budget = Budget(self.settings)
         self._destination_port = destination_port
         self._group = group
         self._uniform = uniform
@@ -52,13 +52,17 @@ class Receiver:
         if packet.destination_port != self._destination_port:
             self.counts["of another port"] += 1
             return []
-        if isinstance(packet, Data | Spm):
+        if isinstance(packet, Data):
             session = self._session(SessionKey(source, packet.tsi), now)
             if session is None:
                 return self._taken()
-            if isinstance(packet, Data):
-                session.data(packet, now)
-            elif (successor := session.spm(packet, now)) is not None:
+            session.data(packet, now)
+        elif isinstance(packet, Spm):
+            session = self._session(SessionKey(source, packet.tsi), now)
+            if session is None:
+                return self._taken()
+            successor = session.spm(packet, now)
+            if successor is not None:
                 session = self._succeeded(session, successor, packet, now)
         elif isinstance(packet, Nak) and packet.type is not PacketType.NNAK and packet.group == self._group:
             if packet.type is PacketType.NCF and packet.source != source:
@@ -74,8 +78,7 @@ class Receiver:
         else:  # SPMRs and POLRs are for sources, POLLs and NNAKs belong to RFC 3208 14 and 7, which 2.1.3 leaves out
             self.counts["passed over"] += 1
             return []
-        when = session.next_timer()
-        if when < session.armed_at:
+        if not session.is_quiet and (when := session.next_timer()) < session.armed_at:
             self._arm(session, when)
         return self._taken()
 
@@ -87,7 +90,7 @@ class Receiver:
 
     def _session(self, key: SessionKey, now: float) -> IncomingSession | None:
         session = self._sessions.get(key)
-        if session is not None and not self._is_over(session, now):
+        if session is not None and (session.state is not SessionState.ENDED or not self._is_over(session, now)):
             return session
         if session is not None:
             self._forget(key)  # it fell silent, and what comes now is of a new one
@@ -109,7 +112,7 @@ class Receiver:
         self._forget(session.key)
         begun = self._begin(session.key, now)
         if successor.has_window:
-            begun.begin(first, successor)
+            begun.begin(first)
         begun.spm(spm, now)
         return begun
 

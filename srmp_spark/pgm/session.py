@@ -18,6 +18,9 @@ from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.spm_sequence import SpmPlace, SpmSequence
 
 
+_NEVER = float("inf")
+
+
 class IncomingSession:
     """Takes the packets of its source; what comes of them is appended to ``out``."""
 
@@ -34,7 +37,7 @@ class IncomingSession:
         self.state = SessionState.JOINING
         self.window: ReceiveWindow | None = None
         self.heard_at = now
-        self.armed_at = float("inf")
+        self.armed_at = _NEVER
         """The deadline that the receiver knows of."""
         self.counts: Counter[str] = Counter()
         """What came and what was asked for, for metrics; whoever takes the events counts those here, too."""
@@ -55,9 +58,9 @@ class IncomingSession:
 
     # --- packets --------------------------------------------------------------------------------------------------------
 
-    def begin(self, first: int, spm: Spm) -> None:
+    def begin(self, first: int) -> None:
         """Begin at ``first``, for this source takes the place of another one. Before any packet."""
-        self._open(first, spm.trail, None)
+        self._open(first, first, None)
 
     def spm(self, spm: Spm, now: float) -> Spm | None:
         """RFC 3208 6.2: in sequence, or discarded.
@@ -180,6 +183,12 @@ class IncomingSession:
         """Nobody is waited for any more."""
         if self.state is not SessionState.ENDED:
             self._end(SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing but its silence is waited for, and the receiver knows when to look for that."""
+        window = self.window
+        return window is not None and not window.has_ready and not self._repairs and self.armed_at != _NEVER
 
     def next_timer(self) -> float:
         """When :meth:`poll` has something to do, or, once it has ended, when it can be forgotten."""

@@ -16,7 +16,7 @@ from srmp_spark.pgm.addresses import Nla, nla_of
 from srmp_spark.pgm.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import READ_MAX, UPSTREAM, Inlet, Outlet, tpdu_of
 from srmp_spark.testing.foreign.ports import kept_port
 
 GROUP, OTHER_GROUP = "239.192.77.2", "239.192.77.3"
@@ -58,6 +58,22 @@ def test_packets_come_as_they_left_with_the_address_of_the_interface(ends: tuple
     outlet.multicast(sent)
     assert read(inlet, len(sent)) == [(packet, nla_of("127.0.0.1")) for packet in sent]
     assert (outlet.is_blocked, outlet.error) == (False, None)
+
+
+def test_whoever_reads_learns_that_there_is_more(encapsulation: Encapsulation) -> None:
+    outlet = Outlet(encapsulation, LO, GROUP, 1, is_source=True, packs=False)
+    inlet, witness = Inlet.of_group(encapsulation, LO, GROUP), Inlet.of_group(encapsulation, LO, GROUP)
+    assert (inlet.read(), inlet.is_behind, inlet.errors) == ([], False, 0)
+    sent = packets(*range(1, 1_401, 7))
+    outlet.multicast(sent)
+    assert len(read(witness, len(sent))) == len(sent), "all are in the kernel's buffers"
+    witness.close()
+    assert len(read(inlet, 1)) == READ_MAX
+    assert inlet.is_behind
+    assert len(read(inlet, len(sent) - READ_MAX)) == len(sent) - READ_MAX
+    assert not inlet.is_behind
+    inlet.close()
+    outlet.close()
 
 
 def test_nothing_of_another_group_comes(encapsulation: Encapsulation, ends: tuple[Outlet, Inlet]) -> None:

@@ -84,16 +84,17 @@ def theirs(role: str, case: Case, at: str, *more: str) -> list[str]:
     return [str(openpgm.build()), role, "-n", f"{at};{GROUP}", *udp, *more]
 
 
-def run_both(receiving: list[str], sending: list[str]) -> Outcome:
-    """Start one, then the other; their summaries. Raises :class:`RuntimeError` if one of them has none."""
+def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECONDS) -> Outcome:
+    """Start one, then the other; their summaries. Raises :class:`RuntimeError` if one of them has none, and
+    :class:`subprocess.TimeoutExpired` if one of them runs on after ``seconds``."""
     with tempfile.TemporaryFile("w+") as errors:
         receiver = subprocess.Popen(receiving, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
         try:
             time.sleep(HEAD_START)
             sender = subprocess.run(  # noqa: S603
-                sending, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=RUN_SECONDS
+                sending, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=seconds
             )
-            said, _ = receiver.communicate(timeout=RUN_SECONDS)
+            said, _ = receiver.communicate(timeout=seconds)
         finally:
             receiver.kill()
             receiver.wait()

@@ -30,6 +30,7 @@ from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.source import Source
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
+from srmp_spark.queue_manager.multicast.listener import READ_FIRST_SECONDS
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
 
@@ -168,7 +169,9 @@ class Receiving:
             before = self.messages
             for octets, source in self._inlet.read():
                 self._do(self._engine.receive(decode(octets), source, now))
-            self._do(self._engine.poll(now))
+            when = self._engine.next_timer()
+            if when is not None and (not self._inlet.is_behind or now >= when + READ_FIRST_SECONDS):
+                self._do(self._engine.poll(now))
             if self.messages > before:
                 last = now
             if (self.total and self.next >= self.total) or (args.expect and self.messages >= args.expect):
