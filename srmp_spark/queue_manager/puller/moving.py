@@ -20,7 +20,7 @@ from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, RemoteQueue, Unreadable
+from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, Ended, RemoteQueue, Unreadable
 
 BATCH_MESSAGES = 64
 """Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
@@ -31,6 +31,10 @@ BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
 UNREADABLE_MAX = 1_000
 """Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time."""
+
+_EVENTS = {
+    Ended.CARRIED_OUT: PulledEvent.END_OK, Ended.NOT: PulledEvent.END_REFUSED, Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
+}  # fmt: skip
 
 
 class Keeping(Protocol):
@@ -158,7 +162,7 @@ class Mover:
     async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
         for each in messages:
-            if await queue.end(each.request):
+            if await queue.end(each.request) is Ended.CARRIED_OUT:
                 self._copied.discard(each.key)
         removed = {each.key for each in messages} - self._copied
         if removed:
@@ -200,9 +204,9 @@ class Mover:
                     continue
                 if isinstance(done, RefusedError):  # a fault, from below the method or from within
                     each.move(PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED)
-                elif isinstance(done, bool):
-                    each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
-                    self.ended += done
+                elif isinstance(done, Ended):
+                    each.move(_EVENTS[done])
+                    self.ended += done is Ended.CARRIED_OUT
                 elif isinstance(done, LostError):
                     lost = True
                 else:

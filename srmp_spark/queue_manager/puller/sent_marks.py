@@ -72,18 +72,12 @@ class SentMarks:
         if self._is_torn:
             self._replace(self._path.read_bytes()[: self._size] + marks)
             return
-        data = memoryview(marks)
-        at = 0
         try:
-            while at < len(data):  # a disk that is about to be full takes a part, and says so at the next write
-                written = os.write(self._file, data[at:])
-                if not written:
-                    raise OSError(errno.ENOSPC, "nothing more is written", str(self._path))
-                at += written
+            _write(self._file, marks)
         except OSError:
             self._cut_off()
             raise
-        self._size += len(data)
+        self._size += len(marks)
 
     def _cut_off(self) -> None:
         """What was written of marks whose Ends are not sent."""
@@ -125,6 +119,15 @@ class SentMarks:
             raise
         self.close()
         self._file, self._size, self._is_torn = file, len(data), False
+
+
+def _write(file: int, data: bytes) -> None:
+    """All of it: a disk that is about to be full takes a part, and says so at the next write. Raises OSError."""
+    while data:
+        written = os.write(file, data)
+        if not written:
+            raise OSError(errno.ENOSPC, "nothing more is written")
+        data = data[written:]
 
 
 def _header(boot_id: str) -> bytes:
