@@ -137,11 +137,15 @@ class Mover:
         return len(handed)
 
     async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
-        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again."""
-        handed: list[Pulled] = []
+        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again.
+
+        A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and the
+        lock that is younger holds it.
+        """
+        handed: dict[PulledKey, Pulled] = {}
         unreadable: list[Unreadable] = []
-        size = 0
-        while len(handed) < BATCH_MESSAGES and size < BATCH_BYTES and len(unreadable) < UNREADABLE_MAX:
+        reads = size = 0
+        while reads < BATCH_MESSAGES and size < BATCH_BYTES and len(unreadable) < UNREADABLE_MAX:
             found = await queue.read(Action.RECEIVE, wait_s=0.0 if self.is_busy else wait_s)
             if isinstance(found, Status):
                 if found not in NOTHING:
@@ -152,12 +156,16 @@ class Mover:
                 self._told(f"a message cannot be read and stays where it is: {found.reason}")
                 unreadable.append(found)
                 continue
-            handed.append(self._same(found))
+            reads += 1
             size += len(found.raw)
+            if (again := handed.get(found.key)) is not None:
+                again.request = found.request
+            else:
+                handed[found.key] = self._same(found)
         self.unreadable = len(unreadable)
         for each in unreadable:
             await queue.end(each.request, keep=True)
-        return handed
+        return list(handed.values())
 
     async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
