@@ -17,7 +17,6 @@ from srmp_spark.pgm.session_states import SessionEvent, SessionState, moved
 from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.spm_sequence import SpmPlace, SpmSequence
 
-
 _NEVER = float("inf")
 
 
