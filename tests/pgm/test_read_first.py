@@ -15,8 +15,9 @@ from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.packets import Data, Spm
 from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.queue_manager.multicast import listener as module
-from srmp_spark.queue_manager.multicast.listener import READ_FIRST_SECONDS, Listener
+from srmp_spark.queue_manager.multicast.listener import Listener
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
+from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
 
 
 class Inlet:

@@ -35,7 +35,7 @@ from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
+from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, Inlet, Outlet
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.acceptor import Acceptor
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 NAK_TTL = 1
 """RFC 3208 6.3: what receivers multicast stays in their network."""
-READ_FIRST_SECONDS = 0.25
-"""How long NAKs that are due wait for what is not read yet: a repair that was not read was asked for again, and came again, on
-a machine that was busy already. Its 4 MB are read in less."""
 LINES_PER_SECOND = 20.0
 """About sessions in the log. Losses have a limit of their own (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0

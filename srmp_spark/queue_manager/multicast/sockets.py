@@ -33,6 +33,9 @@ from srmp_spark.queue_manager.multicast.settings import Encapsulation
 PROTOCOL_PGM = 113
 READ_MAX = 64
 """Datagrams of one turn of the loop: others wait for it too."""
+READ_FIRST_SECONDS = 0.25
+"""How long NAKs that are due wait for what is not read yet: a repair that was not read was asked for again, and came again, on
+a machine that was busy already. Its 4 MB are read in less."""
 BUFFER_BYTES = 4_194_304
 """Asked of the kernel for what comes: 40 ms at 100 MB/s. It gives what net.core.rmem_max allows."""
 UPSTREAM: Final = (PacketType.NAK, PacketType.SPMR)

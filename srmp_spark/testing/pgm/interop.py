@@ -18,7 +18,7 @@ import tempfile
 import time
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from srmp_spark.testing.pgm import openpgm
 from srmp_spark.testing.pgm.two_hosts import HERE, RULES, THERE, TwoHosts, inside, is_inside, may_unshare, missing_tools
@@ -90,6 +90,8 @@ def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECO
     with tempfile.TemporaryFile("w+") as errors:
         receiver = subprocess.Popen(receiving, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
         try:
+            if OURS[-1] in receiving:
+                _until_ready(receiver, errors)
             time.sleep(HEAD_START)
             sender = subprocess.run(  # noqa: S603
                 sending, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=seconds
@@ -104,6 +106,15 @@ def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECO
         except (IndexError, ValueError):
             codes = f"exit codes {sender.returncode} and {receiver.returncode}"
             raise RuntimeError(f"no summary, {codes}: {errors.read()[-2000:]}") from None
+
+
+def _until_ready(receiver: subprocess.Popen[str], errors: IO[str]) -> None:
+    """Until our receiver says that it hears: on a busy machine OpenPGM's sender was done before it was there."""
+    end = time.monotonic() + RUN_SECONDS
+    while time.monotonic() < end and receiver.poll() is None:
+        if "ready" in Path(f"/proc/self/fd/{errors.fileno()}").read_text():
+            return
+        time.sleep(0.05)
 
 
 def run_case(hosts: TwoHosts, case: Case) -> Outcome:

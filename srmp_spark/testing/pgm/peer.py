@@ -30,9 +30,8 @@ from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.source import Source
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
-from srmp_spark.queue_manager.multicast.listener import READ_FIRST_SECONDS
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, UPSTREAM, Inlet, Outlet, tpdu_of
 
 _NUMBERS = struct.Struct("!QQ")
 _PATTERN = bytes(range(256)) * 260
