@@ -1,4 +1,4 @@
-"""QUEUE_FORMAT in a stub ([MS-MQMQ] 2.2.7): a structure that is mostly a union.
+r"""QUEUE_FORMAT in a stub ([MS-MQMQ] 2.2.7): a structure that is mostly a union.
 
 ===============  =========================================  ===================
 \                NDR                                        NDR64
