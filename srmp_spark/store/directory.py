@@ -40,7 +40,7 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
-from srmp_spark.store import decisions, epochs, losses, state
+from srmp_spark.store import decisions, epochs, losses, moves, state
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.schema import ADDED, RESTORE_HINT, connect_writer, readable
@@ -181,7 +181,7 @@ class DataDirectory:
             _write_identity(path, queue_manager, starts, starts + 1, position)
         writer.execute("BEGIN IMMEDIATE")
         decisions.create_tables(writer)
-        for statement in (*ADDED.split(";"), losses.DDL):  # a directory that an older version made has none of these
+        for statement in (*ADDED.split(";"), losses.DDL, moves.DDL):  # a directory that an older version made has none of these
             writer.execute(statement)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))

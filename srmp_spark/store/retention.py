@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import state, sweeper
+from srmp_spark.store import moves, state, sweeper
 from srmp_spark.store.log import Log
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
@@ -97,6 +97,7 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
+        moves.forget(transaction, queue_id, to)
         if queue != FORWARD_QUEUE:
             db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
     return max(to, trimmed_to) + 1
