@@ -1,4 +1,4 @@
-"""What another queue manager may do with a message that we have locked: the lock ends, the message comes again, its number is odd."""
+"""What may happen to a message that we have locked: its lock ends, it comes again, its number is odd."""
 
 from __future__ import annotations
 
