@@ -119,7 +119,7 @@ kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 
 kill-pull: setup ## a remote queue is read while either side is killed, so often: make kill-pull KILLS=200 (a quarter of an hour)
 	@SRMP_SPARK_PULL_KILLS=$(KILLS) SRMP_SPARK_PULLS=5000 $(PYTHON) -m pytest -s -v tests/remote_read/test_pulling.py \
-		tests/remote_read/test_pulling_steps.py tests/remote_read/test_pulling_live.py tests/remote_read/test_pulling_foreign.py $(PYTEST)
+		tests/remote_read/test_pulling_steps.py tests/remote_read/test_pulling_locks.py tests/remote_read/test_pulling_live.py tests/remote_read/test_pulling_foreign.py $(PYTEST)
 
 restarts: setup java ## the ingest job is killed at five named points, so often at each: make restarts KILLS=200 (hours)
 	@$(SHORT_JVM) SRMP_SPARK_RESTARTS=$(KILLS) $(PYTHON) -m pytest -s -v tests/spark/test_restarts.py $(PYTEST)

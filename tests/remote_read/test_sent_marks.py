@@ -46,6 +46,7 @@ def test_a_killed_process_tells_the_next_one(tmp_path: Path, boot: Path):
         "zeros",
         "zeros behind",
         "a bit",
+        "an earlier build",
     ],
 )
 def test_what_nobody_knows_counts_as_sent_now_and_later(tmp_path: Path, boot: Path, what: str):
@@ -63,11 +64,19 @@ def test_what_nobody_knows_counts_as_sent_now_and_later(tmp_path: Path, boot: Pa
         data = path.read_bytes()
         broken = {
             "cut off": data[:20], "half a mark": data[:-5], "zeros": bytes(100), "zeros behind": data + bytes(20),
-            "a bit": data[:-1] + bytes((data[-1] ^ 1,)),
+            "a bit": data[:-1] + bytes((data[-1] ^ 1,)), "an earlier build": data[:36] + b"\n" + 5 * data[38:54],
         }  # fmt: skip
         path.write_bytes(broken[what])
     assert SentMarks.open(path, [ONE, TWO], unchanged=unchanged, boot_id=boot).was_sent(TWO)
     assert SentMarks.open(path, [ONE, TWO], boot_id=boot).was_sent(TWO), "killed before it was settled"
+
+
+def test_an_earlier_build_does_not_believe_a_file_of_this_one(tmp_path: Path, boot: Path):
+    """It knew a line feed behind the boot identifier, and marks without a checksum: it would find none of ours."""
+    killed_after(tmp_path / "marks", boot, ONE)
+    data = (tmp_path / "marks").read_bytes()
+    assert data[:36].decode() == boot.read_text().strip()
+    assert data[36:37] != b"\n"
 
 
 class Disk:

@@ -10,7 +10,7 @@ A full disk takes a part of what is written. Then no End leaves, the part is cut
 is made anew before the next End. Whatever is found at a start that is not mark after mark, each with its checksum, to the last
 byte, is not believed either, none of it: one mark in the wrong place hides all that come after it.
 
-    boot identifier, 36 bytes · line feed · for each message 16 bytes · their CRC-32, 4 bytes, little-endian
+    boot identifier, 36 bytes · "2" · line feed · for each message 16 bytes · their CRC-32, 4 bytes, little-endian
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from srmp_spark.queue_manager.puller.pulled import PulledKey
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FORGET_BYTES = 1024 * 1024
 """A file that is longer begins anew as soon as nothing is stored."""
-_HEADER_SIZE = 37
+_BOOT_SIZE = 36
+_HEADER_END = b"2\n"
+"""Builds that wrote marks without a checksum had a line feed alone: neither believes a file of the other."""
+_HEADER_SIZE = _BOOT_SIZE + len(_HEADER_END)
 _MARK_SIZE = 16
 _CHECKED_SIZE = _MARK_SIZE + 4
 
@@ -131,7 +134,7 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _header(boot_id: str) -> bytes:
-    return boot_id.ljust(_HEADER_SIZE - 1).encode() + b"\n"
+    return boot_id.ljust(_BOOT_SIZE).encode() + _HEADER_END
 
 
 def _digest(key: PulledKey) -> bytes:
