@@ -15,8 +15,9 @@ from srmp_spark.testing.foreign.ports import kept_port
 from srmp_spark.testing.service import RunningQueueManager
 
 CONSTANTS = (
-    "[pgm_constants]\nsessions_max = 1\nnak_rpt_ivl = 0.1\nnak_rdata_ivl = 0.1\nnak_ncf_retries = 1\nnak_data_retries = 1\n"
+    "[pgm_constants]\nsessions_max = 1\nnak_rpt_ivl = 0.1\nnak_rdata_ivl = 0.1\nnak_ncf_retries = 50\nnak_data_retries = 50\n"
 )
+"""Asked for often, and for seconds: the sources here answer between two calls of an API that others keep waiting."""
 
 
 @pytest.fixture(scope="module")
