@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "srmp": {"message", "names", "canonical_url", "errors", "timers"},
     "mqrr": {"message", "names", "errors"},
     "pgm": {"errors", "timers"},
+    "wsrm": {"errors", "timers"},
     "signing_in": {"mqrr", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
@@ -41,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
 
-SANS_IO = ("srmp", "mqrr", "pgm")
+SANS_IO = ("srmp", "mqrr", "pgm", "wsrm")
 IO_MODULES = {
     "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
     "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",

@@ -1,0 +1,96 @@
+"""The faults of WS-ReliableMessaging 1.0 section 4 and 1.1 section 4, and of WS-MakeConnection 1.1 section 4."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.wsrm.elements import Blame, Fault
+from srmp_spark.wsrm.namespaces import FLOW_CONTROL, MAKE_CONNECTION, AddressingVersion, RmVersion, SoapVersion, qualified
+
+
+class FaultCode(Enum):
+    """(name, who is to blame, what is said of it)."""
+
+    SEQUENCE_TERMINATED = (
+        "SequenceTerminated",
+        Blame.SENDER,
+        "The Sequence has been terminated due to an unrecoverable error.",
+    )
+    UNKNOWN_SEQUENCE = ("UnknownSequence", Blame.SENDER, "The value of wsrm:Identifier is not a known Sequence identifier.")
+    INVALID_ACKNOWLEDGEMENT = (
+        "InvalidAcknowledgement", Blame.SENDER,
+        "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant.",
+    )  # fmt: skip
+    MESSAGE_NUMBER_ROLLOVER = (
+        "MessageNumberRollover",
+        Blame.SENDER,
+        "The maximum value for wsrm:MessageNumber has been exceeded.",
+    )
+    LAST_MESSAGE_NUMBER_EXCEEDED = (
+        "LastMessageNumberExceeded", Blame.SENDER,
+        "The value for wsrm:MessageNumber exceeds the value of the MessageNumber accompanying a LastMessage element.",
+    )  # fmt: skip
+    CREATE_SEQUENCE_REFUSED = (
+        "CreateSequenceRefused",
+        Blame.SENDER,
+        "The Create Sequence request has been refused by the RM Destination.",
+    )
+    SEQUENCE_CLOSED = ("SequenceClosed", Blame.SENDER, "The Sequence is closed and cannot accept new messages.")
+    WSRM_REQUIRED = ("WSRMRequired", Blame.SENDER, "The RM Destination requires the use of WSRM.")
+    MISSING_SELECTION = ("MissingSelection", Blame.SENDER, "The MakeConnection element did not contain any selection criteria.")
+    UNSUPPORTED_SELECTION = (
+        "UnsupportedSelection",
+        Blame.RECEIVER,
+        "The extension element used in the message selection is not supported.",
+    )
+
+    @property
+    def subcode_name(self) -> str:
+        """As the specification spells it."""
+        return self.value[0]
+
+    def subcode(self, rm: RmVersion) -> str:
+        """In Clark's notation."""
+        return qualified(MAKE_CONNECTION if self in _OF_MAKE_CONNECTION else rm.value, self.subcode_name)
+
+
+_OF_MAKE_CONNECTION = (FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
+CONNECTION_LIMIT_REACHED = qualified(FLOW_CONTROL, "ConnectionLimitReached")
+"""What WCF nests in CreateSequenceRefused when it has too many sessions."""
+
+
+def fault_of(
+    code: FaultCode,
+    rm: RmVersion,
+    identifier: str = "",
+    reason: str = "",
+    *,
+    blame: Blame | None = None,
+    max_number: int | None = None,
+) -> Fault:
+    """The fault ``code`` of this version about sequence ``identifier``; ``reason`` says more than the specification does."""
+    return Fault(blame or code.value[1], code.subcode(rm), reason or code.value[2], identifier, max_number)
+
+
+def code_of(fault: Fault) -> FaultCode | None:
+    """Which of them a fault that was read is, of either version."""
+    for rm in RmVersion:
+        for code in FaultCode:
+            if fault.subcode == code.subcode(rm):
+                return code
+    return None
+
+
+class SoapFaultError(RemoteProtocolError):
+    """A message that is refused, and enough of it is known to answer with a fault."""
+
+    def __init__(
+        self, message: str, *, section: str, soap: SoapVersion, addressing: AddressingVersion, blame: Blame = Blame.SENDER,
+        subcode: str = "", message_id: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(message, section=section)
+        self.soap = soap
+        self.addressing = addressing
+        self.fault = Fault(blame, subcode, message)
+        self.message_id = message_id

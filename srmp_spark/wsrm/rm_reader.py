@@ -1,0 +1,257 @@
+"""Elements of WS-ReliableMessaging, WS-MakeConnection and WS-Addressing into what they say.
+
+The order of the children is that of the schemas, and it counts: what is not of the protocol's namespace is an extension, and an
+element of the protocol behind an extension is refused, as WCF does. So BufferRemaining before the ranges is an error, and a
+second BufferRemaining is one, too. What peers write otherwise is read all the same where it can mean one thing only: CXF's
+``None`` beside ranges, ``Upper`` before ``Lower``, white space around any value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from srmp_spark.errors import LimitExceededError, RemoteProtocolError
+from srmp_spark.wsrm import values
+from srmp_spark.wsrm.elements import (
+    ABSENT,
+    AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
+    Content,
+    CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
+    IncompleteSequenceBehavior,
+    MakeConnection,
+    Offer,
+    Range,
+    Sequence,
+    SequenceAcknowledgement,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from srmp_spark.wsrm.limits import NUMBER_MAX, RANGES_MAX, REFERENCE_PARAMETERS_MAX
+from srmp_spark.wsrm.namespaces import FLOW_CONTROL, MAKE_CONNECTION, RM_OF, AddressingVersion, RmVersion, qualified, split
+from srmp_spark.wsrm.xml_tree import Element
+from srmp_spark.wsrm.xml_writer import write_element
+
+SECTION = "WS-ReliableMessaging 3"
+BUFFER_REMAINING = qualified(FLOW_CONTROL, "BufferRemaining")
+
+
+class Children:
+    """The children of an element, taken in their order."""
+
+    def __init__(self, element: Element) -> None:
+        self.namespace, self.parent = split(element.tag)
+        self._left = list(element)
+        self._left.reverse()
+
+    def take(self, name: str) -> Element | None:
+        """The next one, if it is ``name`` of the parent's namespace."""
+        if self._left and self._left[-1].tag == qualified(self.namespace, name):
+            return self._left.pop()
+        return None
+
+    def need(self, name: str) -> Element:
+        """The next one, which must be ``name``."""
+        found = self.take(name)
+        if found is None:
+            raise RemoteProtocolError(f"<{name}> is missing in <{self.parent}>, or not in its place", section=SECTION)
+        return found
+
+    def identifier(self) -> str:
+        """The next one is an Identifier."""
+        return values.uri(self.need("Identifier").text, "Identifier", SECTION)
+
+    def number(self, name: str) -> int | None:
+        """The next one, if it is a message number."""
+        found = self.take(name)
+        return None if found is None else values.number(found.text, name, SECTION, minimum=1)
+
+    def expires(self) -> int | None:
+        """The next one, if it is Expires: milliseconds, 0 means never."""
+        found = self.take("Expires")
+        return None if found is None else values.duration(found.text, SECTION)
+
+    def behavior(self) -> IncompleteSequenceBehavior | None:
+        """The next one, if it is IncompleteSequenceBehavior; 1.1 alone has it."""
+        found = self.take("IncompleteSequenceBehavior") if self.namespace == RmVersion.V1_1.value else None
+        if found is None:
+            return None
+        try:
+            return IncompleteSequenceBehavior(found.text)
+        except ValueError:
+            raise RemoteProtocolError("IncompleteSequenceBehavior is none of the three", section="WS-RM 1.1 3.4") from None
+
+    def extensions(self) -> list[Element]:
+        """The rest: extensions, and nothing of the protocol among them."""
+        for element in self._left:
+            if split(element.tag)[0] == self.namespace:
+                name = split(element.tag)[1]
+                raise RemoteProtocolError(f"<{name}> has no place there in <{self.parent}>", section=SECTION)
+        return self._left[::-1]
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------------
+
+
+def read_sequence(element: Element) -> Sequence:
+    """``wsrm:Sequence``."""
+    children = Children(element)
+    identifier = children.identifier()
+    number = children.number("MessageNumber")
+    if number is None:
+        raise RemoteProtocolError("<MessageNumber> is missing in <Sequence>", section=SECTION)
+    is_last = children.namespace == RmVersion.V1_0.value and children.take("LastMessage") is not None
+    children.extensions()
+    return Sequence(identifier, number, is_last)
+
+
+def read_ack_requested(element: Element) -> AckRequested:
+    """``wsrm:AckRequested``. 1.0's MaxMessageNumberUsed (MessageNumber in its text) is read over, as WCF does."""
+    children = Children(element)
+    identifier = children.identifier()
+    if children.namespace == RmVersion.V1_0.value:
+        children.take("MaxMessageNumberUsed") or children.take("MessageNumber")
+    children.extensions()
+    return AckRequested(identifier)
+
+
+def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
+    """``wsrm:SequenceAcknowledgement`` ([MS-WSRVCRM] 2.2.1)."""
+    children = Children(element)
+    identifier = children.identifier()
+    ranges: list[Range] = []
+    while (found := children.take("AcknowledgementRange")) is not None:
+        ranges.append(_range(found))
+    is_new = children.namespace == RmVersion.V1_1.value
+    is_none = is_new and children.take("None") is not None
+    is_final = is_new and children.take("Final") is not None
+    nacks: list[int] = []
+    while not (ranges or is_none or is_final) and (nack := children.number("Nack")) is not None:
+        nacks.append(nack)
+    if max(len(ranges), len(nacks)) > RANGES_MAX:
+        raise LimitExceededError("RANGES_MAX", RANGES_MAX, max(len(ranges), len(nacks)), section=SECTION)
+    if not (ranges or nacks or is_none):
+        raise RemoteProtocolError("an acknowledgement holds ranges, None, or Nacks", section=SECTION)
+    buffers = [each for each in children.extensions() if each.tag == BUFFER_REMAINING]
+    if len(buffers) > 1:
+        raise RemoteProtocolError("BufferRemaining stands there twice", section="[MS-WSRVCRM] 2.2.3")
+    remaining = ABSENT
+    if buffers:
+        if list(buffers[0]):
+            raise RemoteProtocolError("BufferRemaining holds a number and no elements", section="[MS-WSRVCRM] 2.2.3")
+        remaining = values.buffer_remaining(buffers[0].text)
+    return SequenceAcknowledgement(identifier, merged(ranges), tuple(nacks), is_final, remaining)
+
+
+def _range(element: Element) -> Range:
+    """0-0 is how WCF says "nothing" in 1.0 (B1402); 0 stands in no other range."""
+    bounds = []
+    for name in ("Lower", "Upper"):
+        text = element.attributes.get(name)
+        if text is None:
+            raise RemoteProtocolError(f"{name} is missing in <AcknowledgementRange>", section=SECTION)
+        bounds.append(values.number(text, name, SECTION, maximum=NUMBER_MAX))
+    lower, upper = bounds
+    if lower > upper or (lower == 0) != (upper == 0):
+        raise RemoteProtocolError(f"no range of message numbers: {lower} to {upper}", section=SECTION)
+    return lower, upper
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Ascending and disjoint, neighbours joined; 0-0 is gone."""
+    found: list[Range] = []
+    for lower, upper in sorted(ranges):
+        if not upper:
+            continue
+        if found and lower <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], upper)
+        else:
+            found.append((lower, upper))
+    return tuple(found)
+
+
+# --- WS-Addressing ----------------------------------------------------------------------------------------------------------
+
+
+def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointReference:
+    """An endpoint reference: its address, and what goes back with each message to it."""
+    address = ""
+    parameters: list[Element] = []
+    for child in element:
+        namespace, name = split(child.tag)
+        if namespace != addressing.value:
+            continue
+        if name == "Address":
+            if address:
+                raise RemoteProtocolError("an endpoint has one Address", section="WS-Addressing 2")
+            address = values.uri(child.text, "Address", "WS-Addressing 2")
+        elif name in ("ReferenceParameters", "ReferenceProperties"):
+            parameters += child
+    if not address:
+        raise RemoteProtocolError("an endpoint without an Address", section="WS-Addressing 2")
+    size = sum(len(write_element(each)) for each in parameters)
+    if size > REFERENCE_PARAMETERS_MAX:
+        raise LimitExceededError("REFERENCE_PARAMETERS_MAX", REFERENCE_PARAMETERS_MAX, size, section="WS-Addressing 2")
+    return EndpointReference(address, tuple(parameters))
+
+
+# --- Bodies -----------------------------------------------------------------------------------------------------------------
+
+
+def read_content(element: Element, addressing: AddressingVersion) -> Content:
+    """An element of the protocol in the Body; not a fault. Raises :class:`RemoteProtocolError` for one that is unknown."""
+    namespace, name = split(element.tag)
+    if namespace == MAKE_CONNECTION:
+        return _make_connection(element)
+    is_new = RM_OF.get(namespace) is RmVersion.V1_1
+    children = Children(element)
+    content: Content
+    if name == "CreateSequence":
+        acks_to = read_endpoint(children.need("AcksTo"), addressing)
+        expires = children.expires()
+        offer = children.take("Offer")
+        content = CreateSequence(acks_to, expires, None if offer is None else _offer(offer, addressing))
+    elif name == "CreateSequenceResponse":
+        identifier, expires, behavior = children.identifier(), children.expires(), children.behavior()
+        accept = children.take("Accept")
+        taken = None if accept is None else read_endpoint(Children(accept).need("AcksTo"), addressing)
+        content = CreateSequenceResponse(identifier, expires, behavior, taken)
+    elif name == "TerminateSequence":
+        content = TerminateSequence(children.identifier(), children.number("LastMsgNumber") if is_new else None)
+    elif name == "CloseSequence" and is_new:
+        content = CloseSequence(children.identifier(), children.number("LastMsgNumber"))
+    elif name == "CloseSequenceResponse" and is_new:
+        content = CloseSequenceResponse(children.identifier())
+    elif name == "TerminateSequenceResponse" and is_new:
+        content = TerminateSequenceResponse(children.identifier())
+    else:
+        raise RemoteProtocolError(f"no such element in {namespace}: <{ascii(name)[1:-1][:60]}>", section=SECTION)
+    children.extensions()
+    return content
+
+
+def _offer(element: Element, addressing: AddressingVersion) -> Offer:
+    children = Children(element)
+    identifier = children.identifier()
+    is_new = children.namespace == RmVersion.V1_1.value
+    endpoint = read_endpoint(children.need("Endpoint"), addressing) if is_new else None
+    offer = Offer(identifier, endpoint, children.expires(), children.behavior())
+    children.extensions()
+    return offer
+
+
+def _make_connection(element: Element) -> MakeConnection:
+    """Identifier is of the drafts, and of WS-RM's namespace; Address of the specification. Neither: MissingSelection."""
+    address = identifier = None
+    for child in element:
+        namespace, name = split(child.tag)
+        if namespace == MAKE_CONNECTION and name == "Address" and address is None:
+            address = values.uri(child.text, "Address", "WS-MakeConnection 3.1")
+        elif name == "Identifier" and identifier is None and (namespace == MAKE_CONNECTION or namespace in RM_OF):
+            identifier = values.uri(child.text, "Identifier", "WS-MakeConnection 3.1")
+    if split(element.tag)[1] != "MakeConnection":
+        raise RemoteProtocolError("no such element in WS-MakeConnection", section="WS-MakeConnection 3.1")
+    return MakeConnection(address, identifier)

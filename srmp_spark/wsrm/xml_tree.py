@@ -1,0 +1,306 @@
+"""Hostile bytes into the header blocks of a SOAP message and the bytes of its Body.
+
+Theory of operation. One pass of expat; what SOAP forbids (a document type, a processing instruction), another encoding than
+UTF-8, and every limit is refused by the handler that meets it, before anything of it is kept. Header blocks become trees of
+:class:`Element`. The Body of an application is not built: its bytes are what a row holds, so only its depth and its elements
+are counted. A Body that holds an element of the protocol (``wanted`` says which namespaces those are) becomes a tree as well.
+
+A Body must be readable by itself when it stands in a column. So declarations that its elements take from further out are
+written into their start tags, if there are any; all other bytes are the sender's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from xml.parsers import expat
+
+from srmp_spark.errors import LimitExceededError, RemoteProtocolError
+from srmp_spark.wsrm.limits import (
+    ATTRIBUTES_MAX,
+    BODY_ELEMENTS_MAX,
+    DECLARATIONS_ADDED_MAX,
+    DEPTH_MAX,
+    ENVELOPE_MAX,
+    HEADER_ELEMENTS_MAX,
+    HEADER_MAX,
+    IDENTIFIER_MAX,
+)
+from srmp_spark.wsrm.namespaces import SOAP_OF, SoapVersion, qualified, split
+
+XML_SPACE = " \t\r\n"
+"""White space of XML 1.0; ``str.strip()`` without it would take more."""
+SECTION = "SOAP 1.2 part 1 section 5"
+_TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
+_TAG_NAME = re.compile(rb"<[^\s/>]+")
+
+
+class Scope(NamedTuple):
+    """Which prefix means which namespace at an element: its own declarations, and those further out."""
+
+    declared: Mapping[str, str]
+    outer: Scope | None = None
+
+    def find(self, prefix: str) -> str | None:
+        """The namespace of ``prefix`` (``""``: of names without one), if it is declared."""
+        scope: Scope | None = self
+        while scope is not None:
+            if prefix in scope.declared:
+                return scope.declared[prefix]
+            scope = scope.outer
+        return None
+
+    def all(self) -> dict[str, str]:
+        """Every prefix that can be used here."""
+        found = {} if self.outer is None else self.outer.all()
+        return found | dict(self.declared)
+
+
+EMPTY_SCOPE = Scope({})
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element with everything in it; comments are dropped."""
+
+    tag: str
+    """In Clark's notation: ``{namespace}name``."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    content: tuple[Element | str, ...] = ()
+    scope: Scope = field(default=EMPTY_SCOPE, compare=False, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text directly in it, without white space around."""
+        return "".join(part for part in self.content if isinstance(part, str)).strip(XML_SPACE)
+
+    def __iter__(self) -> Iterator[Element]:
+        return (part for part in self.content if isinstance(part, Element))
+
+
+class Tree(NamedTuple):
+    """A SOAP message."""
+
+    soap: SoapVersion
+    headers: tuple[Element, ...]
+    body: bytes
+    """What stands between the tags of the Body."""
+    protocol: Element | None
+    """The first element of the Body, if it is in a wanted namespace."""
+
+
+class _Open:
+    """An element whose end has not come."""
+
+    __slots__ = ("attributes", "content", "scope", "tag")
+
+    def __init__(self, tag: str, attributes: Mapping[str, str], scope: Scope) -> None:
+        self.tag = tag
+        self.attributes = attributes
+        self.scope = scope
+        self.content: list[Element | str] = []
+
+    def closed(self) -> Element:
+        return Element(self.tag, self.attributes, tuple(self.content), self.scope)
+
+
+def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
+    """The message in ``envelope``.
+
+    Raises :class:`RemoteProtocolError` when it is not well-formed, forbidden by SOAP, or passes a limit.
+    """
+    if len(envelope) > ENVELOPE_MAX:
+        raise LimitExceededError("ENVELOPE_MAX", ENVELOPE_MAX, len(envelope), status_hint=413, section=SECTION)
+    return _Reader(envelope, wanted).read()
+
+
+class _Reader:
+    """One pass over one envelope."""
+
+    def __init__(self, envelope: bytes, wanted: Container[str]) -> None:
+        self._envelope = envelope
+        self._wanted = wanted
+        parser = self._parser = expat.ParserCreate(namespace_separator="}")
+        parser.buffer_text = True
+        parser.XmlDeclHandler = self._declaration
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.ProcessingInstructionHandler = self._instruction
+        parser.StartNamespaceDeclHandler = self._namespace
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        self._depth = 0
+        self._elements = 0
+        self._declared: dict[str, str] = {}
+        self._scopes: list[Scope] = [EMPTY_SCOPE]
+        self._open: list[_Open] = []
+        """Of the block that is being built."""
+        self._soap: SoapVersion | None = None
+        self._headers: list[Element] = []
+        self._seen_header = self._seen_body = self._in_header = self._in_body = False
+        self._body_start = self._body_end = 0
+        self._body_scope = EMPTY_SCOPE
+        self._children: list[tuple[int, frozenset[str]]] = []
+        """Where a child of the Body begins, and which prefixes it declares itself."""
+        self._protocol: Element | None = None
+
+    def read(self) -> Tree:
+        if b"\0" in self._envelope:  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
+            raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
+        try:
+            self._parser.Parse(self._envelope, True)
+        except expat.ExpatError as error:
+            raise RemoteProtocolError(f"not well-formed XML: {error}", section=SECTION) from None
+        except (ValueError, LookupError):
+            raise RemoteProtocolError("the message is not UTF-8", section=SECTION) from None
+        if self._soap is None or not self._seen_body:
+            raise RemoteProtocolError("a SOAP Envelope holds a Body", section=SECTION)
+        return Tree(self._soap, tuple(self._headers), self._body(), self._protocol)
+
+    # --- what SOAP does not allow -----------------------------------------------------------------------------------------
+
+    def _declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
+        if version != "1.0" or (encoding is not None and encoding.lower() != "utf-8"):
+            raise RemoteProtocolError("the message is XML 1.0 in UTF-8; set the client's encoding to UTF-8", section=SECTION)
+
+    def _doctype(self, *_: object) -> None:
+        raise RemoteProtocolError("a SOAP message holds no document type", section=SECTION)
+
+    def _instruction(self, _target: str, _data: str) -> None:
+        raise RemoteProtocolError("a SOAP message holds no processing instruction", section=SECTION)
+
+    # --- elements ---------------------------------------------------------------------------------------------------------
+
+    def _namespace(self, prefix: str | None, uri: str | None) -> None:
+        if len(self._declared) >= ATTRIBUTES_MAX:
+            raise LimitExceededError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(self._declared) + 1, section=SECTION)
+        if len(uri or "") > IDENTIFIER_MAX:  # expat copies it for each element that is in it
+            raise LimitExceededError("IDENTIFIER_MAX", IDENTIFIER_MAX, len(uri or ""), section=SECTION)
+        self._declared[prefix or ""] = uri or ""
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise LimitExceededError("DEPTH_MAX", DEPTH_MAX, self._depth, section=SECTION)
+        if len(attributes) > ATTRIBUTES_MAX:
+            raise LimitExceededError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes), section=SECTION)
+        declared = self._declared
+        if declared:
+            self._declared = {}
+        if self._in_body and not self._open and self._depth > 3:
+            self._count("BODY_ELEMENTS_MAX", BODY_ELEMENTS_MAX)
+            return
+        if self._depth <= 2:
+            self._scopes.append(Scope(declared, self._scopes[-1]) if declared else self._scopes[-1])
+            self._frame(f"{{{name}" if "}" in name else name)
+            return
+        self._block(f"{{{name}" if "}" in name else name, attributes, declared)
+
+    def _count(self, limit: str, most: int) -> None:
+        self._elements += 1
+        if self._elements > most:
+            raise LimitExceededError(limit, most, self._elements, section=SECTION)
+
+    def _frame(self, tag: str) -> None:
+        """Envelope, Header, Body."""
+        namespace, name = split(tag)
+        if self._depth == 1:
+            self._soap = SOAP_OF.get(namespace)
+            if self._soap is None or name != "Envelope":
+                raise RemoteProtocolError("the message is no SOAP 1.1 or 1.2 Envelope", section=SECTION)
+            return
+        assert self._soap is not None, "the Envelope came first"
+        if tag == qualified(self._soap.value, "Header") and not self._seen_header and not self._seen_body:
+            self._seen_header = self._in_header = True
+        elif tag == qualified(self._soap.value, "Body") and not self._seen_body:
+            self._check_header()
+            at = self._parser.CurrentByteIndex
+            start_tag = _TAG.match(self._envelope, at)
+            assert start_tag is not None, "expat has read this tag"
+            self._seen_body = self._in_body = True
+            self._body_start = self._body_end = start_tag.end()
+            self._body_scope = self._scopes[-1]
+            self._elements = 0
+        else:
+            raise RemoteProtocolError("an Envelope holds one Header and, after it, one Body", section=SECTION)
+
+    def _check_header(self) -> None:
+        at = self._parser.CurrentByteIndex
+        if at > HEADER_MAX:
+            raise LimitExceededError("HEADER_MAX", HEADER_MAX, at, section=SECTION)
+
+    def _block(self, tag: str, attributes: dict[str, str], declared: dict[str, str]) -> None:
+        """A header block, a child of the Body, or what is within one that is built."""
+        if self._in_body and self._depth == 3:
+            self._children.append((self._parser.CurrentByteIndex, frozenset(declared)))
+            if len(self._children) > 1 or split(tag)[0] not in self._wanted:
+                self._count("BODY_ELEMENTS_MAX", BODY_ELEMENTS_MAX)
+                return
+        if self._in_header:
+            self._check_header()
+        self._count("HEADER_ELEMENTS_MAX", HEADER_ELEMENTS_MAX)
+        outer = self._open[-1].scope if self._open else self._scopes[-1]
+        clark = {f"{{{key}" if "}" in key else key: value for key, value in attributes.items()}
+        self._open.append(_Open(tag, clark, Scope(declared, outer) if declared else outer))
+
+    def _text(self, text: str) -> None:
+        if self._open:
+            self._open[-1].content.append(text)
+
+    def _end(self, _name: str) -> None:
+        depth = self._depth
+        self._depth -= 1
+        if self._open and depth > 2:
+            element = self._open.pop().closed()
+            if self._open:
+                self._open[-1].content.append(element)
+            elif self._in_header:
+                self._headers.append(element)
+            else:
+                self._protocol = element
+        elif depth <= 2:
+            self._scopes.pop()
+            if depth == 2 and self._in_body:
+                self._body_end = self._parser.CurrentByteIndex
+            if depth == 2:
+                self._in_header = self._in_body = False
+
+    # --- the Body ---------------------------------------------------------------------------------------------------------
+
+    def _body(self) -> bytes:
+        """Its bytes, and the declarations that they need from further out."""
+        body = self._envelope[self._body_start : self._body_end]
+        outer = {
+            prefix: uri for prefix, uri in sorted(self._body_scope.all().items()) if (_uses(body, prefix) if prefix else uri)
+        }
+        if not outer:
+            return body
+        added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(self._children)
+        if added > DECLARATIONS_ADDED_MAX:  # 90,000 children times 60 KB would be 5 GB
+            raise LimitExceededError("DECLARATIONS_ADDED_MAX", DECLARATIONS_ADDED_MAX, added, section=SECTION)
+        parts, at = [], self._body_start
+        for start, declared in self._children:
+            name = _TAG_NAME.match(self._envelope, start)
+            assert name is not None, "expat has read this tag"
+            parts.append(self._envelope[at : name.end()])
+            parts += [declaration(prefix, uri).encode() for prefix, uri in outer.items() if prefix not in declared]
+            at = name.end()
+        return b"".join((*parts, self._envelope[at : self._body_end]))
+
+
+def _uses(body: bytes, prefix: str) -> bool:
+    """Whether ``prefix:`` stands in it as a whole name, in a tag or a text that may be a QName; not as the end of another."""
+    return re.search(rb"(?<![A-Za-z0-9_.\-:\x80-\xff])" + re.escape(prefix.encode()) + b":", body) is not None
+
+
+def declaration(prefix: str, uri: str) -> str:
+    """`` xmlns:prefix="uri"``."""
+    return f' xmlns{":" if prefix else ""}{prefix}="{escaped(uri)}"'
+
+
+def escaped(text: str) -> str:
+    """Text for an element or an attribute in double quotes."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    return text.replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
