@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "srmp": {"message", "names", "canonical_url", "errors", "timers"},
     "mqrr": {"message", "names", "errors"},
     "pgm": {"errors", "timers"},
-    "wsrm": {"errors", "timers"},
+    "wsrm": {"srmp", "errors", "timers"},
     "signing_in": {"mqrr", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},

@@ -132,11 +132,10 @@ class _Reading:
         else:
             text = block.attributes.get(qualified(self._tree.soap.value, "mustUnderstand"), "0")
             if values.flag(text, "mustUnderstand", "SOAP 1.2 part 1 section 5.2.3"):
+                what = f"a header that must be understood is not: {block.tag!a:.120}"
                 raise SoapFaultError(
-                    f"a header that must be understood is not: {ascii(block.tag)[1:-1][:120]}",
-                    section="SOAP 1.2 part 1 section 5.2.3",
-                    soap=self._tree.soap, addressing=self._addressing, blame=Blame.MUST_UNDERSTAND,
-                    message_id=self._texts.get("MessageID", ""),
+                    what, section="SOAP 1.2 part 1 section 5.2.3", soap=self._tree.soap, addressing=self._addressing,
+                    blame=Blame.MUST_UNDERSTAND, message_id=self._texts.get("MessageID", ""),
                 )  # fmt: skip
 
     def _address(self, name: str, block: Element) -> None:
@@ -181,7 +180,7 @@ class _Reading:
             return None
         namespace, name = split(element.tag)
         if namespace == self._tree.soap.value:
-            return read_fault(element, self._tree.soap, self._sequence_fault) if name == "Fault" else None
+            return self._fault(element) if name == "Fault" else None
         if namespace in RM_OF:
             self._of_version(RM_OF[namespace])
         elif namespace == MAKE_CONNECTION:
@@ -189,3 +188,10 @@ class _Reading:
         else:
             return None  # the other version of SOAP: somebody's business
         return read_content(element, self._addressing)
+
+    def _fault(self, element: Element) -> Fault:
+        fault = read_fault(element, self._tree.soap, self._sequence_fault)
+        rm = RM_OF.get(split(fault.subcode)[0])
+        if rm is not None:
+            self._of_version(rm)
+        return fault

@@ -1,7 +1,7 @@
 """A :class:`~srmp_spark.wsrm.elements.SoapMessage` into bytes, as WCF writes them: prefixes ``s``, ``a``, ``r``, ``netrm``.
 
-Everything is valid by the schemas, in their order; BufferRemaining is an acknowledgement's last child ([MS-WSRVCRM] 2.2.1).
-Identifier and address come from outside: nothing here is made up.
+Everything is valid by the schemas, in their order; BufferRemaining is the last child of an acknowledgement ([MS-WSRVCRM]
+2.2.1). Identifier and address come from outside: nothing here is made up.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ HEADER_ELEMENTS_MAX = 1_000
 """Elements of all header blocks, or of a protocol element in the Body; an acknowledgement has one for each range."""
 
 BODY_ELEMENTS_MAX = 100_000
-"""Elements of an application's Body: 4 MB of ordinary elements have half as many. More is no document, and costs a second."""
+"""Elements of an application's Body: 4 MB of ordinary elements have half as many. More is no document."""
 
 DECLARATIONS_ADDED_MAX = 65_536
 """Bytes of namespace declarations that a Body takes over from further out, for all its children together. A document has one
@@ -28,7 +28,7 @@ IDENTIFIER_MAX = 1_024
 """Characters of an identifier, an action or an address. They are URIs; those of the peers have 45 to 120."""
 
 REFERENCE_PARAMETERS_MAX = 8_192
-"""Characters of all reference parameters of an endpoint: they are kept, and go back with each message to it."""
+"""Characters of all reference parameters of an endpoint: they are kept with the sequence and go with each message to it."""
 
 ACKNOWLEDGEMENTS_MAX = 16
 """SequenceAcknowledgement, or AckRequested, blocks in one message: a connection carries two sequences, one each way."""
@@ -38,7 +38,7 @@ RANGES_MAX = 512
 tenth of it."""
 
 NUMBER_MAX = 2**63 - 1
-"""A MessageNumber: WS-ReliableMessaging 1.1 section 3.8 ends there, and in 1.0, whose type is unsignedLong, WCF does."""
+"""A MessageNumber: WS-ReliableMessaging 1.1 section 3.8 ends there, and WCF does in 1.0, too (an unsignedLong there)."""
 
 BUFFER_REMAINING_MAX = 2**31 - 1
 """[MS-WSRVCRM] 2.2.3."""
@@ -64,7 +64,7 @@ INACTIVITY_TIMEOUT = 600.0
 TerminateSequence once, so without it a lost one would leave the sequence for ever."""
 
 TERMINATED_KEPT = 600.0
-"""Seconds that a terminated sequence is known: a repeated end gets its answer, late messages SequenceTerminated."""
+"""Seconds that a terminated sequence is known: a repeated TerminateSequence is answered, a late message gets a fault."""
 
 SEQUENCES_MAX = 4_096
 """Sequences of one endpoint, terminated ones included. WCF's default for a service is a few hundred sessions."""

@@ -273,12 +273,14 @@ class _Reader:
         """Its bytes, and the declarations that they need from further out."""
         body = self._envelope[self._body_start : self._body_end]
         outer = {
-            prefix: uri for prefix, uri in sorted(self._body_scope.all().items()) if (_uses(body, prefix) if prefix else uri)
+            prefix: uri
+            for prefix, uri in sorted(self._body_scope.all().items())
+            if (re.search(rb"(?<![\w.\-])%s:" % re.escape(prefix.encode()), body) if prefix else uri)
         }
         if not outer:
             return body
         added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(self._children)
-        if added > DECLARATIONS_ADDED_MAX:  # 90,000 children times 60 KB would be 5 GB
+        if added > DECLARATIONS_ADDED_MAX:  # each child gets a copy of all of them
             raise LimitExceededError("DECLARATIONS_ADDED_MAX", DECLARATIONS_ADDED_MAX, added, section=SECTION)
         parts, at = [], self._body_start
         for start, declared in self._children:
@@ -288,11 +290,6 @@ class _Reader:
             parts += [declaration(prefix, uri).encode() for prefix, uri in outer.items() if prefix not in declared]
             at = name.end()
         return b"".join((*parts, self._envelope[at : self._body_end]))
-
-
-def _uses(body: bytes, prefix: str) -> bool:
-    """Whether ``prefix:`` stands in it as a whole name, in a tag or a text that may be a QName; not as the end of another."""
-    return re.search(rb"(?<![A-Za-z0-9_.\-:\x80-\xff])" + re.escape(prefix.encode()) + b":", body) is not None
 
 
 def declaration(prefix: str, uri: str) -> str:
