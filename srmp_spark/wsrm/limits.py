@@ -14,6 +14,10 @@ HEADER_ELEMENTS_MAX = 1_000
 BODY_ELEMENTS_MAX = 100_000
 """Elements of an application's Body: 4 MB of ordinary elements have half as many. More is no document."""
 
+DECLARATIONS_ADDED_MAX = 65_536
+"""Bytes of namespace declarations that a Body takes over from further out, for all its children together. A document has one
+child and a few declarations; a hostile one has a hundred thousand children, and each would get a copy of all of them."""
+
 DEPTH_MAX = 64
 """Nested elements. WS-ReliableMessaging needs six; the rest is the application's Body."""
 
@@ -60,7 +64,7 @@ INACTIVITY_TIMEOUT = 600.0
 TerminateSequence once, so without it a lost one would leave the sequence for ever."""
 
 TERMINATED_KEPT = 600.0
-"""Seconds that a terminated sequence is known: a repeated TerminateSequence is answered, late messages get SequenceTerminated."""
+"""Seconds that a terminated sequence is known: a repeated TerminateSequence is answered, a late message gets a fault."""
 
 SEQUENCES_MAX = 4_096
 """Sequences of one endpoint, terminated ones included. WCF's default for a service is a few hundred sessions."""
