@@ -2,8 +2,8 @@
 
 Theory of operation. :mod:`.xml_tree` refuses what is dangerous; :func:`decode` then goes through the header blocks once. A
 block counts if it is for the ultimate receiver and of a namespace that we speak; one that is not, and must be understood, is
-refused (``MustUnderstand``). One version of WS-Addressing and one of WS-ReliableMessaging per message: a mixture is refused,
-for answers would have to be in both. A SequenceAcknowledgement that is invalid counts for nothing, and what else stands in the
+refused (``MustUnderstand``). One version of WS-Addressing and one of WS-ReliableMessaging per message: a mixture is refused, as
+answers would have to be in both. A SequenceAcknowledgement that is invalid counts for nothing, and what else stands in the
 message does count: it was somebody else's mistake ([MS-WSRVCRM] 2.2.3; ``refused`` tells of it).
 """
 

@@ -1,374 +1,369 @@
-"""The destination (RMD) of one queue: its sequences, its room, and what each message that arrives is answered.
+"""The sequences that come to one queue: each message once and in order, acknowledged when it is stored.
 
-Theory of operation. :meth:`Destination.receive` looks at a message and either answers, or asks for a change to be stored and
-answers when it is (:mod:`.destination_effects`). Messages of a sequence are taken in their order and once; a copy is answered
-like the first. BufferRemaining is one number for all sequences of the queue, since they share its room. It is advice: a
-message that comes at 0 is taken all the same if the queue has place for it, for peers that do not know the extension send on
-and would only send it again. Who must not write here, and what a full queue says, is the business of whoever stores.
+Theory of operation. :meth:`Destination.receive` decides about a message and changes nothing outside; what it delivers and
+:meth:`Destination.changes` go into one transaction of the store, and only :meth:`Destination.committed`, with the proof of its
+sync, makes the answer. An acknowledgement names the numbers 1 to n that are stored, and carries the free room of the queue
+(:mod:`.flow_control`): one object for all sequences of the queue, as they share the room.
 
-One-way: an Offer is not accepted. A response of the protocol goes back on its exchange; acknowledgements go there or to
-AcksTo, as the source wished when it created the sequence. ReplyTo says nothing about them: CXF sends "none" there and means
-neither.
+A message behind a gap is held in memory, unacknowledged, until the missing one is there: it costs no sync of its own, and if we
+die its source still has it. Its HTTP answer does not wait (CXF's only resend thread would wait with it, while the missing one
+is due); it tells what is stored by then. Held messages are bounded; what is beyond comes again.
+
+A source with an address gets its acknowledgements there, several messages in one; the others find them in HTTP answers. When
+room returns after we said 0, those with an address are told at once, and the others find out when they poll.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.effects import Committed
 from srmp_spark.timers import Timers
-from srmp_spark.wsrm.destination_effects import Effect, Forget, Reply, Send, SequenceRecord, Store, Stored, Unavailable
+from srmp_spark.wsrm.destination_answers import Answers
+from srmp_spark.wsrm.destination_effects import (
+    Changes,
+    Delivery,
+    DestinationSettings,
+    Kind,
+    Output,
+    Received,
+    Respond,
+    SequenceRow,
+)
 from srmp_spark.wsrm.elements import (
     Blame,
     CloseSequence,
-    CloseSequenceResponse,
-    Content,
     CreateSequence,
-    CreateSequenceResponse,
     Fault,
     MakeConnection,
-    SequenceAcknowledgement,
     SoapMessage,
     TerminateSequence,
-    TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.faults import FaultCode, fault_of
-from srmp_spark.wsrm.flow_control import FlowControl
-from srmp_spark.wsrm.incoming_sequence import IncomingSequence
-from srmp_spark.wsrm.incoming_states import SequenceEvent, SequenceState
-from srmp_spark.wsrm.limits import INACTIVITY_TIMEOUT, SEQUENCES_MAX, TERMINATED_KEPT
-from srmp_spark.wsrm.namespaces import RmVersion
+from srmp_spark.wsrm.flow_control import FlowControlObject
+from srmp_spark.wsrm.inbound_sequence import InboundSequence, size_of
+from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
+from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
-LAST_MESSAGE = RmVersion.V1_0.action("LastMessage")
-"""The action of a message that has a number and no content: 1.0's way to say that a sequence ends."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A :class:`Store` whose end has not come, and who waits for it."""
-
-    sequence: IncomingSequence
-    record: SequenceRecord
-    new: int
-    """How many messages are in it."""
-    waiting: list[tuple[int, SoapMessage]] = field(default_factory=list)
-    """Exchanges, and what came on them."""
+_FAULTS = {
+    Reaction.SEQUENCE_CLOSED: FaultCode.SEQUENCE_CLOSED,
+    Reaction.SEQUENCE_TERMINATED: FaultCode.SEQUENCE_TERMINATED,
+    Reaction.UNKNOWN_SEQUENCE: FaultCode.UNKNOWN_SEQUENCE,
+}
 
 
 class Destination:
-    """All sequences of one queue. ``now`` is seconds since 1970."""
+    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us."""
 
-    def __init__(
-        self, flow: FlowControl, *, new_identifier: Callable[[], str], may_call: Callable[[str], bool],
-        records: Iterable[SequenceRecord] = (), now: float = 0.0,
-    ) -> None:  # fmt: skip
-        """``may_call`` is the allow-list; ``records`` are those that are stored."""
-        self.flow = flow
+    flow_class: type[FlowControlObject] = FlowControlObject
+    sequence_class: type[InboundSequence] = InboundSequence
+
+    def __init__(self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None) -> None:
+        self.settings = settings or DestinationSettings()
         self._new_identifier = new_identifier
-        self._may_call = may_call
-        self._sequences: dict[str, IncomingSequence] = {}
-        self._created: dict[tuple[str, str], str] = {}
-        """Owner and MessageID of a CreateSequence: the identifier that it got."""
-        self._pending: dict[int, _Pending] = {}
-        self._tokens = 0
-        self._timers: Timers[str] = Timers()
-        for record in records:
-            self._add(IncomingSequence(record, now, is_stored=True))
+        self.flow = self.flow_class(self.settings.buffer, self.settings.buffer)
+        self._sequences: dict[str, InboundSequence] = {}
+        self._created: dict[str, str] = {}
+        """MessageID of a CreateSequence to the sequence that it made."""
+        self._lives: Timers[str] = Timers()
+        self._owed: Timers[str] = Timers()
+        """When an acknowledgement goes to the address of a source."""
+        self._dirty: dict[str, None] = {}
+        self._removed: list[str] = []
+        self._generation = 0
+        self._position = -1
+        self._answers = Answers(address, self._sequences, self.flow)
+
+    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int) -> None:
+        """What the store has; ``utc`` in microseconds. Each has all of its inactivity timeout: we were silent."""
+        for row in rows:
+            sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
+            if row.create_id:
+                self._created[row.create_id] = row.identifier
+            self._live(sequence, now, utc)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[InboundSequence]:
+        return iter(self._sequences.values())
+
+    def get(self, identifier: str) -> InboundSequence | None:
+        """A sequence that is known."""
+        return self._sequences.get(identifier)
+
+    @property
+    def held(self) -> int:
+        """Messages that wait behind gaps, of all sequences."""
+        return sum(len(sequence.held) for sequence in self._sequences.values())
 
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
-    def receive(self, message: SoapMessage, exchange: int, now: float, owner: str = "") -> list[Effect]:
-        """What to do about ``message``; ``exchange`` is whatever stands for the connection that waits for its answer."""
+    def receive(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
+        """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds."""
         content = message.content
         if isinstance(content, CreateSequence):
-            return self._create(message, content, exchange, now, owner)
-        if isinstance(content, CloseSequence | TerminateSequence):
-            return self._end(message, content, exchange, now, owner)
+            return self._create(message, content, now, utc)
         if isinstance(content, MakeConnection):
-            return self._fault(message, exchange, FaultCode.UNSUPPORTED_SELECTION)
-        if content is not None:
-            return [Reply(exchange, None)]  # a fault or a response: nothing of ours waits for one
-        if message.sequence is not None:
-            return self._message(message, exchange, now, owner)
-        if message.ack_requested:
-            return self._ack_requested(message, exchange, now, owner)
-        if message.rm is not None or message.action in _NAKED_ACKNOWLEDGEMENTS:
-            return [Reply(exchange, None)]  # an acknowledgement, CXF's without a header included
-        return self._fault(replace(message, rm=RmVersion.V1_1), exchange, FaultCode.WSRM_REQUIRED)
-
-    def _create(self, message: SoapMessage, create: CreateSequence, exchange: int, now: float, owner: str) -> list[Effect]:
-        known = self._created.get((owner, message.message_id))
-        if known is not None:
-            return self._created_again(self._sequences[known], message, exchange)
-        refusal = self._why_refused(message, create)
-        if refusal:
-            blame = Blame.RECEIVER if len(self._sequences) >= SEQUENCES_MAX else Blame.SENDER
-            return self._fault(message, exchange, FaultCode.CREATE_SEQUENCE_REFUSED, reason=refusal, blame=blame)
-        assert message.rm is not None, "CreateSequence is of a version"
-        record = SequenceRecord(
-            identifier=self._new_identifier(), create_id=message.message_id, owner=owner, soap=message.soap,
-            addressing=message.addressing, rm=message.rm, acks_to=create.acks_to, expires=create.expires,
-            expires_at=now + create.expires / 1_000 if create.expires else None,
-        )  # fmt: skip
-        if record.identifier in self._sequences:
-            raise LocalProtocolError(f"an identifier is new, and {record.identifier} is not")
-        sequence = IncomingSequence(record, now, is_stored=False)
-        self._add(sequence)
-        return self._store(sequence, exchange, message)
-
-    def _why_refused(self, message: SoapMessage, create: CreateSequence) -> str:
-        addressing = message.addressing
-        if not message.message_id:
-            return "CreateSequence needs a wsa:MessageID: the answer relates to it"
-        if message.reply_to is not None and message.reply_to.address != addressing.anonymous:
-            return "the answer to CreateSequence goes back on its connection: make wsa:ReplyTo anonymous"
-        acks_to = create.acks_to.address
-        if acks_to != addressing.anonymous and not self._may_call(acks_to):
-            return "AcksTo is an address that this queue manager may not call (--allow-url)"
-        if len(self._sequences) >= SEQUENCES_MAX:
-            return f"SEQUENCES_MAX is {SEQUENCES_MAX}: terminate one, or wait until one is over"
-        return ""
-
-    def _created_again(self, sequence: IncomingSequence, message: SoapMessage, exchange: int) -> list[Effect]:
-        for pending in self._pending.values():
-            if pending.sequence is sequence:
-                pending.waiting.append((exchange, message))
-                return []
-        return self._answer(sequence, message, exchange)
-
-    def _message(self, message: SoapMessage, exchange: int, now: float, owner: str) -> list[Effect]:
-        assert message.sequence is not None
-        number = message.sequence.number
-        sequence = self._find(message.sequence.identifier, message, owner)
-        if sequence is None:
-            return self._fault(message, exchange, FaultCode.UNKNOWN_SEQUENCE, message.sequence.identifier)
-        record = sequence.record
-        if number <= record.received:
-            self._use(sequence, now)
-            return self._answer(sequence, message, exchange)
-        if record.state is not SequenceState.OPEN:
-            is_closed = record.state is SequenceState.CLOSED
-            code = FaultCode.SEQUENCE_CLOSED if is_closed else FaultCode.SEQUENCE_TERMINATED
-            return self._fault(message, exchange, code, record.identifier)
-        lasts = sequence.last_numbers() | ({number} if message.sequence.is_last else set())
-        if lasts and max(number, *sequence.held, *lasts) > min(lasts):
-            return self._fault(message, exchange, FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, record.identifier)
-        self._use(sequence, now)
-        sequence.move(SequenceEvent.MESSAGE)
-        taken = sequence.take(number, message)
-        if not taken:
-            return self._answer(sequence, message, exchange)
-        ends = [each.number for each in taken if each.message.sequence is not None and each.message.sequence.is_last]
-        if ends:
-            sequence.record = replace(sequence.record, last_number=ends[0])
-        rows = tuple(each for each in taken if each.message.action != LAST_MESSAGE or each.message.body)
-        effects = self._store(sequence, exchange, message, new=len(rows))
-        store = effects[0]
-        assert isinstance(store, Store)
-        return [replace(store, messages=rows)]
-
-    def _ack_requested(self, message: SoapMessage, exchange: int, now: float, owner: str) -> list[Effect]:
-        found = [self._find(each.identifier, message, owner) for each in message.ack_requested]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
-            missing = next(asked for asked, each in zip(message.ack_requested, found, strict=True) if each is None)
-            return self._fault(message, exchange, FaultCode.UNKNOWN_SEQUENCE, missing.identifier)
-        for sequence in known:
-            self._use(sequence, now)
-            sequence.move(SequenceEvent.ACK_REQUESTED)
-        return self._answer(known[0], message, exchange, known[1:])
-
-    def _end(
-        self, message: SoapMessage, content: CloseSequence | TerminateSequence, exchange: int, now: float, owner: str
-    ) -> list[Effect]:
-        sequence = self._find(content.identifier, message, owner)
-        if sequence is None:
-            return self._fault(message, exchange, FaultCode.UNKNOWN_SEQUENCE, content.identifier)
-        self._use(sequence, now)
-        record = sequence.record
-        event = SequenceEvent.CLOSE if isinstance(content, CloseSequence) else SequenceEvent.TERMINATE
-        changes: dict[str, object] = {}
-        if record.state is SequenceState.OPEN and content.last_number is not None:
-            changes["last_number"] = content.last_number
-        if event is SequenceEvent.TERMINATE and record.terminated_at is None:
-            changes["terminated_at"] = now
-        if sequence.move(event, **changes):
-            return self._store(sequence, exchange, message)
-        return self._answer(sequence, message, exchange)
-
-    # --- what became of it ------------------------------------------------------------------------------------------------
-
-    def stored(self, proof: Stored, now: float) -> list[Effect]:
-        """It is on stable storage: here are the answers."""
-        pending = self._pending.pop(proof.token, None)
-        if pending is None:
-            raise LocalProtocolError(f"nothing waits for {proof}, or what came before it was not stored")
-        sequence = pending.sequence
-        if any(each.sequence is sequence for token, each in self._pending.items() if token < proof.token):
-            raise LocalProtocolError(f"{proof} came before what was to be stored first")
-        sequence.synced = pending.record
-        sequence.is_stored = True
-        for _ in range(pending.new):
-            self.flow.message_received()
-        self._watch(sequence, now)
-        effects: list[Effect] = []
-        for exchange, message in pending.waiting:
-            effects += self._answer(sequence, message, exchange)
-        return effects
-
-    def not_stored(self, token: int) -> list[Effect]:
-        """It is not stored, nor is what came behind it for the same sequence: all may come again."""
-        if token not in self._pending:
-            raise LocalProtocolError(f"nothing waits for {token}")
-        sequence = self._pending[token].sequence
-        failed = [each for each, pending in self._pending.items() if pending.sequence is sequence and each >= token]
-        waiting = [exchange for each in failed for exchange, _ in self._pending.pop(each).waiting]
-        before = [pending.record for pending in self._pending.values() if pending.sequence is sequence]
-        if before:
-            sequence.record = before[-1]
-            sequence.drop_held()
-        else:
-            sequence.roll_back()
-            if not sequence.is_stored:
-                self._remove(sequence)
-        return [Unavailable(exchange) for exchange in waiting]
-
-    def set_buffer_remaining(self, new: int) -> list[Effect]:
-        """SET_BUFFER_REMAINING ([MS-WSRVCRM] 3.1.7.4), by who keeps the queue. Sources that were told 0, and can be
-        called, hear of it."""
-        self.flow.set_buffer_remaining(new)
-        return self._tell_of_room()
-
-    def message_processed(self) -> list[Effect]:
-        """MESSAGE_PROCESSED (3.1.7.2): a message was read."""
-        self.flow.message_processed()
-        return self._tell_of_room()
-
-    def _tell_of_room(self) -> list[Effect]:
-        if not self.flow.get_buffer_remaining():
-            return []
-        return [
-            Send(sequence.synced.acks_to, self._acknowledging((sequence,)))
-            for sequence in self._sequences.values()
-            if sequence.told == 0
-            and sequence.synced.state is SequenceState.OPEN
-            and sequence.synced.acks_to.address != sequence.synced.addressing.anonymous
-        ]
-
-    # --- time -------------------------------------------------------------------------------------------------------------
-
-    def next_due(self) -> float | None:
-        """When :meth:`due` wants to be called, at the earliest."""
-        return self._timers.next()
-
-    def due(self, now: float) -> list[Effect]:
-        """Sequences whose time is over are terminated, and those that are terminated for long are forgotten."""
-        effects: list[Effect] = []
-        for identifier in self._timers.due(now):
-            sequence = self._sequences[identifier]
-            self._timers.set(identifier, now + INACTIVITY_TIMEOUT)  # if what follows is not stored
-            if any(pending.sequence is sequence for pending in self._pending.values()):
-                continue
-            if sequence.record.state is SequenceState.TERMINATED:
-                self._remove(sequence)
-                effects.append(Forget(identifier))
-            elif sequence.move(SequenceEvent.TIME_OVER, terminated_at=now):
-                effects += self._store(sequence)
-        return effects
-
-    def _watch(self, sequence: IncomingSequence, now: float) -> None:
-        record = sequence.record
-        if record.state is SequenceState.TERMINATED:
-            when = (now if record.terminated_at is None else record.terminated_at) + TERMINATED_KEPT
-        else:
-            when = min(sequence.used_at + INACTIVITY_TIMEOUT, record.expires_at or float("inf"))
-        self._timers.set(record.identifier, when)
-
-    def _use(self, sequence: IncomingSequence, now: float) -> None:
-        sequence.used_at = now
-        self._watch(sequence, now)
-
-    # --- tables -----------------------------------------------------------------------------------------------------------
-
-    def sequences(self) -> tuple[SequenceRecord, ...]:
-        """What is stored."""
-        return tuple(each.synced for each in self._sequences.values() if each.is_stored)
-
-    def _add(self, sequence: IncomingSequence) -> None:
-        record = sequence.record
-        self._sequences[record.identifier] = sequence
-        self._created[record.owner, record.create_id] = record.identifier
-        self._watch(sequence, sequence.used_at)
-
-    def _remove(self, sequence: IncomingSequence) -> None:
-        record = sequence.record
-        del self._sequences[record.identifier], self._created[record.owner, record.create_id]
-        self._timers.set(record.identifier, None)
-
-    def _find(self, identifier: str, message: SoapMessage, owner: str) -> IncomingSequence | None:
-        """The sequence, if it is the sender's, in the version in which it was created, and stored."""
-        found = self._sequences.get(identifier)
-        if found is None or not found.is_stored or found.record.owner != owner or found.record.rm is not message.rm:
-            return None
-        return found
-
-    def _store(self, sequence: IncomingSequence, exchange: int | None = None, message: SoapMessage | None = None,
-               new: int = 0) -> list[Effect]:  # fmt: skip
-        self._tokens += 1
-        waiting = [(exchange, message)] if exchange is not None and message is not None else []
-        self._pending[self._tokens] = _Pending(sequence, sequence.record, new, waiting)
-        return [Store(self._tokens, sequence.record)]
-
-    # --- answers ----------------------------------------------------------------------------------------------------------
-
-    def _answer(
-        self, sequence: IncomingSequence, message: SoapMessage, exchange: int, others: Iterable[IncomingSequence] = ()
-    ) -> list[Effect]:
-        """What ``message`` is answered, by what is stored."""
-        stored, content = sequence.synced, message.content
-        if isinstance(content, CreateSequence):
-            created = CreateSequenceResponse(stored.identifier, stored.expires)
-            return [Reply(exchange, self._reply(message, "CreateSequenceResponse", created))]
-        acknowledged = (sequence, *others)
+            return self._connection(message, content)
         if isinstance(content, CloseSequence | TerminateSequence):
-            if stored.rm is RmVersion.V1_0:
-                return [Reply(exchange, None)]
-            response = TerminateSequenceResponse if isinstance(content, TerminateSequence) else CloseSequenceResponse
-            acks = self._acknowledgements(acknowledged)
-            reply = self._reply(message, response.__name__, response(stored.identifier))
-            return [Reply(exchange, replace(reply, acknowledgements=acks))]
-        if stored.acks_to.address == stored.addressing.anonymous:
-            return [Reply(exchange, replace(self._acknowledging(acknowledged), relates_to=message.message_id))]
-        return [Reply(exchange, None), Send(stored.acks_to, self._acknowledging(acknowledged))]
+            return self._ends(message, content, now, utc)
+        if message.sequence is not None:
+            return self._numbered(message, payload, now, utc)
+        if message.ack_requested:
+            return self._asked(message, now, utc)
+        if message.acknowledgements or message.refused or content is not None or self._is_ours(message):
+            # An acknowledgement for a sequence that we never offered, a fault, CXF's LastMessage without a Sequence: no answer.
+            return self._result(Kind.NOTHING, message, None)
+        return self._fault(message, fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1))
 
-    def _acknowledging(self, sequences: Iterable[IncomingSequence]) -> SoapMessage:
-        """A message that holds acknowledgements and nothing else."""
-        sequences = tuple(sequences)
-        stored = sequences[0].synced
-        return SoapMessage(
-            soap=stored.soap, addressing=stored.addressing, rm=stored.rm, action=stored.rm.action("SequenceAcknowledgement"),
-            to=stored.acks_to.address, parameters=stored.acks_to.reference_parameters,
-            acknowledgements=self._acknowledgements(sequences),
+    @staticmethod
+    def _is_ours(message: SoapMessage) -> bool:
+        return any(message.action.startswith(f"{rm.value}/") for rm in RmVersion) or message.action == message.addressing.fault
+
+    def _numbered(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
+        header = message.sequence
+        assert header is not None, "the caller looked"
+        sequence = self._sequences.get(header.identifier)
+        if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
+            return self._fault(message, wrong)
+        knows = sequence is not None and sequence.knows(header.number)
+        event = InboundEvent.KNOWN_MESSAGE if knows else InboundEvent.NEW_MESSAGE
+        reaction = self._happened(sequence, event, now, utc)
+        if reaction in _FAULTS or sequence is None:
+            return self._fault(message, self._fault_for(reaction, message, header.identifier), sequence)
+        deliveries: tuple[Delivery, ...] = ()
+        if reaction is Reaction.TAKE:
+            exceeds = sequence.last_number is not None and header.number > sequence.last_number
+            if exceeds or (header.is_last and header.number < sequence.highest):
+                fault = fault_of(FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier)
+                return self._fault(message, fault, sequence)
+            deliveries = self._taken(sequence, Delivery(header.identifier, header.number, message, payload), header.is_last)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)
+
+    def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
+        if delivery.number == sequence.accepted + 1:
+            ready = sequence.take(delivery)
+            self._dirty[sequence.identifier] = None
+        elif (
+            len(sequence.held) < self.settings.held_max
+            and sequence.held_bytes + size_of(delivery.message) <= self.settings.held_bytes_max
+        ):
+            sequence.hold(delivery)
+            ready = []
+        else:
+            return ()  # no acknowledgement: it comes again
+        if is_last:
+            sequence.last_number = delivery.number
+            self._dirty[sequence.identifier] = None
+        if not is_last_message(delivery.message):
+            self.flow.message_received()
+        return tuple(each for each in ready if not is_last_message(each.message))
+
+    def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
+        """A message that only asks. The first sequence that is not known, or over, decides."""
+        sequence = None
+        for asked in message.ack_requested:
+            sequence = self._sequences.get(asked.identifier)
+            reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
+            if reaction in _FAULTS:
+                return self._fault(message, self._fault_for(reaction, message, asked.identifier), sequence)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence)
+
+    def _ends(self, message: SoapMessage, content: CloseSequence | TerminateSequence, now: float, utc: int) -> Received:
+        sequence = self._sequences.get(content.identifier)
+        closes = isinstance(content, CloseSequence)
+        event = InboundEvent.CLOSE_SEQUENCE if closes else InboundEvent.TERMINATE_SEQUENCE
+        reaction = self._happened(sequence, event, now, utc)
+        if reaction in _FAULTS or sequence is None:
+            return self._fault(message, self._fault_for(reaction, message, content.identifier), sequence)
+        if content.last_number is not None and sequence.last_number is None:
+            sequence.last_number = content.last_number
+            self._dirty[sequence.identifier] = None
+        return self._result(Kind.CLOSED if closes else Kind.TERMINATED, message, sequence)
+
+    def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int) -> Received:
+        known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
+        if known is not None:  # whatever became of it: a copy that comes late makes no second one
+            if known.state is not InboundState.TERMINATED:
+                self._live(known, now, utc)
+            return self._result(Kind.CREATED, message, known)
+        rm = message.rm or RmVersion.V1_1
+        if content.acks_to.address == message.addressing.none:
+            reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
+            return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
+        if len(self._sequences) >= self.settings.sequences_max:
+            reason = f"There are {self.settings.sequences_max} sequences; terminate some, or try again in ten minutes."
+            fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER)
+            return self._fault(message, fault)
+        expires_at = utc + content.expires * 1_000 if content.expires else None
+        row = SequenceRow(
+            self._new_identifier(), message.message_id, message.soap, message.addressing, rm, content.acks_to,
+            InboundState.OPEN, 0, None, expires_at,
         )  # fmt: skip
+        sequence = self._sequences[row.identifier] = self.sequence_class(row, None)
+        if row.create_id:
+            self._created[row.create_id] = row.identifier
+        self._dirty[row.identifier] = None
+        self._live(sequence, now, utc)
+        return self._result(Kind.CREATED, message, sequence)
 
-    def _acknowledgements(self, sequences: Iterable[IncomingSequence]) -> tuple[SequenceAcknowledgement, ...]:
-        return tuple(each.acknowledgement(self.flow.get_buffer_remaining()) for each in sequences)
+    def _connection(self, message: SoapMessage, content: MakeConnection) -> Received:
+        """WS-MakeConnection: what waits for an address that can only be asked from."""
+        if content.address is None:
+            code = FaultCode.MISSING_SELECTION if content.identifier is None else FaultCode.UNSUPPORTED_SELECTION
+            return self._fault(message, fault_of(code, RmVersion.V1_1))
+        if not content.address.startswith(MAKE_CONNECTION_ANONYMOUS):
+            return self._fault(message, fault_of(FaultCode.UNSUPPORTED_SELECTION, RmVersion.V1_1))
+        sequence = next(
+            (each for each in self._sequences.values() if each.is_owed and each.acks_to.address == content.address), None
+        )
+        return self._result(Kind.CONNECTION, message, sequence)
 
-    def _reply(self, message: SoapMessage, name: str, content: Content) -> SoapMessage:
-        assert message.rm is not None
-        return SoapMessage(
-            soap=message.soap, addressing=message.addressing, rm=message.rm, action=message.rm.action(name),
-            to=message.addressing.anonymous, relates_to=message.message_id, content=content,
-        )  # fmt: skip
+    def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
+        """One version of everything for a sequence (WCF's R2102): what we answer must be one that the peer reads."""
+        if (message.rm, message.addressing) == (sequence.rm, sequence.addressing):
+            return None
+        return Fault(Blame.SENDER, "", "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.")
 
-    def _fault(
-        self, message: SoapMessage, exchange: int, code: FaultCode, identifier: str = "", *, reason: str = "",
-        blame: Blame | None = None,
-    ) -> list[Effect]:  # fmt: skip
-        assert message.rm is not None
-        fault: Fault = fault_of(code, message.rm, identifier, reason, blame=blame)
-        return [Reply(exchange, self._reply(message, "fault", fault))]
+    # --- states -----------------------------------------------------------------------------------------------------------
+
+    def _happened(self, sequence: InboundSequence | None, event: InboundEvent, now: float, utc: int) -> Reaction:
+        if sequence is None:
+            return TRANSITIONS[InboundState.UNKNOWN, event].reaction
+        step = TRANSITIONS[sequence.state, event]
+        if step.state is not sequence.state:
+            sequence.state = step.state
+            self._drop_held(sequence)
+            self._dirty[sequence.identifier] = None
+            self._live(sequence, now, utc)
+        elif sequence.state is not InboundState.TERMINATED:
+            self._live(sequence, now, utc)
+        return step.reaction
+
+    def _drop_held(self, sequence: InboundSequence) -> None:
+        """What was never acknowledged need not be kept, and takes no room any more."""
+        for message in sequence.drop_held():
+            if not is_last_message(message):
+                self.flow.message_processed()
+
+    def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
+        """How long it may be silent from here, and may live at all."""
+        settings = self.settings
+        over = sequence.state is InboundState.TERMINATED
+        deadline = now + (settings.terminated_kept if over else settings.inactivity_timeout)
+        if sequence.expires_at is not None and not over:
+            deadline = min(deadline, now + (sequence.expires_at - utc) / 1e6)
+        self._lives.set(sequence.identifier, deadline)
+
+    def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
+        rm = message.rm or RmVersion.V1_1
+        return fault_of(_FAULTS[reaction], rm, identifier)
+
+    # --- results ----------------------------------------------------------------------------------------------------------
+
+    def _result(
+        self, kind: Kind, message: SoapMessage, sequence: InboundSequence | None, deliveries: tuple[Delivery, ...] = (),
+        fault: Fault | None = None,
+    ) -> Received:  # fmt: skip
+        if sequence is None:
+            return Received(deliveries, kind, message, "", 0, fault, 0)
+        if sequence.identifier in self._dirty:
+            sequence.generation = self._generation + 1
+        return Received(deliveries, kind, message, sequence.identifier, sequence.accepted, fault, sequence.generation)
+
+    def _fault(self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None) -> Received:
+        return self._result(Kind.FAULT, message, sequence, (), fault)
+
+    def changes(self) -> Changes:
+        """What must be in the next commit."""
+        self._generation += 1
+        rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
+        removed, self._removed = self._removed, []
+        self._dirty.clear()
+        return Changes(rows, removed, self._generation)
+
+    def committed(self, received: Sequence[Received], proof: Committed, now: float) -> list[list[Output]]:
+        """The answers, one list for each message. Raises :class:`LocalProtocolError` for what is no proof of them."""
+        if type(proof) is not Committed or proof.position < self._position:
+            raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
+        self._position = proof.position
+        answers = []
+        for each in received:
+            if each.generation > self._generation:
+                raise LocalProtocolError("a message is newer than the changes that were committed")
+            sequence = self._sequences.get(each.identifier)
+            if sequence is not None:
+                sequence.committed(each.accepted, proof)
+            answers.append(self._answer(each, sequence, now))
+        return answers
+
+    def _answer(self, received: Received, sequence: InboundSequence | None, now: float) -> list[Output]:
+        if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
+            if not received.request.ack_requested:
+                if sequence.state is not InboundState.TERMINATED and not sequence.is_due:
+                    sequence.is_due = True
+                    self._owed.set(sequence.identifier, now + self.settings.acknowledgement_interval)
+                return [Respond(None)]
+            self._owed.set(sequence.identifier, None)
+        return self._answers.to(received, sequence)
+
+    # --- room and time ----------------------------------------------------------------------------------------------------
+
+    def set_room(self, room: int) -> list[Output]:
+        """The queue can take ``room`` messages more: SET_BUFFER_REMAINING. Those who were told 0 hear of it at once."""
+        value = max(0, min(room - self.held, self.flow.maximum))
+        self.flow.set_buffer_remaining(value)
+        outputs: list[Output] = []
+        if value:
+            for sequence in self._sequences.values():
+                if sequence.told == 0 and sequence.state is InboundState.OPEN:
+                    if not sequence.is_anonymous:
+                        self._owed.set(sequence.identifier, None)
+                        outputs.append(self._answers.unsolicited(sequence))
+                    else:
+                        sequence.is_owed = True
+        return outputs
+
+    def message_processed(self) -> list[Output]:
+        """The application took one message ([MS-WSRVCRM] 3.1.7.2)."""
+        return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum) + self.held)
+
+    def poll(self, now: float, utc: int) -> list[Output]:
+        """Acknowledgements that are due, and sequences whose time is over (:meth:`changes` has them then)."""
+        outputs: list[Output] = []
+        for identifier in self._owed.due(now):
+            sequence = self._sequences.get(identifier)
+            if sequence is not None and sequence.state is not InboundState.TERMINATED:
+                outputs.append(self._answers.unsolicited(sequence))
+        for identifier in self._lives.due(now):
+            sequence = self._sequences[identifier]
+            sequence.state = TRANSITIONS[sequence.state, InboundEvent.TIME_IS_OVER].state
+            if sequence.state is InboundState.UNKNOWN:
+                self._forget(sequence)
+            else:
+                self._drop_held(sequence)
+                self._dirty[identifier] = None
+                self._live(sequence, now, utc)
+        return outputs
+
+    def _forget(self, sequence: InboundSequence) -> None:
+        del self._sequences[sequence.identifier]
+        if self._created.get(sequence.create_id) == sequence.identifier:
+            del self._created[sequence.create_id]
+        self._owed.set(sequence.identifier, None)
+        self._dirty.pop(sequence.identifier, None)
+        self._removed.append(sequence.identifier)
+
+    def next_timer(self) -> float | None:
+        """When :meth:`poll` has something to do."""
+        return min((when for when in (self._owed.next(), self._lives.next()) if when is not None), default=None)
+
+    def __repr__(self) -> str:
+        return f"<Destination {len(self._sequences)} sequences {self.flow!r}>"
 
 
-_NAKED_ACKNOWLEDGEMENTS = frozenset(rm.action("SequenceAcknowledgement") for rm in RmVersion)
+def is_last_message(message: SoapMessage) -> bool:
+    """1.0: the empty message that only ends the sequence; it is numbered and acknowledged, and no row."""
+    return message.action == RmVersion.V1_0.action("LastMessage")

@@ -1,103 +1,138 @@
 """What comes out of a destination: values, never actions.
 
-What was received is acknowledged when it is stored, and the types say so. A change is a :class:`Store`, which is no answer. The
-answers to it come out of ``Destination.stored``, which needs a :class:`Stored`, and the store alone makes one, after its sync.
+The dangerous order is in the types. A message that is taken becomes a :class:`Delivery`, which is no acknowledgement. What an
+acknowledgement names is :class:`Durable`, and that is made of the store's proof of a sync alone
+(:class:`~srmp_spark.srmp.effects.Committed`).
+
+    receive() → Received ──→ store: deliveries + changes(), sync ──→ Committed ──→ committed() → Respond, Send
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
 
-from srmp_spark.wsrm.elements import EndpointReference, SoapMessage
-from srmp_spark.wsrm.incoming_states import SequenceState
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.wsrm.elements import EndpointReference, Fault, SoapMessage
+from srmp_spark.wsrm.inbound_states import InboundState
+from srmp_spark.wsrm.limits import (
+    ACKNOWLEDGEMENT_INTERVAL,
+    BUFFER_INITIAL,
+    HELD_BYTES_MAX,
+    HELD_MAX,
+    INACTIVITY_TIMEOUT,
+    SEQUENCES_MAX,
+    TERMINATED_KEPT,
+)
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceRecord:
-    """What of a sequence must outlive the process. Times are seconds since 1970."""
+class DestinationSettings:
+    """What a destination goes by. Seconds."""
+
+    buffer: int = BUFFER_INITIAL
+    """The room of an empty queue, in messages: the first Buffer Remaining, and its maximum."""
+    inactivity_timeout: float = INACTIVITY_TIMEOUT
+    terminated_kept: float = TERMINATED_KEPT
+    acknowledgement_interval: float = ACKNOWLEDGEMENT_INTERVAL
+    sequences_max: int = SEQUENCES_MAX
+    held_max: int = HELD_MAX
+    held_bytes_max: int = HELD_BYTES_MAX
+
+
+class Durable:
+    """All numbers up to ``number`` are on stable storage."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int, proof: Committed) -> None:
+        if type(proof) is not Committed:
+            raise LocalProtocolError(f"an acknowledgement needs the store's proof of a commit, got {proof!r}")
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"Durable({self.number})"
+
+
+class Delivery(NamedTuple):
+    """A message whose turn has come: a row of the queue, after those that were delivered before it."""
+
+    identifier: str
+    number: int
+    message: SoapMessage
+    payload: object
+    """What the caller gave with it."""
+
+
+class SequenceRow(NamedTuple):
+    """A sequence, for the store."""
 
     identifier: str
     create_id: str
-    """MessageID of the CreateSequence: a repeated one gets the same sequence."""
-    owner: str
-    """Who created it, as the connection tells it; nobody else may use it."""
+    """MessageID of its CreateSequence; a copy of that gets the same answer."""
     soap: SoapVersion
     addressing: AddressingVersion
     rm: RmVersion
     acks_to: EndpointReference
-    expires: int | None = None
-    """Milliseconds, as granted; ``None`` if nothing was asked for, 0 for ever."""
-    expires_at: float | None = None
-    state: SequenceState = SequenceState.OPEN
-    received: int = 0
-    """All numbers from 1 to this one are stored, and no others: messages are taken in their order."""
-    last_number: int | None = None
-    """The last one that there will be, once the source said so."""
-    terminated_at: float | None = None
+    state: InboundState
+    accepted: int
+    last_number: int | None
+    expires_at: int | None
+    """Microseconds since 1970, UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
-    """A message to store: number ``number`` of its sequence."""
+class Changes(NamedTuple):
+    """What a commit must hold beside the deliveries."""
 
-    sequence: str
-    number: int
-    message: SoapMessage
+    sequences: list[SequenceRow]
+    removed: list[str]
+    generation: int
 
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Store these messages and this record in one transaction, sync, then call ``stored``; else ``not_stored``.
-
-    Stores of one sequence are taken in the order in which they came; after one that failed, those behind it have failed, too.
-    """
-
-    token: int
-    record: SequenceRecord
-    messages: tuple[NewMessage, ...] = ()
+    def __bool__(self) -> bool:
+        return bool(self.sequences or self.removed)
 
 
-class Stored:
-    """Proof that the :class:`Store` of this token is on stable storage. Only the store makes one, after its sync."""
+class Kind(Enum):
+    """Of an answer."""
 
-    __slots__ = ("token",)
+    CREATED = auto()
+    ACKNOWLEDGE = auto()
+    CLOSED = auto()
+    TERMINATED = auto()
+    FAULT = auto()
+    CONNECTION = auto()
+    """MakeConnection: whatever waits."""
+    NOTHING = auto()
 
-    def __init__(self, token: int) -> None:
-        self.token = token
 
-    def __repr__(self) -> str:
-        return f"Stored({self.token})"
+class Received(NamedTuple):
+    """What became of a message. Store ``deliveries`` in their order, then :meth:`.Destination.committed` answers."""
+
+    deliveries: tuple[Delivery, ...]
+    kind: Kind
+    request: SoapMessage
+    identifier: str
+    accepted: int
+    """Of the sequence, with this message."""
+    fault: Fault | None
+    generation: int
+    """Which call of :meth:`.Destination.changes` must be committed before the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Answer this exchange; ``None``: accepted, and nothing to say (HTTP 202)."""
+class Respond(NamedTuple):
+    """The HTTP answer to the message: a SOAP message, or nothing but 202."""
 
-    exchange: int
     message: SoapMessage | None
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """Answer this exchange with our own trouble (HTTP 503): nothing was stored, and it may come again."""
+class Send(NamedTuple):
+    """A message of its own to ``endpoint``, if the allow-list has it."""
 
-    exchange: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send this as a request of our own."""
-
-    to: EndpointReference
+    endpoint: EndpointReference
     message: SoapMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """The record of this sequence can be deleted. If it is not, it is forgotten after the next start."""
-
-    identifier: str
-
-
-Effect = Store | Reply | Unavailable | Send | Forget
+Output = Respond | Send

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.wsrm.elements import Blame, Fault
 from srmp_spark.wsrm.namespaces import FLOW_CONTROL, MAKE_CONNECTION, AddressingVersion, RmVersion, SoapVersion, qualified
 
@@ -50,11 +50,20 @@ class FaultCode(Enum):
         """As the specification spells it."""
         return self.value[0]
 
+    def is_of(self, rm: RmVersion) -> bool:
+        """Does this version have it?"""
+        if self is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED:
+            return rm is RmVersion.V1_0
+        return rm is RmVersion.V1_1 or self not in _NEW
+
     def subcode(self, rm: RmVersion) -> str:
-        """In Clark's notation."""
+        """In Clark's notation. Raises :class:`LocalProtocolError` for a fault that the version does not have."""
+        if not self.is_of(rm):
+            raise LocalProtocolError(f"WS-ReliableMessaging {rm.name} has no fault {self.subcode_name}")
         return qualified(MAKE_CONNECTION if self in _OF_MAKE_CONNECTION else rm.value, self.subcode_name)
 
 
+_NEW = (FaultCode.SEQUENCE_CLOSED, FaultCode.WSRM_REQUIRED, FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
 _OF_MAKE_CONNECTION = (FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
 CONNECTION_LIMIT_REACHED = qualified(FLOW_CONTROL, "ConnectionLimitReached")
 """What WCF nests in CreateSequenceRefused when it has too many sessions."""
@@ -77,7 +86,7 @@ def code_of(fault: Fault) -> FaultCode | None:
     """Which of them a fault that was read is, of either version."""
     for rm in RmVersion:
         for code in FaultCode:
-            if fault.subcode == code.subcode(rm):
+            if code.is_of(rm) and fault.subcode == code.subcode(rm):
                 return code
     return None
 

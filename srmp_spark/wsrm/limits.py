@@ -64,7 +64,7 @@ INACTIVITY_TIMEOUT = 600.0
 TerminateSequence once, so without it a lost one would leave the sequence for ever."""
 
 TERMINATED_KEPT = 600.0
-"""Seconds that a terminated sequence is known: a repeated TerminateSequence is answered, a late message gets a fault."""
+"""Seconds that a terminated sequence is known: TerminateSequence is answered again, late messages get SequenceTerminated."""
 
 SEQUENCES_MAX = 4_096
 """Sequences of one endpoint, terminated ones included. WCF's default for a service is a few hundred sessions."""
@@ -77,3 +77,11 @@ WINDOW_DEFAULT = 8
 
 EXPIRES_MAX = 365 * 86_400_000
 """Milliseconds: a sequence that is asked to live longer than a year lives a year, which is above any certificate's renewal."""
+
+RESEND_FIRST = 2.0
+"""Seconds until a message that is not acknowledged goes again; it doubles each time."""
+RESEND_LAST = 60.0
+"""Seconds between two of the later tries: a peer that is back is found within a minute, as with SRMP's own table."""
+
+ACKNOWLEDGEMENT_INTERVAL = 0.2
+"""Seconds within which messages for an addressable source share one acknowledgement: WCF's AcknowledgementInterval."""

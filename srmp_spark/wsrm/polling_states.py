@@ -1,103 +1,77 @@
-"""The states of a source under flow control: [MS-WSRVCRM] 3.2 as a table.
+"""The states of a source under flow control: figure 3 of [MS-WSRVCRM] 3.2 as a table.
 
-Theory of operation. BufferRemaining 0 stops new messages (``POLLING``); what was sent before may be sent again. The
-acknowledgement that says there is room may be lost, and a destination need not repeat it, so the source asks for one whenever
-POLLING_TIMER expires, until one says more than 0. An acknowledgement without BufferRemaining changes nothing: whoever does not
-know the extension cannot stop us, and cannot start us either. 3.2.7.2 stops the timer when the sequence is terminated and
-names no state for it; ours is ``OVER``, where what comes late has no effect.
+Theory of operation. An acknowledgement that says 0 stops new messages: POLLING. POLLING_TIMER then asks for another one every
+thirty seconds until one says more than 0: NOT_POLLING. One that says nothing of it (-1) changes nothing. The sequence's end
+stops the timer; the figure shows no state for that, here it is TERMINATED, which every event leaves as it is, for an
+acknowledgement that was on its way may still arrive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import NamedTuple
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.wsrm.elements import ABSENT
 
 
 class PollingState(Enum):
-    """3.2.1."""
+    """3.2.1.1, 3.2.1.2, and the end."""
 
     NOT_POLLING = auto()
     POLLING = auto()
-    OVER = auto()
-    """The sequence is terminated."""
+    TERMINATED = auto()
 
 
 class PollingEvent(Enum):
-    """What moves it: SEQ_ACK_RECEIVED by its argument, SEQ_TERMINATED, POLLING_TIMER_EXPIRED."""
+    """3.2.6 and 3.2.7; SEQ_ACK_RECEIVED is three, by the value of its argument."""
 
-    SEQ_ACK_RECEIVED_ABOVE_0 = auto()
-    SEQ_ACK_RECEIVED_0 = auto()
-    SEQ_ACK_RECEIVED_ABSENT = auto()
-    SEQ_TERMINATED = auto()
+    SEQ_ACK_RECEIVED_ROOM = auto()
+    """BufferRemaining is greater than 0."""
+    SEQ_ACK_RECEIVED_FULL = auto()
+    """It is 0."""
+    SEQ_ACK_RECEIVED_SILENT = auto()
+    """It is missing: -1."""
     POLLING_TIMER_EXPIRED = auto()
+    SEQ_TERMINATED = auto()
 
 
-_S, _E = PollingState, PollingEvent
-TRANSITIONS: Mapping[tuple[PollingState, PollingEvent], PollingState] = {
-    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_ABOVE_0): _S.NOT_POLLING,
-    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_0): _S.POLLING,
-    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_ABSENT): _S.NOT_POLLING,
-    (_S.NOT_POLLING, _E.SEQ_TERMINATED): _S.OVER,
-    (_S.POLLING, _E.SEQ_ACK_RECEIVED_ABOVE_0): _S.NOT_POLLING,
-    (_S.POLLING, _E.SEQ_ACK_RECEIVED_0): _S.POLLING,
-    (_S.POLLING, _E.SEQ_ACK_RECEIVED_ABSENT): _S.POLLING,
-    (_S.POLLING, _E.SEQ_TERMINATED): _S.OVER,
-    (_S.POLLING, _E.POLLING_TIMER_EXPIRED): _S.POLLING,
-    (_S.OVER, _E.SEQ_ACK_RECEIVED_ABOVE_0): _S.OVER,
-    (_S.OVER, _E.SEQ_ACK_RECEIVED_0): _S.OVER,
-    (_S.OVER, _E.SEQ_ACK_RECEIVED_ABSENT): _S.OVER,
-    (_S.OVER, _E.SEQ_TERMINATED): _S.OVER,
+class Timer(Enum):
+    """What is done about POLLING_TIMER."""
+
+    LEFT = auto()
+    STARTED = auto()
+    """Reset and started."""
+    RESTARTED = auto()
+    """Reset and started, and an AckRequested goes out."""
+    STOPPED = auto()
+
+
+class Step(NamedTuple):
+    """Where an event leads."""
+
+    state: PollingState
+    timer: Timer
+
+
+_S, _E, _T = PollingState, PollingEvent, Timer
+TRANSITIONS: Mapping[tuple[PollingState, PollingEvent], Step] = {
+    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_ROOM): Step(_S.NOT_POLLING, _T.LEFT),
+    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_FULL): Step(_S.POLLING, _T.STARTED),
+    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_SILENT): Step(_S.NOT_POLLING, _T.LEFT),
+    (_S.NOT_POLLING, _E.SEQ_TERMINATED): Step(_S.TERMINATED, _T.LEFT),
+    (_S.POLLING, _E.SEQ_ACK_RECEIVED_ROOM): Step(_S.NOT_POLLING, _T.STOPPED),
+    (_S.POLLING, _E.SEQ_ACK_RECEIVED_FULL): Step(_S.POLLING, _T.LEFT),
+    (_S.POLLING, _E.SEQ_ACK_RECEIVED_SILENT): Step(_S.POLLING, _T.LEFT),
+    (_S.POLLING, _E.POLLING_TIMER_EXPIRED): Step(_S.POLLING, _T.RESTARTED),
+    (_S.POLLING, _E.SEQ_TERMINATED): Step(_S.TERMINATED, _T.STOPPED),
+    **{(_S.TERMINATED, event): Step(_S.TERMINATED, _T.LEFT) for event in _E if event is not _E.POLLING_TIMER_EXPIRED},
 }
-"""An absent pair (the timer expires where it does not run) is our own bug: :class:`LocalProtocolError`."""
+"""An absent pair cannot happen: the timer runs in POLLING alone."""
 
 
-def moved(state: PollingState, event: PollingEvent) -> PollingState:
-    """The next state."""
-    found = TRANSITIONS.get((state, event))
-    if found is None:
-        raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")
-    return found
-
-
-def seq_ack_received(buffer_remaining: int) -> PollingEvent:
-    """SEQ_ACK_RECEIVED with its argument, -1 if the acknowledgement had no BufferRemaining (3.2.7.1)."""
+def event_of(buffer_remaining: int) -> PollingEvent:
+    """SEQ_ACK_RECEIVED with this argument."""
     if buffer_remaining == ABSENT:
-        return PollingEvent.SEQ_ACK_RECEIVED_ABSENT
-    return PollingEvent.SEQ_ACK_RECEIVED_ABOVE_0 if buffer_remaining > 0 else PollingEvent.SEQ_ACK_RECEIVED_0
-
-
-class Polling:
-    """State and POLLING_TIMER of one outgoing sequence. Times are monotonic seconds."""
-
-    __slots__ = ("deadline", "interval", "state")
-
-    def __init__(self, interval: float, state: PollingState = PollingState.NOT_POLLING, now: float = 0.0) -> None:
-        """3.2.3. A source that was polling when it ended goes on with it: the room may have been told meanwhile, and lost."""
-        self.interval = interval
-        self.state = state
-        self.deadline: float | None = now + interval if state is PollingState.POLLING else None
-
-    def acknowledged(self, buffer_remaining: int, now: float) -> None:
-        """SEQ_ACK_RECEIVED."""
-        before = self.state
-        self.state = moved(before, seq_ack_received(buffer_remaining))
-        if self.state is not PollingState.POLLING:
-            self.deadline = None
-        elif before is not PollingState.POLLING:
-            self.deadline = now + self.interval
-
-    def terminated(self) -> None:
-        """SEQ_TERMINATED."""
-        self.state = moved(self.state, PollingEvent.SEQ_TERMINATED)
-        self.deadline = None
-
-    def expired(self, now: float) -> bool:
-        """Whether POLLING_TIMER has expired, and AckRequested must go out; the timer runs anew then (3.2.6.1)."""
-        if self.deadline is None or now < self.deadline:
-            return False
-        self.state = moved(self.state, PollingEvent.POLLING_TIMER_EXPIRED)
-        self.deadline = now + self.interval
-        return True
+        return PollingEvent.SEQ_ACK_RECEIVED_SILENT
+    return PollingEvent.SEQ_ACK_RECEIVED_ROOM if buffer_remaining > 0 else PollingEvent.SEQ_ACK_RECEIVED_FULL

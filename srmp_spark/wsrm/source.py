@@ -1,25 +1,25 @@
-"""The source (RMS) of one sequence: what leaves when, and what counts as acknowledged.
+"""A sequence at its source: which message leaves when, and what an acknowledgement proves.
 
-Theory of operation. Numbers are given by :meth:`Source.send` in order. A *new* message (a number that never left) leaves while
-three things allow it: the source is not POLLING ([MS-WSRVCRM] 3.2.1.2), the window is not full, and fewer messages are
-unacknowledged than the destination said it has room for. The last is more than 3.2 asks for, which lets a source send freely
-at any value above 0, and is what WCF does. A message that left goes again until it is acknowledged, also while POLLING, each
-time with AckRequested: Metro tells an acknowledgement once, and CXF answers a copy but not a bare AckRequested.
+Theory of operation. Messages get their numbers in their order (:meth:`Source.enqueue`) and leave in that order, as many at once
+as the window, and what the destination said of its room (:mod:`.polling`), allow. A number is *in flight* from its first
+sending until it is acknowledged; while it is, it goes again with growing pauses, each time with AckRequested (Metro tells each
+acknowledgement once, CXF answers a repeated message and no AckRequested that stands alone: such a message satisfies both).
 
-An acknowledgement tells everything that arrived, so one that lacks something an earlier one had is older, and nothing of it
-counts; its BufferRemaining would be old, too. One with numbers that never left cannot be true. Of two that tell the same,
-neither is known to be older, and each counts: a 0 that is out of date costs one poll.
+Acknowledgements tell all that the destination has, and it never gives anything back. So each one holds more than the one before
+it, or it is an older one that was held up; that one counts for nothing, its BufferRemaining included. One that names a number
+which was never sent, or takes back some and adds others, is invalid, and nothing is finished on its word
+(WS-ReliableMessaging 4, InvalidAcknowledgement).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.ranges import gaps
+from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 from srmp_spark.wsrm.elements import (
-    ABSENT,
     AckRequested,
     CloseSequence,
     CloseSequenceResponse,
@@ -28,303 +28,285 @@ from srmp_spark.wsrm.elements import (
     CreateSequenceResponse,
     EndpointReference,
     Fault,
+    Range,
     Sequence,
     SequenceAcknowledgement,
     SoapMessage,
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.faults import FaultCode, code_of
 from srmp_spark.wsrm.limits import NUMBER_MAX
 from srmp_spark.wsrm.namespaces import RmVersion
-from srmp_spark.wsrm.outgoing_states import ENDS, SourceEvent, SourceState, moved
-from srmp_spark.wsrm.polling_states import Polling
-from srmp_spark.wsrm.rm_reader import merged
+from srmp_spark.wsrm.polling import Polling
 from srmp_spark.wsrm.source_effects import (
-    END_TRIES,
     Acknowledged,
-    AcknowledgementRefused,
+    Control,
     Ended,
-    Failed,
-    OutgoingMessage,
+    Event,
+    Opened,
     Output,
-    Purpose,
-    SourceRecord,
     SourceSettings,
+    Suspicious,
     Transmit,
 )
-
-_CONTROL = 0
-"""The key of the timer of CreateSequence, CloseSequence and TerminateSequence; messages have their numbers."""
-_GONE = (
-    FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_TERMINATED, FaultCode.SEQUENCE_CLOSED,
-    FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, FaultCode.MESSAGE_NUMBER_ROLLOVER,
-)  # fmt: skip
-_TRIES_COUNTED = 16
-"""Doublings of a wait: more would be beyond any longest wait."""
+from srmp_spark.wsrm.source_states import EXISTS, OVER, SENDS_MESSAGES, SourceEvent, SourceState, moved
 
 
-@dataclass(slots=True)
-class _InFlight:
-    """A message that left."""
+class SourceRow(NamedTuple):
+    """What must survive a restart."""
 
-    message: OutgoingMessage
-    tries: int = 0
+    create_id: str
+    identifier: str
+    state: SourceState
+    assigned: int
+    """The highest number that a message has."""
+    sent: int
+    """The highest number that left."""
+    in_flight: tuple[Range, ...]
+    buffer_remaining: int
+    last_number: int
+    """1.0: the number of the LastMessage; 0: there is none."""
+    is_ending: bool
 
 
 class Source:
-    """One outgoing sequence. ``now`` is monotonic seconds."""
+    """One sequence. ``create_id``: the MessageID of its CreateSequence, unique for ever."""
 
-    def __init__(
-        self, settings: SourceSettings, record: SourceRecord, now: float, *, new_message_id: Callable[[], str],
-        messages: Iterable[OutgoingMessage] = (),
-    ) -> None:  # fmt: skip
-        """``messages`` are those of ``record`` that are not acknowledged."""
-        self._settings = settings
-        self._new_message_id = new_message_id
-        self._state = record.state
-        self._record = record
-        self._polling = Polling(settings.poll_interval, record.polling, now)
-        self._granted = record.granted
-        self._sent = record.sent
-        self._acknowledged = record.acknowledged
-        self._last_number = record.last_number
-        self._is_finished = record.is_finished
-        self._in_flight: dict[int, _InFlight] = {}
-        self._unsent: dict[int, OutgoingMessage] = {}
-        self._timers: Timers[int] = Timers()
-        self._tries = 0
-        for message in sorted(messages, key=lambda each: each.number):
-            if message.number <= self._sent:
-                self._in_flight[message.number] = _InFlight(message)
-                self._timers.set(message.number, now)
-            else:
-                self._unsent[message.number] = message
-        if self._state not in (SourceState.OPEN, *ENDS):
-            self._timers.set(_CONTROL, now)
+    polling_class: type[Polling] = Polling
 
-    @property
-    def record(self) -> SourceRecord:
-        """What is to be kept. A message may leave when the record that has its number as ``sent`` is stored."""
-        return replace(
-            self._record, state=self._state, acknowledged=self._acknowledged, sent=self._sent, granted=self._granted,
-            polling=self._polling.state, is_finished=self._is_finished, last_number=self._last_number,
+    def __init__(self, settings: SourceSettings, create_id: str, now: float) -> None:
+        self.settings = settings
+        self.create_id = create_id
+        self.identifier = ""
+        self.state = SourceState.CREATING
+        self.assigned = self.sent = self.last_number = 0
+        self.in_flight = SerialRuns()
+        self.polling = self.polling_class(settings.poll_interval)
+        self._is_ending = False
+        self._resends: Timers[int] = Timers()
+        self._tries: dict[int, int] = {}
+        self._control_at: float | None = now
+        """When CreateSequence, CloseSequence or TerminateSequence goes (again)."""
+        self._control_tries = 0
+
+    @classmethod
+    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
+        """As it was; what was on its way goes again at once."""
+        source = cls(settings, row.create_id, now)
+        source.identifier, source.state = row.identifier, row.state
+        source.assigned, source.sent, source.last_number = row.assigned, row.sent, row.last_number
+        source.in_flight = SerialRuns(row.in_flight)
+        source._is_ending = row.is_ending
+        for first, last in row.in_flight:
+            for number in range(first, last + 1):
+                source._resends.set(number, now)
+        source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
+        if row.state in OVER:
+            source.polling.seq_terminated(now)
+        if row.state in (*SENDS_MESSAGES, *OVER):
+            source._control_at = None
+        return source
+
+    def row(self) -> SourceRow:
+        """For the store."""
+        return SourceRow(
+            self.create_id, self.identifier, self.state, self.assigned, self.sent, tuple(self.in_flight),
+            self.polling.buffer_remaining, self.last_number, self._is_ending,
         )  # fmt: skip
 
-    @property
-    def unacknowledged(self) -> tuple[OutgoingMessage, ...]:
-        """In the order of their numbers."""
-        return (*(each.message for _, each in sorted(self._in_flight.items())), *self._unsent.values())
+    # --- what the application does ----------------------------------------------------------------------------------------
 
-    # --- the application --------------------------------------------------------------------------------------------------
+    def enqueue(self, count: int = 1) -> Range:
+        """The numbers of the next ``count`` messages; :meth:`poll` sends them when it may."""
+        if self._is_ending or self.state in OVER:
+            raise LocalProtocolError("the sequence takes no more messages; begin a new one")
+        if self.assigned + count >= NUMBER_MAX:  # one is left for the LastMessage of 1.0
+            raise LocalProtocolError("MessageNumberRollover: begin a new sequence")
+        first = self.assigned + 1
+        self.assigned += count
+        return first, self.assigned
 
-    def send(self, action: str, body: bytes, now: float) -> tuple[OutgoingMessage, list[Output]]:
-        """The message with its number, and what leaves now. Raises :class:`LocalProtocolError` after :meth:`finish`."""
-        if self._is_finished or self._state in ENDS:
-            raise LocalProtocolError("the sequence takes no more messages")
-        message = self._give_number(action, body, is_last=False)
-        return message, self._new_messages(now)
-
-    def finish(self, now: float) -> list[Output]:
-        """Nothing more will come. In 1.0 a last message without content says so, if there were any."""
-        if self._is_finished or self._state in ENDS:
-            return []
-        if self._settings.rm is RmVersion.V1_0 and self._last_number:
-            self._give_number(RmVersion.V1_0.action("LastMessage"), b"", is_last=True)
-        self._is_finished = True
-        return self._new_messages(now) + self._end_if_done(now)
-
-    def _give_number(self, action: str, body: bytes, *, is_last: bool) -> OutgoingMessage:
-        if self._last_number >= NUMBER_MAX - 1:  # one is kept for LastMessage
-            raise LocalProtocolError("a sequence has no more numbers; begin a new one")
-        self._last_number += 1
-        message = OutgoingMessage(self._last_number, action, body, self._new_message_id(), is_last)
-        self._unsent[message.number] = message
-        return message
-
-    # --- the peer ---------------------------------------------------------------------------------------------------------
-
-    def receive(self, message: SoapMessage, now: float) -> list[Output]:
-        """An answer of the service, or what it sent to AcksTo."""
-        if self._state in ENDS:
-            return []
-        out: list[Output] = []
-        if self._state is not SourceState.CREATING:
-            for ack in message.acknowledgements:
-                if ack.identifier == self._record.identifier and self._state not in ENDS:
-                    out += self._acknowledge(ack, now)
-        content = message.content
-        if isinstance(content, Fault):
-            out += self._fault(content, message.relates_to)
-        elif isinstance(content, CreateSequenceResponse):
-            if self._state is SourceState.CREATING and message.relates_to == self._record.create_id:
-                self._record = replace(self._record, identifier=content.identifier)
-                self._move(SourceEvent.CREATED)
-                out += self._new_messages(now) + self._end_if_done(now)
-        elif content == CloseSequenceResponse(self._record.identifier) and self._state is SourceState.CLOSING:
-            out += self._begin(SourceEvent.TERMINATE, now)
-        elif content == TerminateSequenceResponse(self._record.identifier) and self._state is SourceState.TERMINATING:
-            out += self._over(SourceEvent.ENDED)
-        return out
-
-    def accepted(self, purpose: Purpose) -> list[Output]:
-        """An answer without content. It is all that 1.0 says to TerminateSequence; it acknowledges nothing."""
-        is_end = purpose is Purpose.TERMINATE and self._settings.rm is RmVersion.V1_0
-        return self._over(SourceEvent.ENDED) if is_end and self._state is SourceState.TERMINATING else []
-
-    def _acknowledge(self, ack: SequenceAcknowledgement, now: float) -> list[Output]:
-        if any(upper > self._sent for _, upper in ack.ranges) or any(nack > self._sent for nack in ack.nacks):
-            return [AcknowledgementRefused(f"it tells of numbers up to {max(ack.nacks, default=0) or ack.ranges[-1][1]}, "
-                                           f"and {self._sent} is the last that left")]  # fmt: skip
-        if ack.nacks:
-            return self._nacked(ack, now)
-        if merged((*self._acknowledged, *ack.ranges)) != ack.ranges:
-            return []  # an older one
-        arrived = tuple(number for number in sorted(self._in_flight) if _covers(ack, number))
-        for number in arrived:
-            del self._in_flight[number]
-            self._timers.set(number, None)
-        self._acknowledged = ack.ranges
-        self._told(ack.buffer_remaining, now)
-        out: list[Output] = [Acknowledged(arrived)] if arrived else []
-        if ack.is_final and (self._in_flight or self._unsent):
-            return out + self._gone("the destination closed the sequence")
-        return out + self._new_messages(now) + self._end_if_done(now)
-
-    def _nacked(self, ack: SequenceAcknowledgement, now: float) -> list[Output]:
-        """Those are wanted now. It says nothing of what arrived."""
-        self._told(ack.buffer_remaining, now)
-        wanted = [number for number in sorted(set(ack.nacks)) if number in self._in_flight]
-        return [self._transmit(self._in_flight[number], now) for number in wanted] + self._new_messages(now)
-
-    def _told(self, buffer_remaining: int, now: float) -> None:
-        self._polling.acknowledged(buffer_remaining, now)
-        if buffer_remaining != ABSENT:
-            self._granted = buffer_remaining
-
-    def _fault(self, fault: Fault, relates_to: str) -> list[Output]:
-        code = code_of(fault)
-        if self._state is SourceState.CREATING:
-            is_ours = code is FaultCode.CREATE_SEQUENCE_REFUSED and relates_to in ("", self._record.create_id)
-            return self._gone(fault.reason or "CreateSequenceRefused") if is_ours else []
-        if code in _GONE and fault.identifier == self._record.identifier:
-            return self._gone(fault.reason or "the destination gave the sequence up")
-        return []
-
-    # --- time -------------------------------------------------------------------------------------------------------------
-
-    def next_due(self) -> float | None:
-        """When :meth:`due` wants to be called, at the earliest."""
-        return min((when for when in (self._timers.next(), self._polling.deadline) if when is not None), default=None)
-
-    def due(self, now: float) -> list[Output]:
-        """What goes again, and POLLING_TIMER."""
-        out: list[Output] = []
-        for key in sorted(self._timers.due(now)):
-            out += self._control(now) if key == _CONTROL else [self._transmit(self._in_flight[key], now)]
-        if self._polling.expired(now):
-            ask = (AckRequested(self._record.identifier),)
-            message = self._request(self._settings.rm.action("AckRequested"), ack_requested=ask)
-            out.append(Transmit(Purpose.POLL, message))
-        return out
-
-    def _wait(self, tries: int) -> float:
-        return min(self._settings.resend_first * 2.0 ** min(tries, _TRIES_COUNTED), self._settings.resend_max)
+    def end(self, now: float) -> list[Event]:
+        """No more messages will come: acknowledge, close, terminate."""
+        self._is_ending = True
+        return self._end(now) if self.state is SourceState.OPEN else []
 
     # --- what leaves ------------------------------------------------------------------------------------------------------
 
+    def poll(self, now: float) -> list[Output]:
+        """Everything that is to be sent by now."""
+        outputs: list[Output] = []
+        if self._control_at is not None and now >= self._control_at:
+            outputs.append(Control(self._control()))
+            self._control_at = None if self.state in OVER else now + self._pause(self._control_tries)
+            self._control_tries += 1
+        if self.state in SENDS_MESSAGES:
+            outputs += [self._transmit(number, now, is_again=True) for number in sorted(self._resends.due(now))]
+            while self.sent < self.assigned and self._may_send():
+                self.sent += 1
+                self.in_flight.append(self.sent, self.sent)
+                outputs.append(self._transmit(self.sent, now, is_again=False))
+        if self.state in EXISTS and self.polling.polling_timer_expired(now):
+            outputs.append(Control(self._message(ack_requested=(AckRequested(self.identifier),), action="AckRequested")))
+        return outputs
+
     def _may_send(self) -> bool:
-        in_flight = len(self._in_flight)
-        return (
-            self._state is SourceState.OPEN
-            and self._polling.deadline is None
-            and in_flight < self._settings.window
-            and (self._granted is None or in_flight < self._granted)
+        return len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
+
+    def _transmit(self, number: int, now: float, *, is_again: bool) -> Transmit:
+        tries = self._tries[number] = self._tries.get(number, -1) + 1
+        self._resends.set(number, now + self._pause(tries))
+        wanted = is_again or number == self.assigned or not self._may_send()
+        return Transmit(number, wanted, number == self.last_number, is_again)
+
+    def _pause(self, tries: int) -> float:
+        return float(min(self.settings.resend_first * 2 ** min(tries, 16), self.settings.resend_last))
+
+    def next_timer(self) -> float | None:
+        """When :meth:`poll` has something to do, if nothing else happens."""
+        times = [self._control_at, self._resends.next() if self.state in SENDS_MESSAGES else None, self.polling.timer_at]
+        return min((when for when in times if when is not None), default=None)
+
+    # --- messages ---------------------------------------------------------------------------------------------------------
+
+    def envelope(self, transmit: Transmit, action: str, body: bytes, message_id: str) -> SoapMessage:
+        """The message to send. Same number, same ``message_id`` and same bytes, each time."""
+        if transmit.is_last:
+            action, body = self.settings.rm.action("LastMessage"), b""
+        asked = (AckRequested(self.identifier),) if transmit.ack_requested else ()
+        return self._message(
+            action, message_id=message_id, sequence=Sequence(self.identifier, transmit.number, transmit.is_last),
+            ack_requested=asked, body=body, is_ours=False,
+        )  # fmt: skip
+
+    def _control(self) -> SoapMessage:
+        settings, last = self.settings, self.sent or None
+        content: Content
+        if self.state is SourceState.CREATING:
+            here = settings.acks_to or EndpointReference(settings.addressing.anonymous)
+            content = CreateSequence(here)
+            return self._message("CreateSequence", message_id=self.create_id, reply_to=here, content=content)
+        here = EndpointReference(settings.addressing.anonymous) if settings.acks_to is None else settings.acks_to
+        if self.state is SourceState.CLOSING:
+            content, name = CloseSequence(self.identifier, last), "CloseSequence"
+        else:
+            content, name = (
+                TerminateSequence(self.identifier, last if settings.rm is RmVersion.V1_1 else None),
+                "TerminateSequence",
+            )
+        message_id = f"{self.create_id}/{name}"
+        if settings.rm is RmVersion.V1_0:
+            return self._message(name, message_id=message_id, content=content)
+        return self._message(name, message_id=message_id, reply_to=here, content=content)
+
+    def _message(
+        self, action: str, *, message_id: str = "", reply_to: EndpointReference | None = None, sequence: Sequence | None = None,
+        ack_requested: tuple[AckRequested, ...] = (), content: Content | None = None, body: bytes = b"", is_ours: bool = True,
+    ) -> SoapMessage:  # fmt: skip
+        settings = self.settings
+        return SoapMessage(
+            soap=settings.soap, addressing=settings.addressing, rm=settings.rm, to=settings.to,
+            action=settings.rm.action(action) if is_ours else action, message_id=message_id, reply_to=reply_to,
+            sequence=sequence, ack_requested=ack_requested, content=content, body=body,
+        )  # fmt: skip
+
+    # --- what arrives -----------------------------------------------------------------------------------------------------
+
+    def received(self, message: SoapMessage, now: float) -> list[Event]:
+        """A message of the peer: as the answer to one of ours, or to ``acks_to``."""
+        events: list[Event] = []
+        for ack in message.acknowledgements:
+            if ack.identifier == self.identifier and self.identifier:
+                events += self._acknowledged(ack, now)
+        events += [Suspicious(reason) for reason in message.refused]
+        content = message.content
+        if isinstance(content, CreateSequenceResponse):
+            if message.relates_to in ("", self.create_id) and self.state is SourceState.CREATING:
+                self.identifier = content.identifier
+                self._move(SourceEvent.CREATED, None)
+                events.append(Opened(self.identifier))
+                if self._is_ending:
+                    events += self._end(now)
+        elif isinstance(content, CloseSequenceResponse) and content.identifier == self.identifier:
+            self._move(SourceEvent.CLOSED, now if self.state is SourceState.CLOSING else None)
+        elif isinstance(content, TerminateSequenceResponse) and content.identifier == self.identifier:
+            if self.state is SourceState.TERMINATING:
+                events += self._over(SourceEvent.TERMINATED, None, now)
+        elif isinstance(content, Fault) and self.state not in OVER and self._is_about_us(content, message.relates_to):
+            events += self._over(SourceEvent.FAULT, content, now)
+        return events
+
+    def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
+        if self.state is SourceState.CREATING:
+            return relates_to == self.create_id
+        return bool(fault.subcode) and fault.identifier == self.identifier
+
+    def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
+        if max((upper for _, upper in ack.ranges), default=0) > self.sent or max(ack.nacks, default=0) > self.sent:
+            return [Suspicious(f"InvalidAcknowledgement: {self.sent} messages were sent, it names a higher number")]
+        if ack.nacks:
+            return self._nacked(ack, now)
+        new = [run for first, last in ack.ranges for run in self.in_flight.inside(first, last)]
+        if self._takes_back(ack.ranges):
+            if new:
+                return [Suspicious("InvalidAcknowledgement: it takes back what was acknowledged and acknowledges others")]
+            return []  # an older one
+        for first, last in new:
+            self.in_flight.remove(first, last)
+            for number in range(first, last + 1):
+                self._resends.set(number, None)
+                self._tries.pop(number, None)
+        self.polling.seq_ack_received(ack.buffer_remaining, now)
+        events: list[Event] = [Acknowledged(tuple(new))] if new else []
+        return events + self._end(now) if self.state is SourceState.ENDING else events
+
+    def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
+        """Does it miss a number that an earlier one held?"""
+        return any(
+            sum(last - first + 1 for first, last in self.in_flight.inside(*gap)) != gap[1] - gap[0] + 1
+            for gap in gaps(1, self.sent, ranges)
         )
 
-    def _new_messages(self, now: float) -> list[Output]:
-        out: list[Output] = []
-        while self._unsent and self._may_send():
-            number = next(iter(self._unsent))
-            self._sent = number
-            in_flight = self._in_flight[number] = _InFlight(self._unsent.pop(number))
-            out.append(self._transmit(in_flight, now))
-        return out
+    def _nacked(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
+        """Those are wanted now. Of the rest it says nothing, so only one that names none we know of tells of the room."""
+        wanted = [number for number in ack.nacks if number in self.in_flight]
+        for number in wanted:
+            self._resends.set(number, now)
+        if len(wanted) == len(ack.nacks):
+            self.polling.seq_ack_received(ack.buffer_remaining, now)
+        return []
 
-    def _transmit(self, in_flight: _InFlight, now: float) -> Transmit:
-        message, identifier = in_flight.message, self._record.identifier
-        is_wanted = in_flight.tries > 0 or not self._may_send()  # nothing follows that could bring an acknowledgement
-        self._timers.set(message.number, now + self._wait(in_flight.tries))
-        in_flight.tries += 1
-        soap = self._request(
-            message.action, message_id=message.message_id, body=message.body,
-            sequence=Sequence(identifier, message.number, message.is_last),
-            ack_requested=(AckRequested(identifier),) if is_wanted else (),
-        )  # fmt: skip
-        return Transmit(Purpose.MESSAGE, soap, message.number)
+    # --- the end ----------------------------------------------------------------------------------------------------------
 
-    def _request(self, action: str, **more: object) -> SoapMessage:
-        settings = self._settings
-        fields = {
-            "soap": settings.soap,
-            "addressing": settings.addressing,
-            "rm": settings.rm,
-            "action": action,
-            "to": settings.to,
-        }
-        return SoapMessage(**(fields | more))  # type: ignore[arg-type]
-
-    def _control(self, now: float) -> list[Output]:
-        """CreateSequence, CloseSequence or TerminateSequence, the first time or again."""
-        state, identifier = self._state, self._record.identifier
-        if state is not SourceState.CREATING and self._tries >= END_TRIES:
-            return self._begin(SourceEvent.TERMINATE, now) if state is SourceState.CLOSING else self._over(SourceEvent.ENDED)
-        last = (self._last_number or None) if self._settings.rm is RmVersion.V1_1 else None
-        anonymous = EndpointReference(self._settings.addressing.anonymous)
-        content: Content
-        if state is SourceState.CREATING:
-            purpose, content = Purpose.CREATE, CreateSequence(self._settings.acks_to or anonymous)
-        elif state is SourceState.CLOSING:
-            purpose, content = Purpose.CLOSE, CloseSequence(identifier, last)
-        else:
-            purpose, content = Purpose.TERMINATE, TerminateSequence(identifier, last)
-        self._timers.set(_CONTROL, now + self._wait(self._tries))
-        self._tries += 1
-        message_id = self._record.create_id if purpose is Purpose.CREATE else self._new_message_id()
-        action = self._settings.rm.action(type(content).__name__)
-        return [Transmit(purpose, self._request(action, message_id=message_id, reply_to=anonymous, content=content))]
-
-    # --- ends -------------------------------------------------------------------------------------------------------------
-
-    def _end_if_done(self, now: float) -> list[Output]:
-        if self._state is not SourceState.OPEN or not self._is_finished or self._in_flight or self._unsent:
+    def _end(self, now: float) -> list[Event]:
+        """As far as it goes: the LastMessage of 1.0 first, and nothing while a message is on its way or waits."""
+        if self.state is SourceState.OPEN:
+            if self.settings.rm is RmVersion.V1_0 and self.assigned:
+                self.assigned += 1
+                self.last_number = self.assigned
+            self._move(SourceEvent.END, None)
+        if self.in_flight or self.sent < self.assigned:
             return []
-        is_new = self._settings.rm is RmVersion.V1_1
-        return self._begin(SourceEvent.CLOSE if is_new else SourceEvent.TERMINATE, now)
+        if self.settings.rm is RmVersion.V1_1:
+            self._move(SourceEvent.ALL_ACKNOWLEDGED, now)
+            return []
+        events = self._over(SourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
+        self._control_at = now  # TerminateSequence, once: nothing answers it
+        return events
 
-    def _begin(self, event: SourceEvent, now: float) -> list[Output]:
-        self._move(event)
-        return self._control(now)
+    def _move(self, event: SourceEvent, control_at: float | None) -> None:
+        before = self.state
+        self.state = moved(self.state, event)
+        if self.state is not before:
+            self._control_at, self._control_tries = control_at, 0
 
-    def _move(self, event: SourceEvent) -> None:
-        self._state = moved(self._state, event)
-        self._timers.set(_CONTROL, None)
-        self._tries = 0
-        if self._state in (SourceState.TERMINATING, *ENDS):
-            self._polling.terminated()
+    def _over(self, event: SourceEvent, fault: Fault | None, now: float) -> list[Event]:
+        self._move(event, None)
+        self.polling.seq_terminated(now)
+        return [Ended(fault if self.state is SourceState.FAILED else None)]
 
-    def _over(self, event: SourceEvent) -> list[Output]:
-        self._move(event)
-        return [Ended()]
-
-    def _gone(self, why: str) -> list[Output]:
-        self._move(SourceEvent.GONE)
-        if self._state is SourceState.OVER:
-            return [Ended()]
-        for number in self._in_flight:
-            self._timers.set(number, None)
-        return [Failed(why, tuple(sorted(self._in_flight)), tuple(self._unsent))]
-
-
-def _covers(ack: SequenceAcknowledgement, number: int) -> bool:
-    return any(lower <= number <= upper for lower, upper in ack.ranges)
+    def __repr__(self) -> str:
+        return (
+            f"<Source {self.identifier or self.create_id} {self.state.name} sent={self.sent}/{self.assigned} "
+            f"in_flight={len(self.in_flight)} {self.polling!r}>"
+        )

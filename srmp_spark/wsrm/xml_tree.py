@@ -150,11 +150,14 @@ class _Reader:
         if b"\0" in self._envelope:  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
             raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
         try:
+            if b"\0" in self._envelope:  # UTF-16, which expat would recognise
+                raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
+            self._envelope.decode()
             self._parser.Parse(self._envelope, True)
         except expat.ExpatError as error:
             raise RemoteProtocolError(f"not well-formed XML: {error}", section=SECTION) from None
         except (ValueError, LookupError):
-            raise RemoteProtocolError("the message is not UTF-8", section=SECTION) from None
+            raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION) from None
         if self._soap is None or not self._seen_body:
             raise RemoteProtocolError("a SOAP Envelope holds a Body", section=SECTION)
         return Tree(self._soap, tuple(self._headers), self._body(), self._protocol)

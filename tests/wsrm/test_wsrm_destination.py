@@ -1,17 +1,19 @@
-"""The destination: what is answered to what, and never before it is stored."""
+"""The destination role of WS-ReliableMessaging: once, in order, acknowledged when stored; each state and event."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
-from destination_bench import CALLABLE, NEW, OLD, Bench, Versions, answer, fault, said
-from wsrm_kit import SEQUENCE, VERSIONS, plain, schema_faults, wcf_trace, wire
+from roles_kit import NEW, OLD, THERE, UTC, Queue, Versions
+from wsrm_kit import IDS, VERSIONS, sample, wcf_trace
 
 from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.effects import Committed
 from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination import LAST_MESSAGE
-from srmp_spark.wsrm.destination_effects import Forget, Reply, Send, Store, Stored, Unavailable
+from srmp_spark.wsrm.destination import Destination
+from srmp_spark.wsrm.destination_effects import DestinationSettings, Durable, Respond, Send
 from srmp_spark.wsrm.elements import (
     AckRequested,
     Blame,
@@ -21,414 +23,451 @@ from srmp_spark.wsrm.elements import (
     CreateSequenceResponse,
     EndpointReference,
     Fault,
+    IncompleteSequenceBehavior,
     MakeConnection,
+    Offer,
     Sequence,
     SequenceAcknowledgement,
-    SoapMessage,
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode
-from srmp_spark.wsrm.incoming_states import TRANSITIONS, SequenceEvent, SequenceState
-from srmp_spark.wsrm.limits import HELD_BYTES_MAX, HELD_MAX, INACTIVITY_TIMEOUT, SEQUENCES_MAX, TERMINATED_KEPT
-from srmp_spark.wsrm.namespaces import RmVersion
+from srmp_spark.wsrm.faults import FaultCode, code_of
+from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
+from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
-# --- what others show -------------------------------------------------------------------------------------------------------
-
-
-def test_the_seven_messages_of_the_document_with_room_for_two() -> None:
-    """[MS-WSRVCRM] 4: values 1, 0, 1, 0; ranges 1-1, 1-2, 1-2, 1-3. The fifth comes by itself, so the source can be called."""
-    bench = Bench(2, OLD)
-    sequence = bench.created(CALLABLE)
-
-    def sent(number: int) -> SoapMessage:
-        reply, send = bench.receive(bench.numbered(sequence, number))
-        assert isinstance(reply, Reply)
-        assert reply.message is None
-        assert isinstance(send, Send)
-        return send.message
-
-    second, fourth = sent(1), sent(2)
-    (unsolicited,) = bench.destination.message_processed()
-    assert isinstance(unsolicited, Send)
-    assert unsolicited.to.address == CALLABLE
-    seventh = sent(3)
-    written = [second, fourth, unsolicited.message, seventh]
-    assert [said(each) for each in written] == [(((1, 1),), 1), (((1, 2),), 0), (((1, 2),), 1), (((1, 3),), 0)]
-    assert [number for _, number, _ in bench.rows] == [1, 2, 3]
-    for each in written:
-        assert schema_faults(encode(each), OLD[2], OLD[1]) == []
+BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
+POLLED = EndpointReference(f"{MAKE_CONNECTION_ANONYMOUS}890cb1ba-0abc-4ca4-9ef2-039d28437414")
 
 
-def test_the_trace_of_wcf_is_accepted_and_answered() -> None:
-    """Messages 1, 3 and 10 are a source's; 3 and 10 are numbered anew, for what lay between is not in the trace."""
-    bench, trace = Bench(8, OLD), wcf_trace()
-    created = answer(bench.receive(decode(trace[1])))
-    assert isinstance(created.content, CreateSequenceResponse)
-    assert created.relates_to == decode(trace[1]).message_id
-    mine, theirs = created.content.identifier.encode(), b"urn:uuid:27079656-f1cf-460d-9289-28f43f664fbe"
-    first = answer(bench.receive(decode(trace[3].replace(theirs, mine))))
-    assert said(first) == (((1, 1),), 7)
-    last = trace[10].replace(theirs, mine).replace(b"<r:MessageNumber>4<", b"<r:MessageNumber>2<")
-    assert said(answer(bench.receive(decode(last)))) == (((1, 2),), 7), "what has no content takes no room, and makes no row"
-    assert [body for _, _, body in bench.rows] == [decode(trace[3]).body]
-    assert answer(bench.receive(decode(last.replace(b"<r:MessageNumber>2<", b"<r:MessageNumber>3<")))).content is not None
+# --- once, in order, acknowledged when stored -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["cxf_wire_rm10", "cxf_wire_rm10a04", "cxf_wire_rm11", "metro_wire_rm10", "metro_wire_rm10a04", "metro_wire_rm11"]
-)
-def test_sequences_of_cxf_and_metro_are_created_and_the_answer_is_valid(name: str) -> None:
-    request = decode(wire(f"{name}_CreateSequence"))
-    created = answer(Bench().receive(request))
-    assert isinstance(created.content, CreateSequenceResponse)
-    assert created.rm is request.rm
-    assert created.rm is not None
-    assert schema_faults(encode(created), created.rm, created.addressing) == []
-
-
-# --- one sequence -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("versions", VERSIONS, ids=lambda v: "-".join(each.name for each in v))
-def test_a_whole_sequence(versions: Versions) -> None:
-    bench = Bench(versions=versions)
-    sequence, is_new = bench.created(), versions[2] is RmVersion.V1_1
-    bench.send(sequence, 1)
-    assert said(bench.send(sequence, 2, is_last=not is_new)) == (((1, 2),), 6)
-    if is_new:
-        closed = answer(bench.receive(bench.message(content=CloseSequence(sequence, 2))))
-        assert closed.content == CloseSequenceResponse(sequence)
-        assert closed.acknowledgements[0].is_final
-        assert schema_faults(encode(closed), versions[2], versions[1]) == []
-        ended = answer(bench.receive(bench.message(content=TerminateSequence(sequence, 2))))
-        assert ended.content == TerminateSequenceResponse(sequence)
+@pytest.mark.parametrize("versions", VERSIONS, ids=IDS)
+def test_a_whole_sequence_in_every_version(versions: Versions) -> None:
+    queue = Queue(8, versions)
+    queue.open()
+    assert [queue.ack_of(queue.number(n)).ranges for n in (1, 2, 3)] == [((1, 1),), ((1, 2),), ((1, 3),)]
+    if versions[2] is RmVersion.V1_0:
+        last = replace(queue.number(4, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b"")
+        assert queue.ack_of(last).ranges == ((1, 4),)
+        assert queue.say(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier))) == [Respond(None)]
     else:
-        (ended_old,) = bench.receive(bench.message(content=TerminateSequence(sequence)))
-        assert isinstance(ended_old, Reply)
-        assert ended_old.message is None
-    assert bench.records[sequence].state is SequenceState.TERMINATED
-    assert bench.records[sequence].last_number == 2
-    assert len(bench.rows) == 2
+        closed = queue.answer(queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 3), message_id="urn:m7"))
+        assert (closed.content, closed.relates_to) == (CloseSequenceResponse(queue.identifier), "urn:m7")
+        assert closed.acknowledgements[0].is_final
+        over = queue.answer(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier, 3)))
+        assert over.content == TerminateSequenceResponse(queue.identifier)
+    assert queue.numbers == [1, 2, 3]
+    assert [each.message.body for each in queue.delivered] == [b"<n>1</n>", b"<n>2</n>", b"<n>3</n>"]
+    assert [each.payload for each in queue.delivered] == ["post"] * 3
 
 
-def test_nothing_is_acknowledged_before_it_is_stored() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.waits = True
-    assert bench.receive(bench.numbered(sequence, 1)) == []
-    assert bench.receive(bench.numbered(sequence, 2)) == []
-    again = answer(bench.receive(bench.numbered(sequence, 2)))
-    assert said(again) == ((), 8), "a copy of what is not stored yet is not acknowledged"
-    asked = answer(bench.receive(bench.message(ack_requested=(AckRequested(sequence),))))
-    assert said(asked) == ((), 8)
-    assert said(answer(bench.store())) == (((1, 1),), 7)
-    assert said(answer(bench.store())) == (((1, 2),), 6)
+@BOTH
+def test_a_message_behind_a_gap_waits_unacknowledged_and_its_answer_does_not(versions: Versions) -> None:
+    """CXF's only resend thread waits for the answer of the early one while the missing one is due: never hold it."""
+    queue = Queue(8, versions)
+    queue.open()
+    assert queue.ack_of(queue.number(3)).ranges == ()
+    assert queue.ack_of(queue.number(2)).ranges == ()
+    assert queue.numbers == []
+    assert queue.ack_of(queue.number(1)).ranges == ((1, 3),)
+    assert queue.numbers == [1, 2, 3]
 
 
-def test_a_sequence_is_there_for_its_source_when_it_is_stored() -> None:
-    bench = Bench()
-    bench.waits = True
-    create = bench.message(content=CreateSequence(EndpointReference(NEW[1].anonymous)))
-    assert bench.receive(create) == []
-    assert fault(answer(bench.receive(bench.numbered("urn:sequence:1", 1)))) is FaultCode.UNKNOWN_SEQUENCE
-    assert bench.receive(create) == [], "the repeated one waits for the same sequence"
-    bench.waits = False
-    first, second = bench.act([])
-    assert isinstance(first, Reply)
-    assert isinstance(second, Reply)
-    assert first.message == second.message
-    assert first.exchange != second.exchange
-    assert answer(bench.receive(create)).content == CreateSequenceResponse("urn:sequence:1")
-    assert len(bench.records) == 1
+def test_what_is_held_is_bounded_in_number_and_bytes() -> None:
+    for settings in ({"held_max": 2}, {"held_bytes_max": 2 * 512 + 20}):
+        queue = Queue(8, **settings)
+        queue.open()
+        for number in (2, 3, 4):
+            queue.say(queue.number(number))
+        assert queue.ack_of(queue.number(1)).ranges == ((1, 3),)
+        assert queue.ack_of(queue.number(4)).ranges == ((1, 4),)  # it came again
+        assert queue.numbers == [1, 2, 3, 4]
 
 
-def test_what_was_not_stored_and_what_came_behind_it_may_come_again() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.waits = True
-    for number in (1, 2, 3):
-        bench.receive(bench.numbered(sequence, number))
-    first, second, third = bench.unstored
-    assert said(answer(bench.store())) == (((1, 1),), 7)
-    assert [type(each) for each in bench.destination.not_stored(second.token)] == [Unavailable, Unavailable]
-    for token in (second.token, third.token):
-        with pytest.raises(LocalProtocolError):
-            bench.destination.stored(Stored(token), bench.now)
-    bench.unstored.clear()
-    bench.waits = False
-    assert said(bench.send(sequence, 2)) == (((1, 2),), 6)
-    assert said(bench.send(sequence, 3)) == (((1, 3),), 5)
-    assert [number for _, number, _ in bench.rows] == [1, 2, 3]
-    assert first.record.received == 1
+@BOTH
+def test_nothing_is_acknowledged_before_it_is_stored(versions: Versions) -> None:
+    """By the proof of a sync, and by nothing else."""
+    queue = Queue(8, versions)
+    queue.open()
+    first = queue.receive(queue.number(1))
+    assert [each.number for each in first.deliveries] == [1]
+    with pytest.raises(LocalProtocolError, match="newer than the changes"):
+        queue.destination.committed([first], Committed(queue.position), queue.now)
+    repeated, asked = queue.receive(queue.number(1)), queue.receive(queue.ask())
+    assert repeated.deliveries == asked.deliveries == ()
+    assert repeated.generation == asked.generation == first.generation
+    (outputs, *_) = queue.commit(first, repeated, asked)
+    assert outputs[0].message.acknowledgements[0].ranges == ((1, 1),)
+    for no_proof in (None, 5, True):
+        with pytest.raises(LocalProtocolError, match="needs the store's proof"):
+            Durable(1, no_proof)  # type: ignore[arg-type]  # that is the test
+        with pytest.raises(LocalProtocolError, match="proves no commit"):
+            queue.destination.committed([], no_proof, queue.now)  # type: ignore[arg-type]
+    queue.position = 0
+    with pytest.raises(LocalProtocolError, match="proves no commit after"):
+        queue.destination.committed([], Committed(0), queue.now)
 
 
-def test_a_sequence_that_could_not_be_stored_is_as_if_nobody_had_asked_for_it() -> None:
-    bench = Bench()
-    bench.waits = True
-    create = bench.message(content=CreateSequence(EndpointReference(NEW[1].anonymous)))
-    bench.receive(create)
-    (unavailable,) = bench.destination.not_stored(bench.unstored.pop().token)
-    assert isinstance(unavailable, Unavailable)
-    assert bench.destination.next_due() is None
-    bench.waits = False
-    assert isinstance(answer(bench.receive(create)).content, CreateSequenceResponse)
+@BOTH
+def test_an_acknowledgement_names_what_is_stored_and_not_what_was_only_decided(versions: Versions) -> None:
+    queue = Queue(8, versions)
+    queue.open()
+    queue.say(queue.number(1))
+    asked = queue.receive(queue.ask())  # before 2 comes
+    queue.receive(queue.number(2))
+    (outputs,) = queue.destination.committed([asked], Committed(queue.position), queue.now)
+    assert outputs[0].message.acknowledgements[0].ranges == ((1, 1),)
 
 
-def test_stores_of_one_sequence_are_proven_in_their_order() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.waits = True
-    bench.receive(bench.numbered(sequence, 1))
-    bench.receive(bench.numbered(sequence, 2))
-    with pytest.raises(LocalProtocolError):
-        bench.destination.stored(Stored(bench.unstored[1].token), bench.now)
+@BOTH
+def test_after_a_crash_what_was_acknowledged_is_there_and_the_rest_comes_again(versions: Versions) -> None:
+    queue = Queue(8, versions)
+    queue.open()
+    for number in (1, 2, 4):
+        queue.say(queue.number(number))
+    queue.receive(queue.number(3))  # taken, not stored
+    queue.restart()
+    assert queue.ack_of(queue.ask()).ranges == ((1, 2),)
+    assert queue.ack_of(queue.number(3)).ranges == ((1, 3),)
+    assert queue.ack_of(queue.number(4)).ranges == ((1, 4),)
+    assert queue.ack_of(queue.number(2)).ranges == ((1, 4),)
+    assert queue.numbers == [1, 2, 3, 4]
 
 
-def test_copies_are_answered_and_take_no_room() -> None:
-    """Else a storm of copies would bring BufferRemaining to 0 for ever."""
-    bench = Bench()
-    sequence = bench.created()
-    bench.send(sequence, 1)
-    assert {said(bench.send(sequence, 1)) for _ in range(50)} == {(((1, 1),), 7)}
-    assert len(bench.rows) == 1
+# --- the table --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_behind_a_gap_waits_unacknowledged_and_its_exchange_does_not() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    assert [said(bench.send(sequence, number)) for number in (3, 2, 3)] == [((), 8)] * 3
-    assert bench.rows == []
-    assert said(bench.send(sequence, 1)) == (((1, 3),), 5)
-    assert [number for _, number, _ in bench.rows] == [1, 2, 3]
+def test_the_table_knows_every_pair() -> None:
+    absent = set(product(InboundState, InboundEvent)) - set(TRANSITIONS)
+    assert absent == {(InboundState.UNKNOWN, InboundEvent.TIME_IS_OVER)}
+    assert {step.reaction for (state, _), step in TRANSITIONS.items() if state is not InboundState.OPEN} & {
+        Reaction.TAKE
+    } == set()
 
 
-def test_what_waits_behind_a_gap_has_limits() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.send(sequence, HELD_MAX + 2)
-    bench.send(sequence, 2**63 - 1)
-    for number in range(2, HELD_MAX + 2):
-        bench.send(sequence, number)
-    assert said(bench.send(sequence, 1))[0] == ((1, HELD_MAX + 1),), "one more waited for nothing and comes again"
-    large = Bench()
-    sequence = large.created()
-    for number in (2, 3, 4):
-        large.send(sequence, number, body=b"x" * (HELD_BYTES_MAX // 2))
-    assert said(large.send(sequence, 1))[0] == ((1, 3),)
+def in_state(state: InboundState) -> Queue:
+    """With message 1 taken and 3 held."""
+    queue = Queue()
+    queue.open()
+    queue.say(queue.number(1))
+    queue.say(queue.number(3))
+    if state is InboundState.CLOSED:
+        queue.say(queue.of_rm("CloseSequence", CloseSequence(queue.identifier)))
+    elif state is InboundState.TERMINATED:
+        queue.say(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier)))
+    elif state is InboundState.UNKNOWN:
+        queue.identifier = "urn:uuid:never"
+    return queue
 
 
-def test_at_0_a_message_is_taken_all_the_same() -> None:
-    """CXF and Metro send on; to refuse what the queue has place for would make them send it again, and nothing else."""
-    bench = Bench(1)
-    sequence = bench.created()
-    assert [said(bench.send(sequence, number)) for number in (1, 2, 3)] == [(((1, 1),), 0), (((1, 2),), 0), (((1, 3),), 0)]
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+@pytest.mark.parametrize("state", InboundState, ids=lambda state: state.name)
+def test_every_event_in_every_state(state: InboundState, restarted: bool) -> None:
+    """What the answer is, by the table; restarts change nothing of it."""
+    sends = {
+        InboundEvent.NEW_MESSAGE: lambda queue: queue.number(2),
+        InboundEvent.KNOWN_MESSAGE: lambda queue: queue.number(1),
+        InboundEvent.ACK_REQUESTED: lambda queue: queue.ask(),
+        InboundEvent.CLOSE_SEQUENCE: lambda queue: queue.of_rm("CloseSequence", CloseSequence(queue.identifier)),
+        InboundEvent.TERMINATE_SEQUENCE: lambda queue: queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier)),
+    }
+    for event, send in sends.items():
+        queue = in_state(state)
+        if restarted:
+            queue.restart()
+        if state is InboundState.UNKNOWN:
+            event = InboundEvent.NEW_MESSAGE if event is InboundEvent.KNOWN_MESSAGE else event
+        expected = TRANSITIONS[state, event]
+        answer = queue.answer(send(queue))
+        fault = code_of(answer.content) if isinstance(answer.content, Fault) else None
+        if expected.reaction is Reaction.TAKE:
+            assert answer.acknowledgements[0].ranges == ((1, 2 if restarted else 3),)
+        elif expected.reaction is Reaction.ACKNOWLEDGE:
+            assert answer.acknowledgements[0].ranges == ((1, 1),)
+            assert answer.acknowledgements[0].is_final == (state is InboundState.CLOSED)
+        elif expected.reaction is Reaction.ANSWER:
+            assert isinstance(answer.content, CloseSequenceResponse | TerminateSequenceResponse)
+        else:
+            assert fault is FaultCode[expected.reaction.name]
+            assert isinstance(answer.content, Fault)
+            assert answer.content.identifier == queue.identifier
+            assert answer.action == RmVersion.V1_1.action("fault")
+        assert (fault is FaultCode.SEQUENCE_CLOSED) == bool(fault and answer.acknowledgements)
+        found = queue.destination.get(queue.identifier)
+        assert (InboundState.UNKNOWN if found is None else found.state) is expected.state
 
 
-def test_room_is_told_once_to_those_who_were_told_0_and_can_be_called() -> None:
-    bench = Bench(1)
-    called, anonymous = bench.created(CALLABLE), bench.created(message_id="urn:uuid:d")
-    bench.receive(bench.numbered(called, 1))
-    bench.send(anonymous, 1)
-    assert bench.destination.set_buffer_remaining(0) == []
-    (send,) = bench.destination.set_buffer_remaining(1)
+def test_time_is_over_in_every_state() -> None:
+    """The inactivity timeout ends a sequence that nobody closes, and a terminated one is forgotten later."""
+    for state in (InboundState.OPEN, InboundState.CLOSED):
+        queue = in_state(state)
+        queue.now += queue.settings.inactivity_timeout
+        queue.destination.poll(queue.now, queue.utc)
+        assert code_of(queue.fault_of(queue.number(2))) is FaultCode.SEQUENCE_TERMINATED
+        assert queue.rows[queue.identifier].state is InboundState.TERMINATED
+        queue.now += queue.settings.terminated_kept
+        queue.destination.poll(queue.now, queue.utc)
+        queue.commit()
+        assert queue.rows == {}
+        assert code_of(queue.fault_of(queue.number(2))) is FaultCode.UNKNOWN_SEQUENCE
+        assert queue.destination.next_timer() is None
+
+
+def test_whoever_asks_lives() -> None:
+    """0 for an hour must not end the session of a sender that waits and polls."""
+    queue = Queue(1)
+    queue.open()
+    queue.say(queue.number(1))
+    for _ in range(120):
+        queue.now += 30.0
+        queue.destination.poll(queue.now, queue.utc)
+        assert queue.told(queue.ask()) == (((1, 1),), 0)
+
+
+def test_expires_ends_a_sequence_however_busy() -> None:
+    queue = Queue()
+    answer = queue.answer(queue.create(expires=90_000))
+    assert isinstance(answer.content, CreateSequenceResponse)
+    assert answer.content.expires == 90_000
+    queue.identifier = answer.content.identifier
+    queue.now += 60.0
+    queue.say(queue.number(1))
+    queue.restart()
+    queue.now += 29.0
+    queue.destination.poll(queue.now, queue.utc)
+    assert queue.ack_of(queue.number(2)).ranges == ((1, 2),)
+    queue.now += 1.1
+    queue.destination.poll(queue.now, queue.utc)
+    assert code_of(queue.fault_of(queue.number(3))) is FaultCode.SEQUENCE_TERMINATED
+    never = Queue()
+    assert never.answer(never.create(expires=0)).content.expires is None
+    assert next(iter(never.rows.values())).expires_at is None
+
+
+# --- CreateSequence ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_repeated_create_sequence_gets_the_same_sequence(versions: Versions) -> None:
+    """Metro repeats it at once; both peers would make a second sequence. Also after a restart."""
+    queue = Queue(8, versions)
+    first = queue.open()
+    assert queue.open() == first
+    queue.restart()
+    assert queue.open() == first
+    assert queue.open(message_id="urn:m2") != first
+    assert len(queue.destination) == 2
+
+
+def test_a_copy_of_create_sequence_that_comes_after_the_end_makes_no_second_one() -> None:
+    queue = Queue()
+    first = queue.open()
+    queue.say(queue.of_rm("TerminateSequence", TerminateSequence(first)))
+    assert queue.open() == first
+    assert code_of(queue.fault_of(queue.number(1))) is FaultCode.SEQUENCE_TERMINATED
+    queue.now += queue.settings.terminated_kept
+    queue.destination.poll(queue.now, queue.utc)
+    assert queue.open() != first
+
+
+def test_the_answer_says_whose_it_is() -> None:
+    queue = Queue()
+    answer = queue.answer(queue.create())
+    assert (answer.relates_to, answer.action) == ("urn:m1", RmVersion.V1_1.action("CreateSequenceResponse"))
+    away = queue.sent(replace(queue.create(THERE, "urn:m2"), reply_to=EndpointReference("http://client.example/replies")))
+    assert away.endpoint.address == away.message.to == "http://client.example/replies"
+    assert isinstance(away.message.content, CreateSequenceResponse)
+
+
+def test_an_offer_is_not_taken() -> None:
+    """We answer nothing that would need a sequence of our own; without Accept the client knows."""
+    queue = Queue()
+    offer = Offer("urn:o", THERE, None, IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE)
+    answer = queue.answer(queue.create(offer=offer))
+    assert isinstance(answer.content, CreateSequenceResponse)
+    assert answer.content.accept is None
+
+
+def test_create_sequence_is_refused_when_it_can_have_no_acknowledgements_or_there_are_too_many() -> None:
+    queue = Queue(8, sequences_max=1)
+    fault = queue.fault_of(queue.create(EndpointReference(queue.versions[1].none)))
+    assert (code_of(fault), fault.blame) == (FaultCode.CREATE_SEQUENCE_REFUSED, Blame.SENDER)
+    queue.open()
+    fault = queue.fault_of(queue.create(message_id="urn:m2"))
+    assert (code_of(fault), fault.blame) == (FaultCode.CREATE_SEQUENCE_REFUSED, Blame.RECEIVER)
+    assert "1 sequences" in fault.reason
+
+
+def test_the_wcf_client_of_2007_is_accepted_and_answered() -> None:
+    """As its messages are, with our identifier in the place of the service's."""
+    create, _, first, _, ack, last = map(decode, wcf_trace())
+    queue = Queue(8, OLD)
+    answer = queue.answer(create)
+    assert isinstance(answer.content, CreateSequenceResponse)
+    assert answer.relates_to == create.message_id
+    queue.identifier = ours = answer.content.identifier
+    answered = queue.answer(replace(first, sequence=Sequence(ours, 1), ack_requested=(AckRequested(ours),)))
+    assert answered.acknowledgements == (SequenceAcknowledgement(ours, ((1, 1),), buffer_remaining=7),)
+    assert queue.say(ack) == [Respond(None)]  # of the sequence that it offered
+    for number in (2, 3):
+        queue.say(replace(first, sequence=Sequence(ours, number)))
+    assert queue.ack_of(replace(last, sequence=Sequence(ours, 4, True))).ranges == ((1, 4),)
+    assert queue.numbers == [1, 2, 3]
+    assert queue.delivered[0].message.action.endswith("/UretimServisi/BilesenAl")
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------------
+
+
+def test_close_with_a_gap_tells_what_is_missing_and_refuses_it_later() -> None:
+    queue = Queue()
+    queue.open()
+    for number in (1, 3):
+        queue.say(queue.number(number))
+    closed = queue.answer(queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 3)))
+    assert closed.acknowledgements == (SequenceAcknowledgement(queue.identifier, ((1, 1),), (), True, 7),)
+    late = queue.answer(queue.number(2))
+    assert isinstance(late.content, Fault)
+    assert code_of(late.content) is FaultCode.SEQUENCE_CLOSED
+    assert late.acknowledgements[0].is_final
+    assert queue.numbers == [1]
+
+
+def test_no_number_above_the_last_message() -> None:
+    """1.0: LastMessageNumberExceeded; CXF and Metro say nothing, or take it."""
+    queue = Queue(8, OLD)
+    queue.open()
+    queue.say(queue.number(1))
+    queue.say(queue.number(3, is_last=True))  # an application's message may be the last; this one waits for 2
+    assert code_of(queue.fault_of(queue.number(4))) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
+    assert code_of(queue.fault_of(queue.number(2, is_last=True))) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
+    queue.say(queue.number(2))
+    queue.restart()
+    assert code_of(queue.fault_of(queue.number(4))) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
+    assert queue.numbers == [1, 2, 3]
+
+
+def test_the_highest_number_there_is() -> None:
+    """9223372036854775807, and the decoder refuses one more."""
+    queue = Queue()
+    queue.open()
+    sequence = queue.destination.get(queue.identifier)
+    assert sequence is not None
+    sequence.accepted = 2**63 - 2
+    assert queue.ack_of(queue.number(2**63 - 1)).ranges == ((1, 2**63 - 1),)
+
+
+# --- who speaks, and where answers go ---------------------------------------------------------------------------------------
+
+
+def test_acknowledgements_go_to_acks_to_whatever_reply_to_says() -> None:
+    """CXF puts ReplyTo none on one-way messages; Metro's service then never acknowledges, and CXF resends for ever."""
+    queue = Queue()
+    queue.open()
+    for reply_to in ("http://www.w3.org/2005/08/addressing/none", "http://elsewhere.example/"):
+        answer = queue.answer(replace(queue.number(1), reply_to=EndpointReference(reply_to)))
+        assert answer.acknowledgements[0].ranges == ((1, 1),)
+    cxf = decode(sample("cxf_wire_rm11_Message.xml"))
+    assert queue.ack_of(replace(cxf, sequence=Sequence(queue.identifier, 2))).ranges == ((1, 2),)
+
+
+def test_several_messages_share_one_acknowledgement_to_an_address() -> None:
+    queue = Queue()
+    queue.open(THERE)
+    for number in (1, 2, 3, 3):
+        assert queue.say(queue.number(number)) == [Respond(None)]
+        queue.now += 0.04
+    assert queue.destination.poll(queue.now, queue.utc) == []
+    queue.now += 0.05
+    (send,) = queue.destination.poll(queue.now, queue.utc)
     assert isinstance(send, Send)
-    assert said(send.message) == (((1, 1),), 1)
-    assert bench.destination.set_buffer_remaining(1) == []
-    assert said(answer(bench.receive(bench.message(ack_requested=(AckRequested(anonymous),))))) == (((1, 1),), 1)
+    assert send.endpoint == THERE
+    assert send.message.to == THERE.address
+    assert send.message.acknowledgements[0].ranges == ((1, 3),)
+    queue.now += 5
+    assert queue.destination.poll(queue.now, queue.utc) == []
+    queue.say(queue.number(2))  # its acknowledgement was lost: once more
+    queue.now += 0.2
+    assert len(queue.destination.poll(queue.now, queue.utc)) == 1
+    assert queue.sent(queue.number(2, asks=True)).message.acknowledgements[0].ranges == ((1, 3),)
 
 
-# --- ends -------------------------------------------------------------------------------------------------------------------
+def test_faults_go_to_fault_to_reply_to_or_acks_to_and_else_back() -> None:
+    queue = Queue()
+    queue.open(THERE)
+    queue.say(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier)))
+    fault_to, reply_to = EndpointReference("http://f.example/"), EndpointReference("http://r.example/")
+    sent = queue.number(1)
+    assert queue.sent(replace(sent, fault_to=fault_to, reply_to=reply_to)).endpoint == fault_to
+    assert queue.sent(replace(sent, reply_to=reply_to)).endpoint == reply_to
+    assert queue.sent(sent).endpoint == THERE
+    queue.identifier = "urn:uuid:never"
+    assert code_of(queue.fault_of(queue.number(1))) is FaultCode.UNKNOWN_SEQUENCE
 
 
-def test_a_closed_sequence_takes_nothing_new_and_says_what_it_has() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.send(sequence, 1)
-    bench.send(sequence, 3)
-    closed = answer(bench.receive(bench.message(content=CloseSequence(sequence, 3))))
-    assert closed.acknowledgements == (SequenceAcknowledgement(sequence, ((1, 1),), is_final=True, buffer_remaining=7),)
-    assert fault(bench.send(sequence, 2)) is FaultCode.SEQUENCE_CLOSED
-    assert bench.send(sequence, 1).acknowledgements[0].is_final
-    assert answer(bench.receive(bench.message(ack_requested=(AckRequested(sequence),)))).acknowledgements[0].is_final
-    assert len(bench.rows) == 1
+def test_what_is_not_reliable_is_told_so() -> None:
+    queue = Queue()
+    assert code_of(queue.fault_of(queue.message(body=b"<x/>"))) is FaultCode.WSRM_REQUIRED
 
 
-def test_an_end_is_not_told_before_it_is_stored() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.waits = True
-    assert bench.receive(bench.message(content=CloseSequence(sequence))) == []
-    asked = answer(bench.receive(bench.message(ack_requested=(AckRequested(sequence),))))
-    assert not asked.acknowledgements[0].is_final
-    assert answer(bench.store()).content == CloseSequenceResponse(sequence)
+def test_one_version_for_a_sequence() -> None:
+    """WCF's R2102."""
+    queue = Queue()
+    queue.open()
+    other = replace(queue.number(1), rm=RmVersion.V1_0)
+    fault = queue.fault_of(other)
+    assert "another version" in fault.reason
+    assert queue.numbers == []
 
 
-def test_a_repeated_end_has_its_answer_until_it_is_forgotten() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    end = bench.message(content=TerminateSequence(sequence))
-    assert answer(bench.receive(end)).content == answer(bench.receive(end)).content == TerminateSequenceResponse(sequence)
-    assert fault(bench.send(sequence, 1)) is FaultCode.SEQUENCE_TERMINATED
-    bench.now += TERMINATED_KEPT
-    assert bench.act(bench.destination.due(bench.now)) == [Forget(sequence)]
-    assert fault(answer(bench.receive(end))) is FaultCode.UNKNOWN_SEQUENCE
-    assert bench.destination.next_due() is None
+def test_messages_that_need_no_answer() -> None:
+    """CXF sends a SequenceAcknowledgement and a LastMessage without their headers; faults come for what we sent."""
+    queue = Queue()
+    assert queue.say(decode(sample("cxf_wire_rm11_AckAction_without_header.xml"))) == [Respond(None)]
+    assert queue.say(queue.message(RmVersion.V1_0.action("LastMessage"))) == [Respond(None)]
+    assert queue.say(decode(sample("metro_wire_rm11_fault_UnknownSequence.xml"))) == [Respond(None)]
 
 
-def test_nothing_may_stand_behind_the_last_message() -> None:
-    bench = Bench(versions=OLD)
-    sequence = bench.created()
-    bench.send(sequence, 2, is_last=True)
-    assert fault(bench.send(sequence, 3)) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
-    assert said(bench.send(sequence, 1))[0] == ((1, 2),)
-    assert fault(bench.send(sequence, 3)) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
-    other = bench.created(message_id="urn:uuid:d")
-    bench.send(other, 3)
-    assert fault(bench.send(other, 2, is_last=True)) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
+def test_one_message_may_ask_for_several_sequences() -> None:
+    queue = Queue()
+    first, second = queue.open(), queue.open(message_id="urn:m2")
+    queue.say(queue.number(1))
+    both = queue.answer(queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested(second))))
+    assert {(ack.identifier, ack.ranges) for ack in both.acknowledgements} == {(first, ()), (second, ((1, 1),))}
+    unknown = queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested("urn:uuid:never")))
+    assert code_of(queue.fault_of(unknown)) is FaultCode.UNKNOWN_SEQUENCE
 
 
-def test_a_last_message_without_content_makes_no_row() -> None:
-    bench = Bench(versions=OLD)
-    sequence = bench.created()
-    bench.send(sequence, 1)
-    last = bench.message(sequence=Sequence(sequence, 2, is_last=True), action=LAST_MESSAGE)
-    assert said(answer(bench.receive(last)))[0] == ((1, 2),)
-    assert len(bench.rows) == 1
-    assert bench.records[sequence].last_number == 2
+# --- WS-MakeConnection ------------------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_that_nobody_uses_ends_and_one_that_polls_does_not() -> None:
-    bench = Bench()
-    used, unused = bench.created(), bench.created(message_id="urn:uuid:d")
-    for _ in range(50):
-        bench.now += INACTIVITY_TIMEOUT / 20
-        bench.act(bench.destination.due(bench.now))
-        bench.receive(bench.message(ack_requested=(AckRequested(used),)))
-    assert bench.records[used].state is SequenceState.OPEN
-    assert bench.records[unused].state is SequenceState.TERMINATED
+def test_a_client_that_can_only_be_answered_gets_acknowledgements_in_the_answers_and_news_when_it_asks() -> None:
+    queue = Queue(1)
+    queue.open(POLLED)
+    assert queue.told(queue.number(1)) == (((1, 1),), 0)
+    poll = queue.message("urn:mc", content=MakeConnection(POLLED.address))
+    assert queue.say(poll) == [Respond(None)]
+    queue.destination.set_room(1)
+    answer = queue.answer(poll)
+    assert (answer.acknowledgements[0].buffer_remaining, answer.message_pending) == (1, False)
+    assert queue.say(poll) == [Respond(None)]
 
 
-def test_a_sequence_ends_when_it_expires() -> None:
-    bench = Bench()
-    create = CreateSequence(EndpointReference(NEW[1].anonymous), 5_000)
-    created = answer(bench.receive(bench.message(content=create))).content
-    assert created == CreateSequenceResponse("urn:sequence:1", 5_000)
-    bench.now += 4.9
-    assert said(bench.send("urn:sequence:1", 1))[0] == ((1, 1),)
-    assert bench.destination.next_due() == 1_005.0
-    bench.now += 0.1
-    bench.act(bench.destination.due(bench.now))
-    assert fault(bench.send("urn:sequence:1", 2)) is FaultCode.SEQUENCE_TERMINATED
-
-
-def test_an_end_by_time_that_is_not_stored_is_tried_again() -> None:
-    bench = Bench()
-    sequence = bench.created()
-    bench.now += INACTIVITY_TIMEOUT
-    (store,) = bench.destination.due(bench.now)
-    assert isinstance(store, Store)
-    assert bench.destination.not_stored(store.token) == []
-    assert said(bench.send(sequence, 1))[0] == ((1, 1),)
-    bench.now += INACTIVITY_TIMEOUT
-    assert len(bench.destination.due(bench.now)) == 1
-
-
-# --- restarts ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("state", SequenceState)
-def test_what_is_stored_goes_on_after_a_restart(state: SequenceState) -> None:
-    bench = Bench(2)
-    sequence = bench.created(CALLABLE)
-    bench.receive(bench.numbered(sequence, 1))
-    bench.receive(bench.numbered(sequence, 2))
-    if state is not SequenceState.OPEN:
-        end = CloseSequence(sequence) if state is SequenceState.CLOSED else TerminateSequence(sequence)
-        bench.receive(bench.message(content=end))
-    again = Bench(2, records=tuple(bench.records.values()))
-    assert again.destination.sequences() == bench.destination.sequences()
-    again.destination.set_buffer_remaining(0)
-    effects = again.destination.set_buffer_remaining(1)
-    assert len(effects) == (state is SequenceState.OPEN), "a source that was told 0 before the restart hears of room"
-    replies = again.receive(again.numbered(sequence, 2))
-    assert isinstance(replies[1], Send)
-    assert replies[1].message.acknowledgements[0].ranges == ((1, 2),)
-    create = again.message(content=CreateSequence(EndpointReference(CALLABLE)), message_id="urn:uuid:c")
-    assert answer(again.receive(create)).content == CreateSequenceResponse(sequence)
-    assert again.rows == []
-
-
-# --- strangers --------------------------------------------------------------------------------------------------------------
-
-
-def test_acks_to_is_called_by_the_allow_list_alone() -> None:
-    bench = Bench()
-    for address in ("http://127.0.0.1:1/", "http://inside.example/", NEW[1].none, "urn:x"):
-        refused = answer(bench.receive(bench.message(content=CreateSequence(EndpointReference(address)))))
-        assert fault(refused) is FaultCode.CREATE_SEQUENCE_REFUSED
-    elsewhere = bench.message(
-        content=CreateSequence(EndpointReference(NEW[1].anonymous)), reply_to=EndpointReference("http://inside.example/")
-    )
-    assert fault(answer(bench.receive(elsewhere))) is FaultCode.CREATE_SEQUENCE_REFUSED
-    assert bench.records == {}
-
-
-def test_reply_to_none_on_a_message_is_acknowledged_all_the_same() -> None:
-    """CXF."""
-    bench = Bench()
-    sequence = bench.created()
-    assert said(bench.send(sequence, 1, reply_to=EndpointReference(NEW[1].none)))[0] == ((1, 1),)
-
-
-def test_a_sequence_belongs_to_who_created_it() -> None:
-    bench = Bench()
-    create = bench.message(content=CreateSequence(EndpointReference(NEW[1].anonymous)))
-    mine = answer(bench.receive(create, "CN=me")).content
-    theirs = answer(bench.receive(create, "CN=them")).content
-    assert isinstance(mine, CreateSequenceResponse)
-    assert mine != theirs
-    for content in (None, CloseSequence(mine.identifier), TerminateSequence(mine.identifier)):
-        stranger = bench.message(content=content, sequence=None if content else Sequence(mine.identifier, 1))
-        assert fault(answer(bench.receive(stranger, "CN=them"))) is FaultCode.UNKNOWN_SEQUENCE
-    asking = bench.message(ack_requested=(AckRequested(mine.identifier),))
-    assert fault(answer(bench.receive(asking, "CN=them"))) is FaultCode.UNKNOWN_SEQUENCE
-    old = plain(OLD, sequence=Sequence(mine.identifier, 1))
-    assert fault(answer(bench.receive(old, "CN=me"))) is FaultCode.UNKNOWN_SEQUENCE, "nor in another version"
-
-
-def test_sequences_have_a_limit() -> None:
-    bench = Bench()
-    for number in range(SEQUENCES_MAX):
-        bench.created(message_id=f"urn:uuid:{number}")
-    create = CreateSequence(EndpointReference(NEW[1].anonymous))
-    refused = answer(bench.receive(bench.message(content=create, message_id="urn:uuid:more")))
-    assert fault(refused) is FaultCode.CREATE_SEQUENCE_REFUSED
-    assert bench.created(message_id="urn:uuid:7"), "a repeated one is no new one"
-
-
-def test_what_else_arrives() -> None:
-    bench = Bench()
-    for message in (
-        bench.message(content=CreateSequenceResponse(SEQUENCE)),
-        bench.message(content=Fault(Blame.SENDER)),
-        bench.message(acknowledgements=(SequenceAcknowledgement(SEQUENCE, ((1, 1),)),)),
-        decode(wire("cxf_wire_rm11_AckAction_without_header")),
+def test_faults_of_make_connection() -> None:
+    queue = Queue()
+    for content, code in (
+        (MakeConnection(), FaultCode.MISSING_SELECTION),
+        (MakeConnection("http://elsewhere.example/"), FaultCode.UNSUPPORTED_SELECTION),
     ):
-        (reply,) = bench.receive(message)
-        assert isinstance(reply, Reply)
-        assert reply.message is None
-    assert fault(answer(bench.receive(bench.message(content=MakeConnection("urn:x"))))) is FaultCode.UNSUPPORTED_SELECTION
-    naked = replace(bench.message(), rm=None)
-    assert fault(answer(bench.receive(naked))) is FaultCode.WSRM_REQUIRED
-    assert fault(answer(bench.receive(bench.message(content=CreateSequence(EndpointReference(CALLABLE)), message_id="")))) is (
-        FaultCode.CREATE_SEQUENCE_REFUSED
-    )
+        assert code_of(queue.fault_of(queue.message("urn:mc", content=content))) is code
 
 
-@pytest.mark.parametrize("state", SequenceState)
-@pytest.mark.parametrize("event", SequenceEvent)
-def test_every_state_knows_every_event(state: SequenceState, event: SequenceEvent) -> None:
-    after = TRANSITIONS[state, event]
-    assert list(SequenceState).index(after) >= list(SequenceState).index(state), "there is no way back"
+def test_the_repr_says_where_it_stands() -> None:
+    destination = Destination("urn:here", lambda: "urn:1", DestinationSettings(buffer=3))
+    assert repr(destination) == "<Destination 0 sequences <FlowControlObject 3 of 3>>"
+    queue = in_state(InboundState.OPEN)
+    (sequence,) = queue.destination
+    assert repr(sequence) == "<InboundSequence urn:uuid:1 OPEN accepted=1 held=1>"
+    assert UTC
+    assert isinstance(queue.create().content, CreateSequence)

@@ -1,372 +1,369 @@
-"""The source: never more in flight than there is room for, nothing lost, nothing believed that cannot be true."""
+"""The source role of WS-ReliableMessaging: numbers, resends, acknowledgements that count and those that do not, the end."""
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import product
 
 import pytest
-from wsrm_kit import SEQUENCE, VERSIONS, schema_faults
+from roles_kit import NEW, OLD, THERE, Queue, Versions
+from test_mswsrvcrm_3_2 import Sender
+from wsrm_kit import IDS, VERSIONS
 
-from srmp_spark.errors import ConfigurationError, LocalProtocolError
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.wsrm.decoder import decode
+from srmp_spark.wsrm.destination_effects import Respond
 from srmp_spark.wsrm.elements import (
-    ABSENT,
     CloseSequence,
     CloseSequenceResponse,
+    CreateSequence,
     CreateSequenceResponse,
     SequenceAcknowledgement,
-    SoapMessage,
     TerminateSequence,
     TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, fault_of
-from srmp_spark.wsrm.limits import WINDOW_MAX
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.outgoing_states import ENDS, TRANSITIONS, SourceEvent, SourceState, moved
-from srmp_spark.wsrm.polling_states import PollingState
+from srmp_spark.wsrm.limits import NUMBER_MAX, WINDOW_MAX
+from srmp_spark.wsrm.namespaces import RmVersion
 from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import (
-    END_TRIES,
-    Acknowledged,
-    AcknowledgementRefused,
-    Ended,
-    Failed,
-    Output,
-    Purpose,
-    SourceRecord,
-    SourceSettings,
-    Transmit,
-)
+from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Opened, SourceSettings, Suspicious, Transmit
+from srmp_spark.wsrm.source_states import OVER, TRANSITIONS, SourceEvent, SourceState, moved
 
-OLD, NEW = VERSIONS[3], VERSIONS[-1]
+BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 
 
-class Bench:
-    """A source with a sequence, and what it sent."""
-
-    def __init__(self, window: int = 100, versions: tuple[SoapVersion, AddressingVersion, RmVersion] = NEW) -> None:
-        soap, addressing, rm = versions
-        self.versions = versions
-        self.settings = SourceSettings(to="http://service.example/", soap=soap, addressing=addressing, rm=rm, window=window)
-        self.now = 0.0
-        numbers = count(1)
-        self.new_message_id = lambda: f"urn:uuid:{next(numbers)}"
-        record = SourceRecord(create_id="urn:uuid:create")
-        self.source = Source(self.settings, record, self.now, new_message_id=self.new_message_id)
-        (create,) = self.source.due(self.now)
-        assert isinstance(create, Transmit)
-        assert create.purpose is Purpose.CREATE
-        assert self.hear(content=CreateSequenceResponse(SEQUENCE), relates_to="urn:uuid:create") == []
-
-    def hear(self, **fields: object) -> list[Output]:
-        soap, addressing, rm = self.versions
-        known = {"soap": soap, "addressing": addressing, "rm": rm, "action": "urn:answer"}
-        return self.source.receive(SoapMessage(**(known | fields)), self.now)  # type: ignore[arg-type]
-
-    def send(self, messages: int = 1) -> list[int]:
-        """The numbers that left at once."""
-        return [n for _ in range(messages) for n in numbers(self.source.send("urn:do", b"<m/>", self.now)[1])]
-
-    def ack(self, *ranges: tuple[int, int], buffer: int = ABSENT, **more: object) -> list[Output]:
-        return self.hear(acknowledgements=(SequenceAcknowledgement(SEQUENCE, ranges, buffer_remaining=buffer, **more),))  # type: ignore[arg-type]
-
-    def pass_time(self, seconds: float) -> list[tuple[float, Transmit]]:
-        """Everything that leaves in so long, with its time."""
-        end, out = self.now + seconds, []
-        while (due := self.source.next_due()) is not None and due <= end:
-            self.now = max(due, self.now)
-            out += [(self.now, each) for each in self.source.due(self.now) if isinstance(each, Transmit)]
-        self.now = end
-        return out
-
-    def restart(self) -> None:
-        self.source = Source(self.settings, self.source.record, self.now, new_message_id=self.new_message_id,
-                             messages=self.source.unacknowledged)  # fmt: skip
+def again(sender: Sender) -> list[int]:
+    """Numbers that leave now once more; each asks for an acknowledgement."""
+    found = [each for each in sender.poll() if isinstance(each, Transmit) and each.is_again]
+    assert all(each.ack_requested for each in found)
+    return [each.number for each in found]
 
 
-def creating() -> Source:
-    """A source that has no sequence yet."""
-    record = SourceRecord(create_id="urn:uuid:c")
-    return Source(SourceSettings(to="http://x.example/"), record, 0.0, new_message_id=lambda: "urn:uuid:n")
+# --- both roles together ----------------------------------------------------------------------------------------------------
 
 
-def numbers(outputs: list[Output]) -> list[int]:
-    return [each.number for each in outputs if isinstance(each, Transmit) and each.purpose is Purpose.MESSAGE]
+@pytest.mark.parametrize("versions", VERSIONS, ids=IDS)
+def test_our_source_and_our_destination_in_every_version(versions: Versions) -> None:
+    queue, sender = Queue(2, versions), Sender(versions)
+    sender.source.enqueue(5)
+    sender.source.end(sender.now)
+    for _ in range(200):
+        for output in sender.source.poll(sender.now):
+            if isinstance(output, Transmit):
+                sent = sender.source.envelope(output, "urn:a", b"<x/>", f"urn:uuid:{output.number}")
+            else:
+                sent = output.message
+            for answer in queue.say(sent):
+                assert isinstance(answer, Respond)
+                if answer.message is not None:
+                    sender.source.received(decode(encode(answer.message)), sender.now)
+        if sender.source.state is SourceState.TERMINATED and sender.source.next_timer() is None:
+            break
+        sender.now += 1.0
+        queue.destination.message_processed()
+    assert sender.source.state is SourceState.TERMINATED
+    assert queue.numbers == [1, 2, 3, 4, 5]
 
 
-def polls(sent: list[tuple[float, Transmit]]) -> list[float]:
-    return [when for when, each in sent if each.purpose is Purpose.POLL]
+# --- creating ---------------------------------------------------------------------------------------------------------------
 
 
-# --- flow control, [MS-WSRVCRM] 3.2 -----------------------------------------------------------------------------------------
+@BOTH
+def test_create_sequence_is_repeated_under_one_message_id_until_it_is_answered(versions: Versions) -> None:
+    sender = Sender(versions, resend_first=2.0, resend_last=60.0)
+    sender.source.enqueue(1)
+    sent = []
+    for _ in range(70):
+        for output in sender.poll():
+            assert isinstance(output, Control)
+            assert isinstance(output.message.content, CreateSequence)
+            sent.append((sender.now - 1000.0, output.message.message_id))
+        sender.now += 1.0
+    assert sent == [(at, "urn:uuid:c") for at in (0.0, 2.0, 6.0, 14.0, 30.0, 62.0)]
+    assert sender.heard(content=CreateSequenceResponse("urn:else"), relates_to="urn:uuid:other") == []
+    assert sender.heard(content=CreateSequenceResponse("urn:s"), relates_to="urn:uuid:c") == [Opened("urn:s")]
+    assert sender.heard(content=CreateSequenceResponse("urn:twice"), relates_to="urn:uuid:c") == []
+    assert sender.source.identifier == "urn:s"
+    assert sender.new() == [1]
 
 
-def test_0_then_5_lets_exactly_five_go() -> None:
-    bench = Bench()
-    bench.send()
-    assert bench.ack((1, 1), buffer=0) == [Acknowledged((1,))]
-    assert bench.send(10) == []
-    assert numbers(bench.ack((1, 1), buffer=5)) == [2, 3, 4, 5, 6]
-    assert numbers(bench.ack((1, 3), buffer=3)) == [], "4, 5 and 6 are on their way into the three places"
-    assert numbers(bench.ack((1, 6), buffer=1)) == [7]
+def test_a_refused_create_sequence_ends_it() -> None:
+    sender = Sender()
+    fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, NEW[2])
+    assert sender.heard(content=fault, relates_to="urn:uuid:other") == []
+    assert sender.heard(content=fault, relates_to="urn:uuid:c") == [Ended(fault)]
+    assert sender.source.state is SourceState.FAILED
+    with pytest.raises(LocalProtocolError, match="begin a new one"):
+        sender.source.enqueue()
 
 
-def test_0_then_silence_asks_every_30_seconds_and_sends_nothing_new() -> None:
-    bench = Bench()
-    bench.send()
-    bench.ack((1, 1), buffer=0)
-    assert bench.send(3) == []
-    sent = bench.pass_time(100.0)
-    assert polls(sent) == [30.0, 60.0, 90.0]
-    assert len(sent) == 3
-    poll = sent[0][1].message
-    assert [each.identifier for each in poll.ack_requested] == [SEQUENCE]
-    assert schema_faults(encode(poll), NEW[2], NEW[1]) == []
+def test_acknowledgements_go_where_the_settings_say() -> None:
+    sender = Sender(acks_to=THERE)
+    (created,) = sender.poll()
+    assert isinstance(created, Control)
+    assert created.message.content == CreateSequence(THERE)
+    assert created.message.reply_to == THERE
 
 
-def test_while_polling_what_left_goes_again_and_nothing_new_does() -> None:
-    bench = Bench()
-    bench.send(3)
-    bench.ack((1, 2), buffer=0)
-    bench.send()
-    again = [each for _, each in bench.pass_time(29.0)]
-    assert {each.number for each in again} == {3}
-    assert all(each.message.ack_requested for each in again), "Metro tells an acknowledgement once, and then only when asked"
+# --- messages ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_polling", [False, True])
-def test_an_acknowledgement_without_buffer_remaining_changes_nothing(is_polling: bool) -> None:
-    bench = Bench()
-    bench.send(2)
-    bench.ack((1, 1), buffer=0 if is_polling else 3)
-    bench.ack((1, 2))
-    assert bench.source.record.polling is (PollingState.POLLING if is_polling else PollingState.NOT_POLLING)
-    assert bench.send() == ([] if is_polling else [3])
+def test_numbers_begin_with_1_and_the_window_bounds_what_is_on_its_way() -> None:
+    sender = Sender(window=3).open()
+    assert sender.source.enqueue(2) == (1, 2)
+    assert sender.source.enqueue(3) == (3, 5)
+    assert sender.new() == [1, 2, 3]
+    assert sender.new() == []
+    sender.ack(1)
+    assert sender.new() == [4]
 
 
-def test_without_any_buffer_remaining_the_window_alone_counts() -> None:
-    bench = Bench(window=4)
-    assert bench.send(10) == [1, 2, 3, 4]
-    assert numbers(bench.ack((1, 2))) == [5, 6]
+def test_the_last_one_that_may_leave_asks_for_an_acknowledgement() -> None:
+    sender = Sender(window=3).open(5)
+    assert [each.ack_requested for each in sender.poll() if isinstance(each, Transmit)] == [False, False, True]
+    sender = Sender().open(2)
+    assert [each.ack_requested for each in sender.poll() if isinstance(each, Transmit)] == [False, True]
 
 
-def test_an_older_acknowledgement_counts_for_nothing() -> None:
-    """(1-5, 0) that arrives after (1-6, 3)."""
-    bench = Bench()
-    bench.send(6)
-    bench.ack((1, 6), buffer=3)
-    before = bench.source.record
-    assert bench.ack((1, 5), buffer=0) == []
-    assert bench.ack((1, 5), buffer=4096) == []
-    assert bench.source.record == before
+def test_what_is_not_acknowledged_goes_again_with_growing_pauses_and_asks() -> None:
+    """Metro tells each acknowledgement once, CXF answers only a message: a resend that asks satisfies both."""
+    sender = Sender(resend_first=1.0, resend_last=8.0).open(2)
+    assert sender.new() == [1, 2]
+    sender.ack(1)
+    times = []
+    for _ in range(40):
+        sender.now += 1.0
+        times += [(sender.now - 1000.0, number) for number in again(sender)]
+    assert times == [(float(at), 2) for at in (1, 3, 7, 15, 23, 31, 39)]
 
 
-def test_polling_goes_on_after_a_restart_and_no_more_than_the_room_leaves() -> None:
-    bench = Bench()
-    bench.send(3)
-    bench.ack((1, 2), buffer=0)
-    bench.send(5)
-    bench.pass_time(10.0)
-    bench.restart()
-    sent = bench.pass_time(60.0)
-    assert polls(sent) == [40.0, 70.0]
-    assert {each.number for _, each in sent if each.purpose is Purpose.MESSAGE} == {3}
-    assert numbers(bench.ack((1, 3), buffer=2)) == [4, 5]
-    bench.restart()
-    assert {each.number for _, each in bench.pass_time(60.0)} == {4, 5}, "those are on their way, and take the room"
+def test_the_same_number_is_the_same_message() -> None:
+    sender = Sender().open(1)
+    first, second = Transmit(1, False, False, False), Transmit(1, True, False, True)
+    one, two = (sender.source.envelope(each, "urn:a", b"<x/>", "urn:uuid:1") for each in (first, second))
+    assert (one.body, one.message_id, one.action, one.sequence) == (two.body, two.message_id, two.action, two.sequence)
 
 
-def test_terminate_ends_polling() -> None:
-    bench = Bench()
-    bench.send()
-    bench.source.finish(bench.now)
-    (acknowledged, close) = bench.ack((1, 1), buffer=0)
-    assert acknowledged == Acknowledged((1,))
-    assert isinstance(close, Transmit)
-    bench.hear(content=CloseSequenceResponse(SEQUENCE))
-    assert bench.hear(content=TerminateSequenceResponse(SEQUENCE)) == [Ended()]
-    assert bench.source.record.polling is PollingState.OVER
-    assert bench.pass_time(1_000.0) == []
-
-
-def test_the_message_that_fills_the_room_asks_for_an_acknowledgement() -> None:
-    bench = Bench()
-    bench.send()
-    bench.ack((1, 1), buffer=2)
-    sent = [out for _ in range(2) for out in bench.source.send("urn:do", b"", bench.now)[1]]
-    assert [bool(each.message.ack_requested) for each in sent if isinstance(each, Transmit)] == [False, True]
+def test_a_nack_asks_for_its_numbers_now() -> None:
+    sender = Sender(resend_first=50.0).open(4)
+    sender.new()
+    sender.heard(acknowledgements=(SequenceAcknowledgement("urn:s", (), (2, 4), buffer_remaining=9),))
+    assert again(sender) == [2, 4]
+    assert sender.source.polling.buffer_remaining == 9
+    sender.ack(4)
+    sender.heard(acknowledgements=(SequenceAcknowledgement("urn:s", (), (2,), buffer_remaining=0),))
+    assert again(sender) == []  # an old one
+    assert sender.source.polling.buffer_remaining == 9
 
 
 # --- acknowledgements -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranges", [((1, 3),), ((2, 9),), ((1, 2), (4, 4))])
-def test_numbers_that_never_left_make_an_acknowledgement_invalid(ranges: tuple[tuple[int, int], ...]) -> None:
-    bench = Bench(window=2)
-    bench.send(5)
-    (refused,) = bench.ack(*ranges, buffer=9)
-    assert isinstance(refused, AcknowledgementRefused)
-    assert [each.number for each in bench.source.unacknowledged] == [1, 2, 3, 4, 5]
-    assert bench.source.record.granted is None
+def test_an_acknowledgement_tells_what_is_new_in_it() -> None:
+    sender = Sender().open(9)
+    sender.new()
+    assert sender.ack(2) == [Acknowledged(((1, 2),))]
+    assert sender.ack(2) == []
+    ranges = ((1, 3), (5, 5), (7, 8))
+    assert sender.heard(acknowledgements=(SequenceAcknowledgement("urn:s", ranges),)) == [
+        Acknowledged(((3, 3), (5, 5), (7, 8)))
+    ]
+    assert list(sender.source.in_flight) == [(4, 4), (6, 6), (9, 9)]
+    assert sender.ack(9) == [Acknowledged(((4, 4), (6, 6), (9, 9)))]
 
 
-def test_each_number_is_told_as_acknowledged_once() -> None:
-    bench = Bench()
-    bench.send(5)
-    assert bench.ack((1, 1), (3, 3)) == [Acknowledged((1, 3))]
-    assert bench.ack((1, 1), (3, 3)) == []
-    assert bench.ack((1, 4)) == [Acknowledged((2, 4))]
+@pytest.mark.parametrize(
+    "ack",
+    [
+        SequenceAcknowledgement("urn:s", ((1, 6),), buffer_remaining=0),
+        SequenceAcknowledgement("urn:s", (), (6,), buffer_remaining=0),
+        SequenceAcknowledgement("urn:s", ((1, 1), (4, 4)), buffer_remaining=0),
+    ],
+    ids=["never sent", "a Nack for what was never sent", "takes back 2 and adds 4"],
+)
+def test_nothing_is_finished_on_the_word_of_an_invalid_acknowledgement(ack: SequenceAcknowledgement) -> None:
+    """WS-ReliableMessaging 4: InvalidAcknowledgement."""
+    sender = Sender().open(5)
+    sender.new()
+    sender.ack(2, 4)
+    before = sender.source.row()
+    (told,) = sender.heard(acknowledgements=(ack,))
+    assert isinstance(told, Suspicious)
+    assert told.reason.startswith("InvalidAcknowledgement")
+    assert sender.source.row() == before
 
 
-def test_an_acknowledgement_of_another_sequence_is_nothing_to_us() -> None:
-    bench = Bench()
-    bench.send()
-    assert bench.hear(acknowledgements=(SequenceAcknowledgement("urn:other", ((1, 1),), buffer_remaining=0),)) == []
-    assert bench.source.record.polling is PollingState.NOT_POLLING
+def test_an_acknowledgement_of_another_sequence_is_not_ours() -> None:
+    sender = Sender().open(1)
+    sender.new()
+    assert sender.heard(acknowledgements=(SequenceAcknowledgement("urn:else", ((1, 1),), buffer_remaining=0),)) == []
+    assert len(sender.source.in_flight) == 1
 
 
-def test_a_nack_sends_at_once_and_acknowledges_nothing() -> None:
-    bench = Bench()
-    bench.send(4)
-    assert numbers(bench.ack(nacks=(3, 3, 2))) == [2, 3]
-    assert len(bench.source.unacknowledged) == 4
+# --- the end ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_goes_again_ever_more_slowly_and_is_always_the_same() -> None:
-    bench = Bench()
-    _, (first,) = bench.source.send("urn:do", b"<m/>", 0.0)
-    assert isinstance(first, Transmit)
-    sent = bench.pass_time(250.0)
-    assert [when for when, _ in sent] == [2.0, 6.0, 14.0, 30.0, 62.0, 122.0, 182.0, 242.0]
-    for _, again in sent:
-        same = (again.message.body, again.message.message_id, again.message.sequence)
-        assert same == (first.message.body, first.message.message_id, first.message.sequence)
+def test_1_0_ends_with_a_last_message_and_one_way() -> None:
+    sender = Sender(OLD).open(2)
+    sender.new()
+    sender.source.end(sender.now)
+    (last,) = [each for each in sender.poll() if isinstance(each, Transmit)]
+    assert last == Transmit(3, True, True, False)
+    envelope = sender.source.envelope(last, "urn:a", b"<x/>", "urn:uuid:3")
+    assert (envelope.action, envelope.body) == (RmVersion.V1_0.action("LastMessage"), b"")
+    assert envelope.sequence is not None
+    assert envelope.sequence.is_last
+    assert sender.ack(2) == [Acknowledged(((1, 2),))]
+    assert sender.source.state is SourceState.ENDING
+    assert sender.ack(3) == [Acknowledged(((3, 3),)), Ended(None)]
+    (terminate,) = sender.poll()
+    assert isinstance(terminate, Control)
+    assert terminate.message.content == TerminateSequence("urn:s")
+    assert terminate.message.reply_to is None
+    assert sender.poll() == []
+    assert sender.source.next_timer() is None
 
 
-# --- beginning and end ------------------------------------------------------------------------------------------------------
+def test_1_1_closes_and_terminates_each_until_it_is_answered() -> None:
+    """LastMsgNumber is the same in both (WCF's R1302)."""
+    sender = Sender(resend_first=2.0).open(2)
+    sender.new()
+    sender.source.end(sender.now)
+    assert sender.poll() == []
+    sender.ack(2)
+    for content, answer in (
+        (CloseSequence("urn:s", 2), CloseSequenceResponse("urn:s")),
+        (TerminateSequence("urn:s", 2), TerminateSequenceResponse("urn:s")),
+    ):
+        for _ in range(3):
+            (sent,) = sender.poll()
+            assert isinstance(sent, Control)
+            assert sent.message.content == content
+            assert sender.poll() == []
+            sender.now += 60.0
+        events = sender.heard(content=answer)
+    assert events == [Ended(None)]
+    assert sender.source.state is SourceState.TERMINATED
+    assert sender.heard(content=CloseSequenceResponse("urn:s")) == []
+    assert sender.heard(content=TerminateSequenceResponse("urn:s")) == []
 
 
-def test_a_sequence_is_asked_for_with_one_message_id_until_it_is_there() -> None:
-    source = Source(
-        SourceSettings(to="http://x.example/"), SourceRecord(create_id="urn:uuid:c"), 0.0, new_message_id=lambda: "urn:uuid:n"
-    )
-    tries = [out for when in (0.0, 2.0, 6.0) for out in source.due(when)]
-    assert {each.message.message_id for each in tries if isinstance(each, Transmit)} == {"urn:uuid:c"}
-    assert len(tries) == 3
-    assert source.send("urn:do", b"", 6.0)[1] == []
-    bench = Bench()
-    assert bench.source.record.identifier == SEQUENCE
-    bench.hear(content=CreateSequenceResponse("urn:another"), relates_to="urn:uuid:create")
-    assert bench.source.record.identifier == SEQUENCE, "the first answer counts"
+@BOTH
+def test_the_end_waits_for_all_that_waits(versions: Versions) -> None:
+    sender = Sender(versions, window=1)
+    sender.source.enqueue(2)
+    sender.source.end(sender.now)
+    with pytest.raises(LocalProtocolError, match="takes no more messages"):
+        sender.source.enqueue()
+    sender.open()
+    assert sender.new() == [1]
+    sender.ack(1, 0)
+    assert sender.source.state is SourceState.ENDING
+    sender.ack(1, 5)
+    assert sender.new() == [2]
 
 
-def test_an_answer_to_somebody_elses_create_sequence_is_not_ours() -> None:
-    source = Source(
-        SourceSettings(to="http://x.example/"), SourceRecord(create_id="urn:uuid:c"), 0.0, new_message_id=lambda: "urn:uuid:n"
-    )
-    soap, addressing, rm = NEW
-    answer = SoapMessage(
-        soap=soap, addressing=addressing, rm=rm, action="a", relates_to="urn:x", content=CreateSequenceResponse("urn:y")
-    )
-    assert source.receive(answer, 0.0) == []
-    assert source.record.state is SourceState.CREATING
-
-
-def test_the_end_in_1_1() -> None:
-    bench = Bench()
-    bench.send(2)
-    assert bench.source.finish(bench.now) == []
-    (_, close) = bench.ack((1, 2))
-    assert isinstance(close, Transmit)
-    assert close.message.content == CloseSequence(SEQUENCE, 2)
-    (terminate,) = bench.hear(content=CloseSequenceResponse(SEQUENCE))
-    assert isinstance(terminate, Transmit)
-    assert terminate.message.content == TerminateSequence(SEQUENCE, 2), "LastMsgNumber stands in both"
-    assert bench.source.accepted(Purpose.TERMINATE) == [], "1.1 answers TerminateSequence"
-    assert bench.hear(content=TerminateSequenceResponse(SEQUENCE)) == [Ended()]
-    with pytest.raises(LocalProtocolError):
-        bench.source.send("urn:do", b"", bench.now)
-
-
-def test_the_end_in_1_0() -> None:
-    bench = Bench(versions=OLD)
-    bench.send(2)
-    (last,) = bench.source.finish(bench.now)
-    assert isinstance(last, Transmit)
-    assert last.message.sequence is not None
-    assert last.message.sequence.is_last
-    assert (last.number, last.message.action) == (3, RmVersion.V1_0.action("LastMessage"))
-    (_, terminate) = bench.ack((1, 3))
-    assert isinstance(terminate, Transmit)
-    assert terminate.message.content == TerminateSequence(SEQUENCE)
-    assert bench.source.accepted(Purpose.TERMINATE) == [Ended()]
-
-
-def test_an_end_without_an_answer_comes_after_some_tries() -> None:
-    bench = Bench()
-    bench.source.finish(bench.now)
-    sent = bench.pass_time(3_600.0)
-    tries = [each.purpose for _, each in sent]
-    assert tries == [Purpose.CLOSE] * (END_TRIES - 1) + [Purpose.TERMINATE] * END_TRIES
-    assert bench.source.record.state is SourceState.OVER
+@BOTH
+def test_a_sequence_without_messages_ends_too(versions: Versions) -> None:
+    sender = Sender(versions).open()
+    events = sender.source.end(sender.now)
+    (sent,) = sender.poll()
+    assert isinstance(sent, Control)
+    if versions is OLD:
+        assert events == [Ended(None)]
+        assert sent.message.content == TerminateSequence("urn:s")
+    else:
+        assert sent.message.content == CloseSequence("urn:s", None)
 
 
 @pytest.mark.parametrize("code", [FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_TERMINATED, FaultCode.SEQUENCE_CLOSED])
-def test_a_sequence_that_is_gone_says_what_is_in_doubt(code: FaultCode) -> None:
-    bench = Bench(window=3)
-    bench.send(5)
-    bench.ack((2, 2))
-    assert bench.hear(content=fault_of(code, NEW[2], "urn:another")) == [], "somebody else's"
-    (failed,) = bench.hear(content=fault_of(code, NEW[2], SEQUENCE))
-    assert isinstance(failed, Failed)
-    assert (failed.in_doubt, failed.unsent) == ((1, 3, 4), (5,))
-    assert bench.pass_time(1_000.0) == []
+def test_a_fault_about_the_sequence_ends_it_and_what_is_on_its_way_is_in_doubt(code: FaultCode) -> None:
+    sender = Sender().open(3)
+    sender.new()
+    sender.ack(1)
+    assert sender.heard(content=fault_of(code, NEW[2], "urn:else")) == []
+    fault = fault_of(code, NEW[2], "urn:s")
+    assert sender.heard(content=fault) == [Ended(fault)]
+    assert list(sender.source.in_flight) == [(2, 3)]
+    assert sender.source.next_timer() is None
+    assert sender.poll() == []
+    assert sender.heard(content=fault) == []
 
 
-def test_a_destination_that_closes_by_itself() -> None:
-    bench = Bench()
-    bench.send(3)
-    acknowledged, failed = bench.ack((1, 1), is_final=True)
-    assert acknowledged == Acknowledged((1,))
-    assert isinstance(failed, Failed)
-    assert failed.in_doubt == (2, 3)
+def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() -> None:
+    sender = Sender().open(1)
+    sender.new()
+    sender.source.end(sender.now)
+    sender.ack(1)
+    assert sender.heard(content=fault_of(FaultCode.UNKNOWN_SEQUENCE, NEW[2], "urn:s")) == [Ended(None)]
+    assert sender.source.state is SourceState.TERMINATED
 
 
-def test_a_refused_sequence() -> None:
-    source = Source(
-        SourceSettings(to="http://x.example/"), SourceRecord(create_id="urn:uuid:c"), 0.0, new_message_id=lambda: "urn:uuid:n"
-    )
-    source.send("urn:do", b"", 0.0)
-    soap, addressing, rm = NEW
-    refusal = SoapMessage(soap=soap, addressing=addressing, rm=rm, action="a", relates_to="urn:uuid:c",
-                          content=fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason="no"))  # fmt: skip
-    assert source.receive(refusal, 0.0) == [Failed("no", (), (1,))]
+def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
+    from srmp_spark.wsrm.elements import Blame, Fault
+
+    sender = Sender().open(1)
+    sender.new()
+    assert sender.heard(content=Fault(Blame.RECEIVER, "", "out of stock")) == []
+    assert sender.source.state is SourceState.OPEN
 
 
-@pytest.mark.parametrize("versions", VERSIONS, ids=lambda v: "-".join(each.name for each in v))
-def test_everything_that_leaves_is_valid(versions: tuple[SoapVersion, AddressingVersion, RmVersion]) -> None:
-    bench = Bench(versions=versions)
-    out = bench.source.send("urn:do", b"<m/>", bench.now)[1] + bench.source.finish(bench.now)
-    out += [each for _, each in bench.pass_time(10.0)]
-    last = max(each.number for each in out if isinstance(each, Transmit))
-    out += bench.ack((1, last), buffer=3) + bench.hear(content=CloseSequenceResponse(SEQUENCE))
-    sent = [each for each in out if isinstance(each, Transmit)]
-    assert {each.purpose for each in sent} >= {Purpose.MESSAGE, Purpose.TERMINATE}
-    for each in sent:
-        assert schema_faults(encode(each.message), versions[2], versions[1]) == []
+# --- the table, restarts, limits --------------------------------------------------------------------------------------------
 
 
-def test_settings_that_make_no_sense() -> None:
-    for wrong in ({"window": 0}, {"window": WINDOW_MAX + 1}, {"poll_interval": 0.0}, {"resend_max": 1.0},
-                  {"addressing": AddressingVersion.V2004_08}):  # fmt: skip
-        with pytest.raises(ConfigurationError):
-            SourceSettings(to="http://x.example/", **wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("state", SourceState)
-def test_an_end_is_an_end(state: SourceState) -> None:
-    possible = [event for event in SourceEvent if (state, event) in TRANSITIONS]
-    assert (possible == []) is (state in ENDS)
-    for event in set(SourceEvent) - set(possible):
-        with pytest.raises(LocalProtocolError):
+def test_the_table_knows_every_pair_that_can_happen() -> None:
+    absent = set(product(SourceState, SourceEvent)) - set(TRANSITIONS)
+    ends = (SourceEvent.END, SourceEvent.ALL_ACKNOWLEDGED, SourceEvent.ALL_ACKNOWLEDGED_1_0)  # we alone make these happen
+    assert absent == set(product(SourceState, ends)) - {
+        (SourceState.OPEN, SourceEvent.END), (SourceState.ENDING, SourceEvent.ALL_ACKNOWLEDGED),
+        (SourceState.ENDING, SourceEvent.ALL_ACKNOWLEDGED_1_0),
+    }  # fmt: skip
+    for state, event in absent:
+        with pytest.raises(LocalProtocolError, match="cannot happen"):
             moved(state, event)
+    assert all(TRANSITIONS[state, event] in OVER for state, event in TRANSITIONS if state in OVER)
+
+
+@BOTH
+def test_a_restart_in_any_state(versions: Versions) -> None:
+    """What the row says goes on: what was on its way goes again, control messages are repeated under their identifiers."""
+
+    def restarted(sender: Sender) -> list[str]:
+        row = sender.source.row()
+        sender.source = Source.restored(sender.settings, row, sender.now)
+        assert sender.source.row() == row
+        outputs = sender.poll()
+        return [
+            f"again {each.number}" if isinstance(each, Transmit) else type(each.message.content).__name__ for each in outputs
+        ]
+
+    sender = Sender(versions)
+    assert restarted(sender) == ["CreateSequence"]
+    sender.open(3)
+    sender.new()
+    assert restarted(sender) == ["again 1", "again 2", "again 3"]
+    sender.ack(2)
+    assert restarted(sender) == ["again 3"]
+    sender.source.end(sender.now)
+    if versions is NEW:
+        assert restarted(sender) == ["again 3"]
+        sender.ack(3)
+        assert restarted(sender) == ["CloseSequence"]
+        sender.heard(content=CloseSequenceResponse("urn:s"))
+        assert restarted(sender) == ["TerminateSequence"]
+        sender.heard(content=TerminateSequenceResponse("urn:s"))
+    else:
+        assert restarted(sender) == ["again 3", "again 4"]
+        sender.ack(4)
+    assert restarted(sender) == []
+    assert sender.source.state is SourceState.TERMINATED
+
+
+def test_limits() -> None:
+    for window in (0, WINDOW_MAX + 1):
+        with pytest.raises(ValueError, match="window"):
+            SourceSettings(to="http://h/", window=window)
+    sender = Sender().open()
+    with pytest.raises(LocalProtocolError, match="MessageNumberRollover"):
+        sender.source.enqueue(NUMBER_MAX)
+    assert repr(sender.source).startswith("<Source urn:s OPEN sent=0/0 in_flight=0 <Polling NOT_POLLING -1")

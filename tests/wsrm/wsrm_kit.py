@@ -1,4 +1,4 @@
-"""What the tests of WS-ReliableMessaging share: the messages of others, and the schemas as judges of ours."""
+"""Samples, schemas and messages that tests of WS-ReliableMessaging share."""
 
 from __future__ import annotations
 
@@ -8,88 +8,90 @@ from pathlib import Path
 
 from lxml import etree
 
-from srmp_spark.wsrm.elements import SoapMessage
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.elements import EndpointReference, SoapMessage
+from srmp_spark.wsrm.namespaces import MAKE_CONNECTION, AddressingVersion, RmVersion, SoapVersion
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "wsrm"
-SCHEMAS = DATA / "xsd"
-SEQUENCE = "urn:uuid:0b162747-99cf-479c-972f-95b776e141c3"
-"""The sequence of [MS-WSRVCRM] 4.1."""
-VERSIONS = (
+XSD = DATA / "xsd"
+TEXT_OF = {RmVersion.V1_0: "1.0", RmVersion.V1_1: "1.1"}
+VERSIONS = [
     (SoapVersion.V1_1, AddressingVersion.V2004_08, RmVersion.V1_0),
-    (SoapVersion.V1_1, AddressingVersion.V2005_08, RmVersion.V1_0),
     (SoapVersion.V1_2, AddressingVersion.V2004_08, RmVersion.V1_0),
+    (SoapVersion.V1_1, AddressingVersion.V2005_08, RmVersion.V1_0),
     (SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_0),
     (SoapVersion.V1_1, AddressingVersion.V2005_08, RmVersion.V1_1),
     (SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_1),
-)
-"""1.0 goes with both versions of WS-Addressing, 1.1 with 2005/08."""
-
-_FILES = {
-    (RmVersion.V1_0, AddressingVersion.V2004_08): "wsrm-1.0.xsd",
-    (RmVersion.V1_0, AddressingVersion.V2005_08): "wsrm-1.0-wsa15.xsd",
-    (RmVersion.V1_1, AddressingVersion.V2005_08): "wsrm-1.1.xsd",
-}
+]
+"""Every combination there is; 1.2 is 1.1 on the wire."""
+IDS = [f"{soap.name}-{addressing.name}-{rm.name}" for soap, addressing, rm in VERSIONS]
 
 
-def wire(name: str) -> bytes:
-    """A captured message."""
-    return (DATA / f"{name}.xml").read_bytes()
+def sample(name: str) -> bytes:
+    return (DATA / name).read_bytes()
 
 
-def wire_names() -> list[str]:
-    """All that CXF and Metro sent."""
-    return sorted(path.stem for path in DATA.glob("*_wire_*.xml"))
+def wire() -> dict[str, bytes]:
+    """What CXF and Metro sent."""
+    return {path.name: path.read_bytes() for path in sorted(DATA.glob("*_wire_*.xml"))}
 
 
-def wcf_trace() -> dict[int, bytes]:
-    """The messages of the trace by their number."""
-    text = wire("wcf_trace_2007_feb2005_nettcp")
-    return {int(number): message for number, message in re.findall(rb'<m n="(\d+)"[^>]*>(.*?)</m>', text, re.DOTALL)}
+def wcf_trace() -> list[bytes]:
+    """The six messages of 2007."""
+    return re.findall(rb"<m n=.*?>(<s:Envelope.*?</s:Envelope>)</m>", sample("wcf_trace_2007_feb2005_nettcp.xml"), re.DOTALL)
+
+
+def document_examples() -> list[bytes]:
+    """[MS-WSRVCRM] 4.1.1 to 4.1.7 with the quotation marks that the document forgets."""
+    text = sample("mswsrvcrm_4.1_as_printed.txt").decode()
+    mended = re.sub(r"xmlns:netrm=(http://schemas.microsoft.com/ws/2006/05/rm)", r'xmlns:netrm="\1"', text)
+    return [line.encode() for line in mended.splitlines()]
 
 
 class _Local(etree.Resolver):
-    """Schemas name each other by addresses in the network; here they are files."""
-
-    def resolve(self, system_url: str, public_id: str, context: object) -> object:  # type: ignore[override]
-        if "2004/08/addressing" in system_url:
-            return self.resolve_filename(str(SCHEMAS / "addressing-200408.xsd"), context)  # type: ignore[attr-defined]
-        if "ws-addr" in system_url:
-            return self.resolve_filename(str(SCHEMAS / "ws-addr-200508.xsd"), context)  # type: ignore[attr-defined]
+    def resolve(self, url, _public_id, context):  # type: ignore[no-untyped-def]
+        if "2004/08/addressing" in url:
+            return self.resolve_filename(str(XSD / "addressing-200408.xsd"), context)
+        if "ws-addr" in url or "2005/08/addressing" in url:
+            return self.resolve_filename(str(XSD / "ws-addr-200508.xsd"), context)
         return None
 
 
 @cache
-def schema(name: str) -> etree.XMLSchema:
-    """A schema, without the network."""
+def _schema(name: str) -> etree.XMLSchema:
     parser = etree.XMLParser(no_network=True)
     parser.resolvers.add(_Local())
-    return etree.XMLSchema(etree.parse(str(SCHEMAS / name), parser))
+    return etree.XMLSchema(etree.parse(XSD / name, parser))
 
 
-def schema_faults(envelope: bytes, rm: RmVersion, addressing: AddressingVersion) -> list[str]:
-    """What the schema has against the elements of WS-ReliableMessaging in ``envelope``; there must be one."""
-    judge, judged, faults = schema(_FILES[rm, addressing]), 0, []
-    for block in _outermost(etree.fromstring(envelope), rm.value):
-        judged += 1
-        alone = etree.fromstring(etree.tostring(block, with_tail=False))
-        if not judge.validate(alone):
-            faults += [str(error.message) for error in judge.error_log]
-    assert judged, "nothing of WS-ReliableMessaging is in there"
+def schema_faults(envelope: bytes) -> list[str]:
+    """What the published schemas say against each element of WS-ReliableMessaging, WS-MakeConnection and WS-Addressing."""
+    root = etree.fromstring(envelope)
+    is_old = AddressingVersion.V2004_08.value.encode() in envelope
+    by_namespace = {
+        RmVersion.V1_0.value: "wsrm-1.0.xsd" if is_old else "wsrm-1.0-wsa15.xsd",
+        RmVersion.V1_1.value: "wsrm-1.1.xsd",
+        MAKE_CONNECTION: "wsmc-1.1.xsd",
+        AddressingVersion.V2004_08.value: "addressing-200408.xsd",
+        AddressingVersion.V2005_08.value: "ws-addr-200508.xsd",
+    }
+    faults = []
+    for part in root:
+        for element in part:
+            namespace = etree.QName(element).namespace
+            if namespace in by_namespace:
+                alone = etree.fromstring(etree.tostring(element, with_tail=False))
+                schema = _schema(by_namespace[namespace])
+                if not schema.validate(alone):
+                    faults.append(f"{etree.QName(element).localname}: {schema.error_log.last_error.message}")
     return faults
 
 
-def _outermost(root: etree._Element, namespace: str) -> list[etree._Element]:
-    return [
-        element
-        for element in root.iter(f"{{{namespace}}}*")
-        if (parent := element.getparent()) is not None
-        and etree.QName(parent).namespace != namespace
-        and etree.QName(parent).localname not in ("Value", "Detail")
-    ]
-
-
-def plain(versions: tuple[SoapVersion, AddressingVersion, RmVersion], **more: object) -> SoapMessage:
-    """A message of these versions."""
+def message(
+    versions: tuple[SoapVersion, AddressingVersion, RmVersion] = VERSIONS[5], action: str = "urn:a", **more: object
+) -> SoapMessage:
     soap, addressing, rm = versions
-    return SoapMessage(**({"soap": soap, "addressing": addressing, "rm": rm, "action": "urn:do"} | more))  # type: ignore[arg-type]
+    return SoapMessage(soap=soap, addressing=addressing, rm=rm, action=action, **more)  # type: ignore[arg-type]
+
+
+def anonymous(addressing: AddressingVersion) -> EndpointReference:
+    return EndpointReference(addressing.anonymous)

@@ -1,0 +1,134 @@
+"""From a decision that is stored to the messages that tell of it: which, in which version, and where to.
+
+An acknowledgement goes where AcksTo says, whatever ReplyTo says (CXF's one-way messages have ReplyTo ``none``); a response goes
+to ReplyTo; a fault to FaultTo, ReplyTo or AcksTo, whichever of them is an address that is there, and else back on the HTTP
+answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from srmp_spark.wsrm.destination_effects import Kind, Output, Received, Respond, Send
+from srmp_spark.wsrm.elements import (
+    CloseSequenceResponse,
+    Content,
+    CreateSequenceResponse,
+    EndpointReference,
+    SequenceAcknowledgement,
+    SoapMessage,
+    TerminateSequenceResponse,
+)
+from srmp_spark.wsrm.flow_control import FlowControlObject
+from srmp_spark.wsrm.inbound_sequence import InboundSequence
+from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, AddressingVersion, RmVersion
+
+
+def is_address(endpoint: EndpointReference | None, addressing: AddressingVersion) -> bool:
+    """Can something be sent there, as a message of its own?"""
+    if endpoint is None or endpoint.address in (addressing.anonymous, addressing.none):
+        return False
+    return not endpoint.address.startswith(MAKE_CONNECTION_ANONYMOUS)
+
+
+def fault_endpoint(request: SoapMessage, sequence: InboundSequence | None) -> EndpointReference | None:
+    """Where a fault about ``request`` goes; ``None``: back on the HTTP answer."""
+    acks_to = None if sequence is None else sequence.acks_to
+    for endpoint in (request.fault_to, request.reply_to, acks_to):
+        if is_address(endpoint, request.addressing):
+            return endpoint
+    return None
+
+
+class Answers:
+    """Writes them for one destination."""
+
+    def __init__(self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject) -> None:
+        self._address = address
+        self._sequences = sequences
+        self._flow = flow
+
+    def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
+        """What answers a message whose changes are stored."""
+        request, kind = received.request, received.kind
+        if kind is Kind.FAULT:
+            return self._fault(received, sequence)
+        if sequence is None or kind is Kind.NOTHING:
+            return [Respond(None)]
+        if kind is Kind.CREATED:
+            expires = None if sequence.expires_at is None else getattr(request.content, "expires", None)
+            created = CreateSequenceResponse(sequence.identifier, expires)
+            return self._response(request, sequence, "CreateSequenceResponse", created)
+        if kind is Kind.CLOSED:
+            closed = CloseSequenceResponse(sequence.identifier)
+            return self._response(request, sequence, "CloseSequenceResponse", closed, self._acknowledgement(sequence))
+        if kind is Kind.TERMINATED:
+            if sequence.rm is RmVersion.V1_0:
+                return [Respond(None)]
+            over = TerminateSequenceResponse(sequence.identifier)
+            return self._response(request, sequence, "TerminateSequenceResponse", over)
+        if kind is Kind.CONNECTION:
+            pending = any(
+                each.is_owed for each in self._sequences.values() if each.acks_to == sequence.acks_to and each is not sequence
+            )
+            message = self._message(
+                sequence, "SequenceAcknowledgement", sequence.acks_to, acks=(self._acknowledgement(sequence),)
+            )
+            return [Respond(replace(message, message_pending=pending))]
+        return self._acknowledged(request, sequence)
+
+    def _acknowledged(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
+        """One block for each sequence that the message is of, or asks for."""
+        identifiers = dict.fromkeys((sequence.identifier, *(each.identifier for each in request.ack_requested)))
+        found = [self._sequences[each] for each in identifiers if each in self._sequences]
+        same = [each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm]
+        acks = tuple(self._acknowledgement(each) for each in same)
+        message = self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, request.message_id, acks=acks)
+        return [Respond(message)] if sequence.is_anonymous else [Respond(None), Send(sequence.acks_to, message)]
+
+    def unsolicited(self, sequence: InboundSequence) -> Send:
+        """An acknowledgement that nobody asked for, to the address of the source."""
+        acks = (self._acknowledgement(sequence),)
+        return Send(sequence.acks_to, self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, acks=acks))
+
+    def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
+        """[MS-WSRVCRM] 3.1.7.1: each one triggers GET_BUFFER_REMAINING."""
+        return sequence.acknowledgement(self._flow.get_buffer_remaining())
+
+    def _response(
+        self, request: SoapMessage, sequence: InboundSequence, name: str, content: Content,
+        *acks: SequenceAcknowledgement,
+    ) -> list[Output]:  # fmt: skip
+        reply_to = request.reply_to
+        message = self._message(sequence, name, reply_to, request.message_id, content, acks)
+        if reply_to is not None and is_address(reply_to, request.addressing):
+            return [Respond(None), Send(reply_to, message)]
+        return [Respond(message)]
+
+    def _fault(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
+        request, fault = received.request, received.fault
+        assert fault is not None, "a fault was decided"
+        endpoint = fault_endpoint(request, sequence)
+        rm = RmVersion.V1_1 if request.rm is None else request.rm
+        is_closed = sequence is not None and fault.subcode == f"{{{RmVersion.V1_1.value}}}SequenceClosed"
+        message = SoapMessage(
+            soap=request.soap, addressing=request.addressing, rm=rm, to="" if endpoint is None else endpoint.address,
+            action=rm.action("fault") if fault.subcode else request.addressing.fault, relates_to=request.message_id,
+            acknowledgements=(self._acknowledgement(sequence),) if is_closed and sequence is not None else (), content=fault,
+            parameters=() if endpoint is None else endpoint.reference_parameters,
+        )  # fmt: skip
+        return [Respond(message)] if endpoint is None else [Respond(None), Send(endpoint, message)]
+
+    def _message(
+        self, sequence: InboundSequence, name: str, endpoint: EndpointReference | None, relates_to: str = "",
+        content: Content | None = None, acks: tuple[SequenceAcknowledgement, ...] = (),
+    ) -> SoapMessage:  # fmt: skip
+        addressing = sequence.addressing
+        there = is_address(endpoint, addressing)
+        return SoapMessage(
+            soap=sequence.soap, addressing=addressing, rm=sequence.rm, action=sequence.rm.action(name), relates_to=relates_to,
+            to=endpoint.address if there and endpoint is not None else addressing.anonymous,
+            acknowledgements=acks, content=content,
+            parameters=endpoint.reference_parameters if there and endpoint is not None else (),
+        )  # fmt: skip

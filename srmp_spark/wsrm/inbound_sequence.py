@@ -1,0 +1,111 @@
+"""One sequence at its destination: what arrived, what waits behind a gap, and what may be acknowledged."""
+
+from __future__ import annotations
+
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.wsrm.destination_effects import Delivery, Durable, SequenceRow
+from srmp_spark.wsrm.elements import Range, SequenceAcknowledgement, SoapMessage
+from srmp_spark.wsrm.inbound_states import InboundState
+from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
+
+HELD_OVERHEAD = 512
+"""Bytes that a message costs beside its Body."""
+
+
+class InboundSequence:
+    """Messages are accepted in their order, each once; one that comes too early is held in memory and not acknowledged."""
+
+    __slots__ = (
+        "accepted", "acks_to", "addressing", "create_id", "durable", "expires_at", "generation", "held", "held_bytes",
+        "identifier", "is_due", "is_owed", "last_number", "rm", "soap", "state", "told",
+    )  # fmt: skip
+
+    def __init__(self, row: SequenceRow, proof: Committed | None) -> None:
+        """``proof``: the row comes from the store. Without it, nothing has been accepted yet."""
+        self.identifier, self.create_id = row.identifier, row.create_id
+        self.soap, self.addressing, self.rm = row.soap, row.addressing, row.rm
+        self.acks_to = row.acks_to
+        self.state = row.state
+        self.accepted = row.accepted
+        """The last number of those that were delivered: all before it were, too."""
+        self.last_number = row.last_number
+        self.expires_at = row.expires_at
+        self.durable = Durable(row.accepted, proof) if proof is not None else None
+        self.held: dict[int, Delivery] = {}
+        self.held_bytes = 0
+        self.generation = 0
+        self.told = -1
+        """The last BufferRemaining that an acknowledgement carried."""
+        self.is_due = False
+        """One is about to go to the address of the source."""
+        self.is_owed = False
+        """An acknowledgement waits for a MakeConnection."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Acknowledgements go back on the HTTP answers. An address of WS-MakeConnection allows that, too."""
+        address = self.acks_to.address
+        return address == self.addressing.anonymous or address.startswith(MAKE_CONNECTION_ANONYMOUS)
+
+    def knows(self, number: int) -> bool:
+        """Is a message of this number a copy?"""
+        return number <= self.accepted or number in self.held
+
+    @property
+    def highest(self) -> int:
+        """Of all numbers that it has."""
+        return max(self.accepted, *self.held) if self.held else self.accepted
+
+    def take(self, delivery: Delivery) -> list[Delivery]:
+        """The next number, and those behind it that were held: what is delivered now."""
+        ready = [delivery]
+        self.accepted = delivery.number
+        while self.accepted + 1 in self.held:
+            self.accepted += 1
+            ready.append(self._released(self.accepted))
+        return ready
+
+    def hold(self, delivery: Delivery) -> None:
+        """A number behind a gap."""
+        self.held[delivery.number] = delivery
+        self.held_bytes += size_of(delivery.message)
+
+    def _released(self, number: int) -> Delivery:
+        delivery = self.held.pop(number)
+        self.held_bytes -= size_of(delivery.message)
+        return delivery
+
+    def drop_held(self) -> list[SoapMessage]:
+        """Forget what waits; the messages."""
+        dropped = [delivery.message for delivery in self.held.values()]
+        self.held.clear()
+        self.held_bytes = 0
+        return dropped
+
+    def committed(self, accepted: int, proof: Committed) -> None:
+        """Everything up to ``accepted`` is stored."""
+        if self.durable is None or accepted > self.durable.number:
+            self.durable = Durable(accepted, proof)
+
+    def acknowledgement(self, buffer_remaining: int) -> SequenceAcknowledgement:
+        """Exactly what is stored ([MS-WSRVCRM] 3.1.7.1 for the value). A sequence that takes nothing more says so: Final."""
+        number = 0 if self.durable is None else self.durable.number
+        ranges: tuple[Range, ...] = ((1, number),) if number else ()
+        self.told, self.is_owed, self.is_due = buffer_remaining, False, False
+        is_final = self.rm is RmVersion.V1_1 and self.state is not InboundState.OPEN
+        return SequenceAcknowledgement(self.identifier, ranges, (), is_final, buffer_remaining)
+
+    def row(self) -> SequenceRow:
+        """For the store."""
+        return SequenceRow(
+            self.identifier, self.create_id, self.soap, self.addressing, self.rm, self.acks_to, self.state, self.accepted,
+            self.last_number, self.expires_at,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<InboundSequence {self.identifier} {self.state.name} accepted={self.accepted} held={len(self.held)}>"
+
+
+def size_of(message: SoapMessage) -> int:
+    """Bytes that it costs to hold."""
+    return len(message.body) + HELD_OVERHEAD
