@@ -81,7 +81,7 @@ lint: setup ## ruff and mypy
 check: setup lint ## lint, the import rules, the links of the documentation
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
 
-docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md: each MUST of [MC-MQSRM], [MS-MQRR] and the tests that fail when it is broken
+docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
 	@$(PYTHON) -m srmp_spark.testing.musts
 
 musts-sabotage: setup ## break sentences of [MC-MQSRM] one by one: the tests that docs/MUSTS.md names for each must fail; five minutes

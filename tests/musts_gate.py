@@ -1,4 +1,4 @@
-"""Fails a run of the whole suite in which a test that docs/MUSTS.md or docs/MUSTS_MQRR.md names did not pass.
+"""Fails a run of the whole suite in which a test that docs/MUSTS.md, MUSTS_MQRR.md or MUSTS_WSRVCRM.md names did not pass.
 
 The pages say of each sentence of a document which tests fail when it is broken. A name alone proves nothing: the test may
 have been renamed, be skipped everywhere, or not be collected at all. So the process that gathers the reports (with

@@ -1,7 +1,7 @@
-"""Each MUST, SHOULD and MAY of [MC-MQSRM] and of [MS-MQRR], chapters 2 and 3, and the tests that fail when it is broken.
+"""Each MUST, SHOULD and MAY of chapters 2 and 3 of Microsoft's documents, and the tests that fail when it is broken.
 
-There is a table for each document, ``docs/musts/*.toml`` and ``docs/musts/mqrr/*.toml``: one file per chapter, one TOML table
-per sentence::
+There is a table for each document, ``docs/musts/*.toml``, ``docs/musts/mqrr/*.toml``, ``docs/musts/wsrvcrm/*.toml``: one file
+per chapter, one TOML table per sentence::
 
     ["3.1.5.1.6.3-4"]
     level = "MUST"
@@ -10,9 +10,10 @@ per sentence::
     tests = ["tests/mc_mqsrm/test_3_1_5_1_6_3_processing_stream_messages.py::test_second_criterion_current_is_the_next_number"]
 
 An id is the section and the number of the sentence within it; the quotation is a few words to find it by in Microsoft's text,
-which stays where it is: https://learn.microsoft.com/openspecs/windows_protocols/mc-mqsrm and …/ms-mqrr. ``make docs-musts``
-writes ``docs/MUSTS.md`` and ``docs/MUSTS_MQRR.md`` from them. That each named test exists is asked by
-``tests/docs/test_musts.py``, that it *passed* by ``tests/musts_gate.py`` at the end of a run of the whole suite.
+which stays where it is: https://learn.microsoft.com/openspecs/windows_protocols/mc-mqsrm, …/ms-mqrr, …/ms-wsrvcrm.
+``make docs-musts`` writes ``docs/MUSTS.md``, ``docs/MUSTS_MQRR.md`` and ``docs/MUSTS_WSRVCRM.md`` from them. That each named
+test exists is asked by ``tests/docs/test_musts.py``, that it *passed* by ``tests/musts_gate.py`` at the end of a run of the
+whole suite.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Document(NamedTuple):
 
 MC_MQSRM = Document("MC-MQSRM", ROOT / "docs" / "musts", ROOT / "docs" / "MUSTS.md", 759)
 MS_MQRR = Document("MS-MQRR", ROOT / "docs" / "musts" / "mqrr", ROOT / "docs" / "MUSTS_MQRR.md", 407)
-DOCUMENTS = (MC_MQSRM, MS_MQRR)
+MS_WSRVCRM = Document("MS-WSRVCRM", ROOT / "docs" / "musts" / "wsrvcrm", ROOT / "docs" / "MUSTS_WSRVCRM.md", 44)
+DOCUMENTS = (MC_MQSRM, MS_MQRR, MS_WSRVCRM)
 
 
 class Status(Enum):
@@ -316,7 +318,7 @@ def _fresh(document: Document, *, check: bool) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pages, or with ``--check`` say whether they are up to date: 0 or 1."""
-    parser = argparse.ArgumentParser(description="write docs/MUSTS.md and docs/MUSTS_MQRR.md from docs/musts")
+    parser = argparse.ArgumentParser(description="write docs/MUSTS.md, MUSTS_MQRR.md and MUSTS_WSRVCRM.md from docs/musts")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is not up to date")
     check = parser.parse_args(arguments).check
     fresh = [_fresh(document, check=check) for document in DOCUMENTS]

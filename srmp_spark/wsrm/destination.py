@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.timers import Timers
-from srmp_spark.wsrm.destination_answers import Answers
+from srmp_spark.wsrm.destination_answers import Answers, version_of
 from srmp_spark.wsrm.destination_effects import (
     Changes,
     Delivery,
@@ -116,7 +116,7 @@ class Destination:
         if message.acknowledgements or message.refused or content is not None or self._is_ours(message):
             # An acknowledgement for a sequence that we never offered, a fault, CXF's LastMessage without a Sequence: no answer.
             return self._result(Kind.NOTHING, message, None)
-        return self._fault(message, fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1))
+        return self._fault(message, _not_reliable(message))
 
     @staticmethod
     def _is_ours(message: SoapMessage) -> bool:
@@ -189,7 +189,7 @@ class Destination:
             if known.state is not InboundState.TERMINATED:
                 self._live(known, now, utc)
             return self._result(Kind.CREATED, message, known)
-        rm = message.rm or RmVersion.V1_1
+        rm = version_of(message)
         if content.acks_to.address == message.addressing.none:
             reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
             return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
@@ -258,7 +258,7 @@ class Destination:
         self._lives.set(sequence.identifier, deadline)
 
     def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
-        rm = message.rm or RmVersion.V1_1
+        rm = version_of(message)
         return fault_of(_FAULTS[reaction], rm, identifier)
 
     # --- results ----------------------------------------------------------------------------------------------------------
@@ -362,6 +362,13 @@ class Destination:
 
     def __repr__(self) -> str:
         return f"<Destination {len(self._sequences)} sequences {self.flow!r}>"
+
+
+def _not_reliable(message: SoapMessage) -> Fault:
+    """WSRMRequired; 1.0, with which alone WS-Addressing 2004/08 goes, has no name for it."""
+    if version_of(message) is RmVersion.V1_1:
+        return fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1)
+    return Fault(Blame.SENDER, "", "This endpoint takes messages of WS-ReliableMessaging; switch reliable sessions on.")
 
 
 def is_last_message(message: SoapMessage) -> bool:

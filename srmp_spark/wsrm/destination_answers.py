@@ -41,6 +41,13 @@ def fault_endpoint(request: SoapMessage, sequence: InboundSequence | None) -> En
     return None
 
 
+def version_of(message: SoapMessage) -> RmVersion:
+    """In which WS-ReliableMessaging a message is answered that names none: one that goes with its WS-Addressing."""
+    if message.rm is not None:
+        return message.rm
+    return RmVersion.V1_0 if message.addressing is AddressingVersion.V2004_08 else RmVersion.V1_1
+
+
 class Answers:
     """Writes them for one destination."""
 
@@ -110,7 +117,7 @@ class Answers:
         request, fault = received.request, received.fault
         assert fault is not None, "a fault was decided"
         endpoint = fault_endpoint(request, sequence)
-        rm = RmVersion.V1_1 if request.rm is None else request.rm
+        rm = version_of(request)
         is_closed = sequence is not None and fault.subcode == f"{{{RmVersion.V1_1.value}}}SequenceClosed"
         message = SoapMessage(
             soap=request.soap, addressing=request.addressing, rm=rm, to="" if endpoint is None else endpoint.address,

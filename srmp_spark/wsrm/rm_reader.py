@@ -88,7 +88,7 @@ class Children:
         """The rest: extensions, and nothing of the protocol among them."""
         for element in self._left:
             if split(element.tag)[0] == self.namespace:
-                name = split(element.tag)[1]
+                name = ascii(split(element.tag)[1])[1:-1][:60]
                 raise RemoteProtocolError(f"<{name}> has no place there in <{self.parent}>", section=SECTION)
         return self._left[::-1]
 

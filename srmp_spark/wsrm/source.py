@@ -256,9 +256,17 @@ class Source:
             for number in range(first, last + 1):
                 self._resends.set(number, None)
                 self._tries.pop(number, None)
+        if new:
+            self._progress(now)
         self.polling.seq_ack_received(ack.buffer_remaining, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
         return events + self._end(now) if self.state is SourceState.ENDING else events
+
+    def _progress(self, now: float) -> None:
+        """The peer is there and takes messages: what is still missing need not wait out a pause that grew while it did not."""
+        for number in [number for number, tries in self._tries.items() if tries]:
+            self._tries[number] = 0
+            self._resends.set(number, now + self._pause(0))
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
         """Does it miss a number that an earlier one held?"""

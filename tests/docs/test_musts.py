@@ -77,6 +77,7 @@ def test_make_docs_musts_says_which_page_is_old(monkeypatch: pytest.MonkeyPatch,
     assert musts.main(["--check"]) == 1
     assert "docs/MUSTS.md is not up to date" in (said := capsys.readouterr().err)
     assert "docs/MUSTS_MQRR.md is not up to date" in said
+    assert "docs/MUSTS_WSRVCRM.md is not up to date" in said
 
 
 def load_of(folder: Path, **files: str) -> musts.Table:

@@ -471,3 +471,11 @@ def test_the_repr_says_where_it_stands() -> None:
     assert repr(sequence) == "<InboundSequence urn:uuid:1 OPEN accepted=1 held=1>"
     assert UTC
     assert isinstance(queue.create().content, CreateSequence)
+
+
+def test_with_addressing_of_2004_it_is_told_in_other_words() -> None:
+    """WSRMRequired is of 1.1, and that goes with 2005/08 alone. Fuzzing found the fault that nobody could write."""
+    old = Queue(8, VERSIONS[0])
+    fault = old.fault_of(replace(old.message(body=b"<x/>"), rm=None))
+    assert code_of(fault) is None
+    assert "switch reliable sessions on" in fault.reason

@@ -13,10 +13,12 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination_effects import Respond
 from srmp_spark.wsrm.elements import (
+    Blame,
     CloseSequence,
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
+    Fault,
     SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
@@ -300,8 +302,6 @@ def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() ->
 
 
 def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
-    from srmp_spark.wsrm.elements import Blame, Fault
-
     sender = Sender().open(1)
     sender.new()
     assert sender.heard(content=Fault(Blame.RECEIVER, "", "out of stock")) == []
@@ -367,3 +367,16 @@ def test_limits() -> None:
     with pytest.raises(LocalProtocolError, match="MessageNumberRollover"):
         sender.source.enqueue(NUMBER_MAX)
     assert repr(sender.source).startswith("<Source urn:s OPEN sent=0/0 in_flight=0 <Polling NOT_POLLING -1")
+
+
+def test_progress_ends_the_long_pauses() -> None:
+    """The simulator found it: a peer that was away for minutes took one message a minute when it was back."""
+    sender = Sender(resend_first=1.0, resend_last=60.0).open(3)
+    sender.new()
+    for _ in range(70):
+        sender.now += 1.0
+        sender.poll()
+    sender.ack(1)
+    sender.now += 1.0
+    assert again(sender) == [2, 3]
+    assert again(sender) == []

@@ -38,7 +38,7 @@ from srmp_spark.srmp.http_head import check_target, content_type_of, soap_action
 from srmp_spark.srmp.learned_layouts import LearnedLayouts
 from srmp_spark.srmp.limits import BODY_MAX, ENVELOPE_MAX
 from srmp_spark.srmp.windows_layout import read_windows_envelope
-from srmp_spark.testing.fuzz import pgm_packets, pgm_sessions, samples
+from srmp_spark.testing.fuzz import pgm_packets, pgm_sessions, samples, wsrm_messages
 from srmp_spark.testing.fuzz.judge import Outcome, Target, ViolationError
 from srmp_spark.testing.fuzz.mutators import HTTP, JSON, MARKUP
 from srmp_spark.testing.fuzz.pieces import ReceiptPosts, SrmpPort, check_pieces, cut, read_answers, read_chunked
@@ -412,3 +412,4 @@ def all_targets(directory: Path) -> Iterable[Target]:
     yield Target("api", API_SEEDS, JSON, parse_api, check_api, _files(api_http), memory_times=API_MEMORY_TIMES)
     yield pgm_packets.target(directory.with_name("pgm"))
     yield pgm_sessions.target(directory.with_name("pgm"))
+    yield wsrm_messages.target(directory.with_name("wsrm"))

@@ -31,7 +31,7 @@ from srmp_spark.testing.wsrm.oracle import Commit, Store, judge_acknowledgement
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination import Destination
 from srmp_spark.wsrm.destination_effects import DestinationSettings, Output, Received, Respond
-from srmp_spark.wsrm.elements import ABSENT, SoapMessage
+from srmp_spark.wsrm.elements import ABSENT, AckRequested, SoapMessage
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.source import Source
@@ -176,7 +176,8 @@ class Simulation:
             known = destination.get(header.identifier)
             if known is not None and not known.knows(header.number):
                 self.marks["dropped by a full queue"] += 1
-                return
+                asked = (AckRequested(header.identifier),)
+                message = replace(message, sequence=None, body=b"", ack_requested=asked, action="urn:dropped")
         received = destination.receive(message, None, self.clock.now, self.clock.utc())
         self._batch.append((received, answer))
         if not self.store.busy:
