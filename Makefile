@@ -3,7 +3,7 @@
 #   VENV=DIR          where the virtual environment lives (default .venv)
 #   PYTHON_BIN=FILE   the Python to build it with (default: the first of python3, python3.13 … 3.10 that is 3.10 or newer)
 #   PYTEST="…"        more arguments for pytest
-#   MINUTES=N             how long `make fuzz` runs; CONNECTIONS=N, how many `make slow` opens
+#   MINUTES=N             how long `make fuzz` and `make flat-pgm` run; CONNECTIONS=N, how many `make slow` opens
 #   TEST_JOBS=N       processes that run the tests (default 4: they wait more than they compute; which tests stay together: tests/conftest.py)
 
 SHELL := /bin/bash
@@ -43,7 +43,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ sim-wsrm: setup ## simulated WS-ReliableMessaging: loss, copies, crashes, a queu
 interop-pgm: setup ## our PGM and OpenPGM, libzmq and tshark on one wire, with losses; needs no root; ten minutes
 	@$(PYTHON) -m srmp_spark.testing.pgm.interop
 
+flat-pgm: setup ## one multicast session with losses: the memory of source and receiver stays flat; needs no root: make flat-pgm MINUTES=10
+	@$(PYTHON) -m benchmarks.pgm_flat --minutes $(MINUTES)
+
 kill: setup ## the long version of the kill test: make kill SECONDS=300
 	@SRMP_SPARK_KILL_SECONDS=$(SECONDS) $(PYTHON) -m pytest -s -v tests/acceptance/test_kill.py
 
@@ -119,7 +122,7 @@ kill-out: setup ## the same for what goes out: make kill-out SECONDS=300
 
 kill-pull: setup ## a remote queue is read while either side is killed, so often: make kill-pull KILLS=200 (a quarter of an hour)
 	@SRMP_SPARK_PULL_KILLS=$(KILLS) SRMP_SPARK_PULLS=5000 $(PYTHON) -m pytest -s -v tests/remote_read/test_pulling.py \
-		tests/remote_read/test_pulling_steps.py tests/remote_read/test_pulling_live.py tests/remote_read/test_pulling_foreign.py $(PYTEST)
+		tests/remote_read/test_pulling_steps.py tests/remote_read/test_pulling_locks.py tests/remote_read/test_pulling_live.py tests/remote_read/test_pulling_foreign.py $(PYTEST)
 
 restarts: setup java ## the ingest job is killed at five named points, so often at each: make restarts KILLS=200 (hours)
 	@$(SHORT_JVM) SRMP_SPARK_RESTARTS=$(KILLS) $(PYTHON) -m pytest -s -v tests/spark/test_restarts.py $(PYTEST)

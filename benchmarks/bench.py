@@ -74,6 +74,12 @@ def _remote_read(rounds: int, *, quick: bool) -> Iterator[Figure]:
     return run(rounds, quick=quick)
 
 
+def _pgm(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.pgm import run
+
+    return run(rounds, quick=quick)
+
+
 BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
     "decode": (_decode, "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")),
     "ingest": (
@@ -92,6 +98,11 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
         _remote_read,
         "peeks of 4 KB over RPC with their rows, against go-msrpc and impacket",
         ("peek_rate", "peek_vs_go", "peek_vs_impacket"),
+    ),
+    "pgm": (
+        _pgm,
+        "goodput of multicast over a veth pair, 1 KB and 8 KB, without loss and with 1 %, against OpenPGM",
+        ("pgm_1k", "pgm_1k_loss", "pgm_8k", "pgm_8k_loss"),
     ),
     "spark_drain": (
         _drain,

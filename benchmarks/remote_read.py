@@ -21,6 +21,8 @@ from benchmarks.common import CLIENT_CORE, ROOT, Figure, NotHere, QueueManager, 
 
 BODY_BYTES = 4096
 ROWS = 20_000
+PULLED_PART = 4
+"""Of so many messages one is pulled: they are stored twice."""
 FEW = 400
 """Of the queue that impacket walks: it takes milliseconds for each."""
 GO_CALLS = 3_000
@@ -52,6 +54,34 @@ def client(rpc: str, queue: str) -> dict[str, float]:
     for batch in reader.read(partition):
         rows += batch.num_rows
     return {"calls": rows, "seconds": time.perf_counter() - began, "cpu": time.process_time() - used}
+
+
+def pull(folder: Path, rpc: str, queue: str, rows: int) -> dict[str, float]:
+    """A second queue manager on the client's core takes the queue over (``move``): from the subscription to the last row.
+
+    Every message is stored twice there and removed here, with the syncs of both.
+    """
+    from srmp_spark.client.subscriptions import SubscriptionsClient
+
+    folder.mkdir()
+    puller = QueueManager(folder, CLIENT_CORE)
+    try:
+        api = SubscriptionsClient(puller.api)
+        began, used = time.perf_counter(), _cpu(puller.pid)
+        api.subscribe({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\"), "to": "private$/taken"})
+        while (status := api.subscriptions()[0])["pulled"] < rows:
+            if time.perf_counter() - began > WAIT_S:
+                raise RuntimeError(f"{rows} messages were not pulled in {WAIT_S:g} s: {status}")
+            time.sleep(0.05)
+        return {"seconds": time.perf_counter() - began, "cpu": _cpu(puller.pid) - used}
+    finally:
+        puller.close()
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def on_client_core(*words: str) -> str:
@@ -118,6 +148,8 @@ def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
     rows, calls = (2_000, 500) if quick else (ROWS, GO_CALLS)
     mine: list[float] = []
     cpu: list[float] = []
+    pulled: list[float] = []
+    pull_cpu: list[float] = []
     others: dict[str, list[float]] = {"go-msrpc": [], "impacket": []}
     missing: dict[str, str] = {}
     with scratch("remote-read") as folder:
@@ -130,15 +162,25 @@ def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
                 found = ours(rpc, rows)
                 mine.append(rows / found["seconds"])
                 cpu.append(found["cpu"] / rows * 1e6)
+                fill(server, queue := f"private$/pulled{number}", rows // PULLED_PART)
+                taken = pull(folder / f"puller{number}", rpc, queue, rows // PULLED_PART)
+                pulled.append(rows // PULLED_PART / taken["seconds"])
+                pull_cpu.append(taken["cpu"] / (rows // PULLED_PART) * 1e6)
                 _beside(others, missing, "go-msrpc", lambda: go(rpc, calls))
                 _beside(others, missing, "impacket", lambda: impacket(rpc))
                 theirs = ", ".join(f"{name} {each[-1]:,.0f}" for name, each in others.items() if each)
-                say(f"remote_read {number + 1}/{rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; {theirs}; load {load()}")
+                say(
+                    f"remote_read {number + 1}/{rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; "
+                    f"pulled {pulled[-1]:,.0f}/s, {pull_cpu[-1]:.0f} us of CPU; {theirs}; load {load()}"
+                )
         finally:
             server.close()
     rate = median(mine)
     yield Figure(name="peek_rate", value=rate, unit="calls/s", target=">= 8000", ok=rate >= 8_000,
                  note=f"row included, {median(cpu):.0f} us of CPU a call in the client")  # fmt: skip
+    ratio = median([a / b for a, b in zip(pulled, mine, strict=True)])
+    yield Figure(name="pull_rate", value=median(pulled), unit="messages/s", target=">= 0.5 x peek_rate", ok=ratio >= 0.5,
+                 note=f"{ratio:.2f} x peek_rate; {median(pull_cpu):.0f} us of CPU a message in the puller")  # fmt: skip
     for name, figure, least in (("go-msrpc", "peek_vs_go", 5.0), ("impacket", "peek_vs_impacket", 50.0)):
         if name in missing:
             yield Figure(name=figure, value=None, unit="calls/s", note=missing[name])

@@ -285,14 +285,27 @@ def parse_queue_url(url: str) -> QueueAddress:
 
 @dataclass(frozen=True, slots=True)
 class LocalHosts:
-    """Which hosts in a ``<to>`` are this queue manager ([MC-MQSRM] 3.1.5.1.3); ports are not compared."""
+    """Which hosts in a ``<to>`` are this queue manager ([MC-MQSRM] 3.1.5.1.3); ports are not compared there."""
 
     names: frozenset[str] = field(default_factory=frozenset)
     """As :func:`canonical_host` has them: ``--host-name``, listening addresses, the host of ``--public-url``. ``localhost`` is
     always ours."""
+    ports: frozenset[int] = frozenset()
+    """Where SRMP is taken: ``--listen``, ``--listen-https``, ``--public-url``. Empty: not known, every port is ours."""
 
     def __contains__(self, host: object) -> bool:
         return isinstance(host, str) and (host in self.names or host in ("localhost", "127.0.0.1", "::1"))
+
+    def is_target_here(self, url: str) -> bool:
+        """Whether a URL that a redirection leads to is this queue manager: by host and port.
+
+        One that names another port of this host is another service there, perhaps a second queue manager. Without a port it is
+        the queue manager of that host, wherever that listens. Raises :class:`ValueError` for what is no URL.
+        """
+        parts = split_url(url)
+        match = _URL.fullmatch(url)
+        named = match is not None and re.search(r":\d+$", match[2]) is not None
+        return parts.host in self and (not named or not self.ports or parts.port in self.ports)
 
 
 def is_glob(pattern: str) -> bool:

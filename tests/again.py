@@ -2,16 +2,17 @@
 
 ``.ci/run`` calls this after a red ``make test``. Its machine has two cores that others use too, and 3 or 4 test processes wait
 for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says something of the machine. A
-failure of the code repeats, so a test that fails again fails the run. So do more than :data:`MOST_REPEATED` failures, a
-sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended before its tests did. What passed only
-the second time is printed as ``FLAKY`` with the name of the test: several of those hid a fault of the code, so somebody has to
-look at each; the first run's text is above it in the log.
+failure of the code repeats, so a test that fails again fails the run. So do failures in more than :data:`MOST_MODULES`
+modules, a sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended before its tests did. What
+passed only the second time is printed as ``FLAKY`` with the name of the test: several of those hid a fault of the code, so
+somebody has to look at each; the first run's text is above it in the log.
 
     python tests/again.py [ARGUMENT OF PYTEST ...]
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".pytest_cache" / "v"
-MOST_REPEATED = 3
-"""Failures of one run that may be the machine's; more say something of the code, or that the machine is of no use today."""
+MOST_MODULES = 4
+"""Modules with failures of one run that may be the machine's (their tests share what they start, and its failure); more say
+something of the code, or that the machine is of no use today."""
 
 
 class NotRepeatableError(Exception):
@@ -40,8 +42,11 @@ def to_repeat(cache: Path) -> list[str]:
     tests = sorted({_without_group(test) for test in failed})
     if not tests:
         raise NotRepeatableError("the run before failed, but no test did: read what it printed")
-    if len(tests) > MOST_REPEATED:
-        raise NotRepeatableError(f"{len(tests)} tests failed, more than the {MOST_REPEATED} that may be the machine's")
+    modules = {test.partition("::")[0] for test in tests}
+    if len(modules) > MOST_MODULES:
+        raise NotRepeatableError(
+            f"tests of {len(modules)} modules failed, more than the {MOST_MODULES} that may be the machine's"
+        )
     if any("::" not in test for test in tests):
         raise NotRepeatableError(f"a module could not be collected: {', '.join(tests)}")
     return tests
@@ -60,12 +65,12 @@ def main(arguments: list[str]) -> int:
     except NotRepeatableError as error:
         print(f"again: {error}", file=sys.stderr)
         return 1
-    print(f"again: {len(tests)} failed, each runs once more, alone", flush=True)
+    print(f"again: {len(tests)} failed, they run once more, a module at a time and nothing beside it", flush=True)
     alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    for test in tests:
-        done = subprocess.run([*alone, test], cwd=ROOT, check=False)
+    for module, of_it in itertools.groupby(tests, key=lambda test: test.partition("::")[0]):
+        done = subprocess.run([*alone, *of_it], cwd=ROOT, check=False)
         if done.returncode:
-            print(f"again: {test} failed twice", file=sys.stderr)
+            print(f"again: {module} failed twice", file=sys.stderr)
             return 1
     for test in tests:
         print(f"FLAKY: {test} failed once and passed alone: read its first failure, it may be a fault of the code", flush=True)

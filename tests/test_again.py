@@ -7,7 +7,7 @@ from pathlib import Path
 
 import again
 import pytest
-from again import MOST_REPEATED, NotRepeatableError, to_repeat
+from again import MOST_MODULES, NotRepeatableError, to_repeat
 
 
 def cache(folder: Path, failed: list[str], musts: list[str] = []) -> Path:  # noqa: B006  # never changed
@@ -22,11 +22,16 @@ def test_a_failed_test_is_repeated_by_its_name_without_the_group_of_xdist(tmp_pa
     assert to_repeat(cache(tmp_path, failed)) == ["tests/a.py::test_a", "tests/b.py::test_b[x@y]", "tests/c.py::test_c"]
 
 
+def test_the_tests_of_one_module_are_repeated_however_many(tmp_path: Path) -> None:
+    failed = [f"tests/a.py::test_{n}" for n in range(10 * MOST_MODULES)]
+    assert to_repeat(cache(tmp_path, failed)) == sorted(failed)
+
+
 @pytest.mark.parametrize(
     ("failed", "musts", "why"),
     [
         ([], [], "no test did"),
-        ([f"tests/a.py::test_{n}" for n in range(MOST_REPEATED + 1)], [], "more than"),
+        ([f"tests/{n}.py::test_a" for n in range(MOST_MODULES + 1)], [], "more than"),
         (["tests/a.py"], [], "could not be collected"),
         (["tests/a.py::test_a"], ["tests/a.py::test_b did not run (2.1-1)"], "did not run"),
     ],

@@ -15,20 +15,21 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 
-NOUNS = {"names", "message", "errors", "clock", "holder", "interface"}
+NOUNS = {"names", "canonical_url", "message", "errors", "clock", "holder", "interface"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
     "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "wsrm", "signing_in"} | NOUNS,
     "store": {"rows", "srmp", "pgm", "wsrm"} | NOUNS,
     "rows": {"srmp", "mqrr", "wsrm"} | NOUNS,
-    "srmp": {"message", "names", "errors", "timers"},
+    "srmp": {"message", "names", "canonical_url", "errors", "timers"},
     "mqrr": {"message", "names", "errors"},
     "pgm": {"errors", "timers"},
     "wsrm": {"srmp", "errors", "timers"},
     "signing_in": {"mqrr", "errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
+    "canonical_url": {"names", "errors"},
     "holder": {"errors"},
     "interface": {"errors"},
     "errors": set(),

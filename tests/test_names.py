@@ -167,6 +167,22 @@ def test_our_own_hosts() -> None:
     assert "machine3" not in hosts
 
 
+def test_another_port_of_our_host_is_another_service() -> None:
+    """Where a redirection leads. Without a port it is the queue manager of that host, wherever that listens."""
+    hosts = LocalHosts(frozenset({"machine2", "2001:db8::1"}), frozenset({8080, 443}))
+    for url in (
+        "http://machine2:8080/msmq/q",
+        "http://MACHINE2/msmq/q",
+        "https://machine2:443/msmq/q",
+        "http://localhost:8080",
+    ):
+        assert hosts.is_target_here(url), url
+    for url in ("http://machine2:8090/msmq/q", "http://machine2:80/q", "http://[2001:db8::1]:8090/q", "http://machine3/msmq/q"):
+        assert not hosts.is_target_here(url), url
+    assert hosts.is_target_here("http://[2001:db8::1]/q"), "the end of an address is no port"
+    assert LocalHosts(frozenset({"machine2"})).is_target_here("http://machine2:8090/q"), "whose ports nobody knows"
+
+
 @pytest.mark.parametrize(
     ("queue", "pattern", "matches"),
     [("private$/orders", "private$/orders", True), ("private$/orders", "private$/*", True), ("private$/orders", "*", True),

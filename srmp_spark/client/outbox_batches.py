@@ -40,6 +40,8 @@ class StageAnswer(NamedTuple):
     stage: str
     """Names these rows in the commit."""
     rows: int
+    warning: str | None = None
+    """What the user should know: a queue for dead letters that is not there."""
 
 
 class CommitAnswer(NamedTuple):
@@ -71,7 +73,7 @@ class OutboxClient(QueueManagerClient):
                 "POST", path, parameters=parameters, headers=headers, content=content(), timeout=STAGE_SECONDS, retry=False
             )
             answer = response.json()
-            return StageAnswer(str(answer["stage"]), int(answer["rows"]))
+            return StageAnswer(str(answer["stage"]), int(answer["rows"]), answer.get("warning"))
 
         return self._until_answered(post)
 

@@ -50,6 +50,14 @@ POLL_SECONDS = 0.5
 """How soon a signal is noticed."""
 STOP_SECONDS = 60.0
 """How long a batch under way may go on after a signal; one that is cut off is left out or finished by the next start."""
+_UNIT_SECONDS = {
+    "week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "minute": 60.0, "second": 1.0, "millisecond": 1e-3,
+    "microsecond": 1e-6,
+}  # fmt: skip
+_NUMBER_AND_UNIT = rf"([+-]? *(?:[0-9]{{1,18}}(?:\.[0-9]{{0,9}})?|\.[0-9]{{1,9}}))\s+({'|'.join(_UNIT_SECONDS)})s?"
+_INTERVAL_PART = re.compile(_NUMBER_AND_UNIT)
+_INTERVAL = re.compile(rf"(?:interval\s+)?({_NUMBER_AND_UNIT}(?:\s+{_NUMBER_AND_UNIT})*)")
+"""What Spark's ``processingTime`` reads: ``5 seconds``, ``interval 1 minute 30 seconds``."""
 
 log = logging.getLogger("ingest")
 
@@ -80,10 +88,26 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
     found = parser.parse_args(argv)
+    if found.trigger is not None and not is_trigger(found.trigger):
+        parser.error(
+            f'--trigger {found.trigger!r}: no time between batches; write it like "5 seconds", "500 milliseconds", "1 minute"'
+        )
     for option in found.option:
         if "=" not in option:
             parser.error(f"--option {option}: expected KEY=VALUE")
     return found
+
+
+def is_trigger(text: str) -> bool:
+    """Whether Spark takes it as a processing time: an interval without months, not below zero.
+
+    Judged here, as the other flags are: Spark would say so half a minute later, in its own words.
+    """
+    found = _INTERVAL.fullmatch(text.strip().lower())
+    if found is None:
+        return False
+    parts = _INTERVAL_PART.findall(found[1])
+    return sum(float(number.replace(" ", "")) * _UNIT_SECONDS[unit] for number, unit in parts) >= 0
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:

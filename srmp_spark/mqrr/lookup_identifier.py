@@ -14,7 +14,7 @@ against its own order by priority and against the public description of LookupId
 
 from __future__ import annotations
 
-from srmp_spark.errors import LocalProtocolError
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 
 PRIORITY_MAX = 7
 """[MS-MQMQ] 2.2.19.1, BaseHeader.Flags.PR."""
@@ -32,6 +32,17 @@ def rebuilt(sequence_id: int, *, priority: int, transactional: bool = False) -> 
     if not 0 <= priority <= PRIORITY_MAX or not 0 <= sequence_id <= SEQUENCE_MAX:
         raise LocalProtocolError(f"no lookup identifier has priority {priority} and sequence {sequence_id}")
     return (PRIORITY_MAX - (0 if transactional else priority)) << SEQUENCE_BITS | sequence_id
+
+
+def lookup_id_of(sequence_id: int, *, priority: int, transactional: bool) -> int:
+    """:func:`rebuilt` of what another machine says. ``pSequenceId`` has eight bytes, and one that gives the whole identifier in
+    them is understood; raises :class:`RemoteProtocolError` for any other number of more than seven."""
+    found = rebuilt(sequence_of(sequence_id), priority=priority, transactional=transactional)
+    if sequence_id not in (sequence_of(sequence_id), found):
+        raise RemoteProtocolError(
+            f"pSequenceId {sequence_id:#x} is neither seven bytes nor the identifier {found:#x}", section="[MS-MQRR] 3.1.4.7"
+        )
+    return found
 
 
 def candidates(sequence_id: int, *, priority: int, transactional: bool = False) -> tuple[int, ...]:

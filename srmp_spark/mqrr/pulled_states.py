@@ -6,8 +6,9 @@ removes the original, then the copy becomes a row. Whatever is lost in between, 
 * Nothing stored: the lock ends with our connection, and the message is where it was.
 * Stored and no End sent (``UNSENT``): the original decides. It is there: take it again, under the same key. It is gone:
   somebody else took it, and the copy is dropped.
-* End sent and no answer (``UNANSWERED``): the original decides again, the other way round. It is there: End did not come
-  through. It is gone: End did, and the copy is the only one left.
+* End sent and no answer, or one that does not say whether the message was removed before something failed
+  (``UNANSWERED``): the original decides again, the other way round. It is there: End did not come through. It is gone: End
+  did, and the copy is the only one left.
 
 What the original says must be asked with a **peek** by lookup identifier. A receive answers MESSAGE_NOT_FOUND for a message
 that is locked too, perhaps by our own old connection that nobody has missed yet: who believes it doubles the message or loses
@@ -52,9 +53,9 @@ class PulledEvent(Enum):
     END_SENT = auto()
     END_OK = auto()
     END_REFUSED = auto()
-    """An answer that says no: the original was not removed by this call."""
+    """An answer that stands before the removal: the original was not removed by this call."""
     END_UNCLEAR = auto()
-    """A fault that does not say whether the call was carried out before it."""
+    """A fault that does not say whether the call was carried out before it, or a failure that may be the removal's own."""
     LOST = auto()
     """The connection, or the lock with its handle."""
     LOCKED_AGAIN = auto()

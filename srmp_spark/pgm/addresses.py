@@ -26,6 +26,12 @@ def text_of(nla: Nla) -> str:
     return str(ip_address(nla))
 
 
+def is_unicast(nla: Nla) -> bool:
+    """Whether it can be the address of one host: no group, no broadcast to all, not "this host"."""
+    address = ip_address(nla)
+    return not (address.is_multicast or address.is_unspecified or nla == b"\xff" * 4)
+
+
 class Tsi(NamedTuple):
     """The transport session identifier: "a source-assigned TSI", global source identifier and source port."""
 

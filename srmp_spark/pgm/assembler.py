@@ -31,6 +31,10 @@ class Assembler:
     def received(self, number: int, data: Data) -> None:
         """The next number."""
         fragment = data.options.fragment
+        if fragment is None and self._of is None and self._loss is None:  # nearly all of them
+            wire = wrap(number)
+            self._out.append(Apdu(self._session, wire, wire, data.payload))
+            return
         if fragment is None or len(data.payload) == fragment.length:
             self._break_off(number)
             self._tell(number, number, data.payload)

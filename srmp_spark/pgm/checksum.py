@@ -1,19 +1,31 @@
 """The checksum of RFC 3208 8: "the usual 1's complement of the 1's complement sum of the entire PGM packet".
 
 A one's complement sum of 16-bit words is the number itself modulo 65,535, and Python divides one long number faster than it
-adds a thousand short ones (3 us against 9 us for 1,428 octets). Sums of pieces that begin at an even octet add up, so a payload
+adds a thousand short ones (2.3 us against 9 us for 1,428 octets). 2^16 is 1 modulo 65,535, so a number can be folded at any
+whole word before, and adding is cheaper than dividing (1.5 us). Sums of pieces that begin at an even octet add up, so a payload
 is summed once for the packet and all its repairs.
 """
 
 from __future__ import annotations
 
 _ONES = 0xFFFF
+_FOLDED_FROM = 256
+"""Octets: below, one division is faster."""
+_HALF, _QUARTER, _EIGHTH = 5_760, 2_880, 1_440
+"""Bits, whole words: parts of the 1,440 octets that a packet on Ethernet has. Longer ones are summed as well, slower."""
+_HALF_ONES, _QUARTER_ONES, _EIGHTH_ONES = 2**_HALF - 1, 2**_QUARTER - 1, 2**_EIGHTH - 1
 
 
 def sum_of(data: bytes) -> int:
     """The sum of ``data``, below 65,535. An odd last octet counts as the high half of a word."""
     number = int.from_bytes(data, "big")
-    return (number << 8 if len(data) & 1 else number) % _ONES
+    if len(data) & 1:
+        number <<= 8
+    if len(data) > _FOLDED_FROM:
+        number = (number >> _HALF) + (number & _HALF_ONES)
+        number = (number >> _QUARTER) + (number & _QUARTER_ONES)
+        number = (number >> _EIGHTH) + (number & _EIGHTH_ONES)
+    return number % _ONES
 
 
 def checksum(total: int) -> int:

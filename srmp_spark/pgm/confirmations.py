@@ -1,7 +1,8 @@
 """NCFs: at once, and a storm of NAKs does not become a storm of them (RFC 3208 5.2).
 
 The first NAK is confirmed immediately. Identical ones within NCF_REPEAT_IVL share one more NCF at its end, so that whoever
-missed the first still hears one. Beyond ``ncf_rate_max`` NAKs are not confirmed at all; receivers repeat them.
+missed the first still hears one. A NAK that comes twice at the same time is one: receivers multicast what they send to the
+source ([MC-MQSRM] <3> of 6.3). Beyond ``ncf_rate_max`` NAKs are not confirmed at all; receivers repeat them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.timers import Timers
 
 Numbers = tuple[int, ...]
+TWIN_S = 0.002
+"""How far the two copies of one NAK are apart at most, by the network or by ourselves."""
 _BURST_S = 0.1
 
 
@@ -29,7 +32,8 @@ class Confirmations:
         self._forget(now)
         last = self._confirmed.get(numbers)
         if last is not None:
-            self._again.set(numbers, last + self._ivl)
+            if now - last > TWIN_S:
+                self._again.set(numbers, last + self._ivl)
             return False
         if not self._bucket.take(1, now):
             return False

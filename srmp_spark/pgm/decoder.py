@@ -15,7 +15,7 @@ from srmp_spark.pgm.checksum import is_good
 from srmp_spark.pgm.limits import TPDU_MAX, TXW_SQNS_MAX
 from srmp_spark.pgm.options import OPT_PARITY, OPT_PRESENT, read_options
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
-from srmp_spark.pgm.sequence import span
+from srmp_spark.pgm.sequence import SPACE, span
 
 HEADER = Struct("!HHBBH6sH")
 """Source port, destination port, type, options, checksum, global source identifier, TSDU length."""
@@ -28,10 +28,14 @@ POLL_FIELDS = Struct("!IHH")
 POLL_END_FIELDS = Struct("!III")
 POLR_FIELDS = Struct("!IHH")
 
+_NUMBERS = SPACE - 1
+_DATA_AT = HEADER.size + DATA_FIELDS.size
 AFI_LENGTHS = {1: 4, 2: 16}
 """Address family → octets of an NLA: IPv4, IPv6."""
 UPSTREAM = (PacketType.NAK, PacketType.NNAK, PacketType.SPMR, PacketType.POLR)
 """Whose ports are the other way round."""
+_KINDS = {int(kind): kind for kind in PacketType}
+_DATA = (PacketType.ODATA, PacketType.RDATA)
 
 
 def decode(packet: bytes) -> Packet:
@@ -43,20 +47,19 @@ def decode(packet: bytes) -> Packet:
     source_port, destination_port, type_field, options, checksum, gsi, tsdu_length = HEADER.unpack_from(packet)
     if checksum and not is_good(packet):
         raise RemoteProtocolError("the checksum is wrong", section="RFC 3208 8")
-    try:
-        kind = PacketType(type_field)
-    except ValueError:
-        raise RemoteProtocolError(f"type 0x{type_field:02x} is unknown", section="RFC 3208 8") from None
+    kind = _KINDS.get(type_field)
+    if kind is None:
+        raise RemoteProtocolError(f"type 0x{type_field:02x} is unknown", section="RFC 3208 8")
     if options & OPT_PARITY:
         raise RemoteProtocolError("parity packets are not part of it ([MC-MQSRM] 2.1.3)", section="RFC 3208 11")
+    has_options = bool(options & OPT_PRESENT)
+    if kind in _DATA:
+        if not checksum:
+            raise RemoteProtocolError("data without a checksum", section="RFC 3208 8")
+        return _data(packet, kind, Tsi(gsi, source_port), destination_port, tsdu_length, has_options)
     if kind in UPSTREAM:
         source_port, destination_port = destination_port, source_port
     tsi = Tsi(gsi, source_port)
-    has_options = bool(options & OPT_PRESENT)
-    if kind in (PacketType.ODATA, PacketType.RDATA):
-        if not checksum:
-            raise RemoteProtocolError("data without a checksum", section="RFC 3208 8")
-        return _data(packet, kind, tsi, destination_port, tsdu_length, has_options)
     if kind is PacketType.SPM:
         return _spm(packet, tsi, destination_port, has_options)
     if kind is PacketType.POLL:
@@ -92,14 +95,16 @@ def _nla(packet: bytes, at: int, kind: PacketType) -> tuple[Nla, int]:
 
 
 def _data(packet: bytes, kind: PacketType, tsi: Tsi, destination_port: int, tsdu_length: int, has_options: bool) -> Data:
-    number, trail = DATA_FIELDS.unpack_from(packet, _room(packet, HEADER.size, DATA_FIELDS.size, kind))
-    at, options = HEADER.size + DATA_FIELDS.size, NO_OPTIONS
+    at, options = _DATA_AT, NO_OPTIONS
+    if len(packet) < at:
+        raise RemoteProtocolError(f"{kind.name} of {len(packet)} octets is cut short", section="RFC 3208 8")
+    number, trail = DATA_FIELDS.unpack_from(packet, HEADER.size)
     if has_options:
         options, at = read_options(packet, at, kind)
     payload = packet[at:]
     if len(payload) != tsdu_length:
         raise RemoteProtocolError(f"TSDU Length says {tsdu_length}, {len(payload)} octets are left", section="RFC 3208 8")
-    if not 1 <= span(trail, number) <= TXW_SQNS_MAX:
+    if (number - trail) & _NUMBERS >= TXW_SQNS_MAX:
         raise RemoteProtocolError(f"number {number} lies outside the window that begins at {trail}", section="RFC 3208 3.3")
     fragment = options.fragment
     if fragment is not None:

@@ -24,9 +24,12 @@ from srmp_spark.pgm.decoder import (
     UPSTREAM,
 )
 from srmp_spark.pgm.limits import TPDU_MAX
-from srmp_spark.pgm.options import write_options
-from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
+from srmp_spark.pgm.options import OPT_PRESENT, write_fragment, write_options
+from srmp_spark.pgm.packets import NO_OPTIONS, Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
 
+_DATA_HEADER = struct.Struct("!HHBBH6sHII")
+"""HEADER and DATA_FIELDS in one."""
+_ODATA, _RDATA = int(PacketType.ODATA), int(PacketType.RDATA)
 _AFIS = {length: afi for afi, length in AFI_LENGTHS.items()}
 
 
@@ -34,18 +37,47 @@ def encode(packet: Packet) -> bytes:
     """``packet`` as it goes behind an IP or UDP header."""
     try:
         if isinstance(packet, Data):
-            return encode_data(packet, sum_of(packet.payload))
+            kind = PacketType.RDATA if packet.is_repair else PacketType.ODATA
+            fields = DATA_FIELDS.pack(packet.sequence_number, packet.trail)
+            return _written(kind, packet.tsi, packet.destination_port, fields, packet.options, packet.payload)
         kind, fields, options = _fields(packet)
         return _written(kind, packet.tsi, packet.destination_port, fields, options)
     except struct.error as error:
         raise LocalProtocolError(f"{packet!r} does not fit its fields: {error}") from None
 
 
-def encode_data(packet: Data, payload_sum: int) -> bytes:
-    """The same for data whose payload was summed before (:func:`~srmp_spark.pgm.checksum.sum_of`)."""
-    kind = PacketType.RDATA if packet.is_repair else PacketType.ODATA
-    fields = DATA_FIELDS.pack(packet.sequence_number, packet.trail)
-    return _written(kind, packet.tsi, packet.destination_port, fields, packet.options, packet.payload, payload_sum)
+class DataEncoder:
+    """Data packets of one session, whose payloads were summed before (:func:`~srmp_spark.pgm.checksum.sum_of`).
+
+    The same octets as :func:`encode` makes, in a third of the time: what does not change is looked at once, and of the header
+    only what changes is summed, as numbers.
+    """
+
+    def __init__(self, tsi: Tsi, destination_port: int) -> None:
+        self._tsi, self._port = tsi, destination_port
+        empty = Data(False, tsi, destination_port, 0, 0, b"")
+        self._sum = sum_of(encode(empty)[:6] + tsi.gsi) - (PacketType.ODATA << 8)
+
+    def encode(
+        self, number: int, trail: int, payload: bytes, payload_sum: int, fragment: Fragment | None, *, is_repair: bool
+    ) -> bytes:
+        """ODATA or RDATA; ``number`` and ``trail`` as they go over the wire. Raises :class:`LocalProtocolError`."""
+        kind, bits, extensions, total = (_RDATA if is_repair else _ODATA), 0, b"", self._sum + payload_sum
+        if fragment is not None:
+            bits, extensions = OPT_PRESENT, write_fragment(fragment)
+            total += sum_of(extensions)
+        length = len(payload)
+        if _DATA_HEADER.size + len(extensions) + length > TPDU_MAX:
+            raise LocalProtocolError(f"TPDU_MAX is {TPDU_MAX}, got {_DATA_HEADER.size + len(extensions) + length}")
+        total = checksum(
+            total + (kind << 8 | bits) + length + (number >> 16) + (number & 0xFFFF) + (trail >> 16) + (trail & 0xFFFF)
+        )
+        tsi = self._tsi
+        try:
+            header = _DATA_HEADER.pack(tsi.source_port, self._port, kind, bits, total, tsi.gsi, length, number, trail)
+        except struct.error as error:
+            raise LocalProtocolError(f"data {number}, trail {trail} do not fit their fields: {error}") from None
+        return header + extensions + payload if extensions else header + payload
 
 
 def _fields(packet: Spm | Nak | Spmr | Poll | Polr) -> tuple[PacketType, bytes, Options]:
@@ -71,7 +103,7 @@ def _nla(nla: Nla) -> bytes:
 
 def _written(
     kind: PacketType, tsi: Tsi, destination_port: int, fields: bytes, options: Options,
-    payload: bytes = b"", payload_sum: int = 0,
+    payload: bytes = b"",
 ) -> bytes:  # fmt: skip
     if len(tsi.gsi) != GSI_LENGTH:
         raise LocalProtocolError(f"a global source identifier has {GSI_LENGTH} octets, not {len(tsi.gsi)}")
@@ -81,5 +113,5 @@ def _written(
     header = HEADER.pack(first, second, kind, bits, 0, tsi.gsi, len(payload)) + fields + extensions
     if len(header) + len(payload) > TPDU_MAX:
         raise LocalProtocolError(f"TPDU_MAX is {TPDU_MAX}, got {len(header) + len(payload)}")
-    total = checksum(sum_of(header) + payload_sum)
+    total = checksum(sum_of(header) + sum_of(payload))
     return b"".join((header[:6], total.to_bytes(2, "big"), header[8:], payload))

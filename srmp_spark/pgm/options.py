@@ -53,6 +53,9 @@ _FIRST = Struct("!BBH")
 _GENERAL = Struct("!BBH")
 """Type, length, and the 16 bits of reserved, F, OPX, U and option-specific ones."""
 _FRAGMENT = Struct("!III")
+_ONE_FRAGMENT = Struct("!BBHBBHIII")
+_FRAGMENT_ALONE = bytes((OPT_LENGTH, 4, 0, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16))
+"""How options begin of which OPT_FRAGMENT is the only one: no length in it is anybody's choice."""
 _NUMBER = Struct("!I")
 _N_BIT = 0x40
 
@@ -66,6 +69,8 @@ def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int
 
     Raises :class:`RemoteProtocolError` for lengths that contradict each other, :class:`LimitExceededError` past a limit.
     """
+    if packet[at : at + 6] == _FRAGMENT_ALONE and kind in _DATA and len(packet) - at >= _ONE_FRAGMENT.size:
+        return Options(Fragment(*_FRAGMENT.unpack_from(packet, at + 8))), at + _ONE_FRAGMENT.size  # nearly all that have any
     if len(packet) - at < 4:
         raise _refuse("no room for OPT_LENGTH", "RFC 3208 9.1")
     first, length, total = _FIRST.unpack_from(packet, at)
@@ -120,6 +125,11 @@ def _nak_list(packet: bytes, at: int, length: int) -> tuple[int, ...]:
     if length // 4 > NAK_LIST_MAX:
         raise LimitExceededError("NAK_LIST_MAX", NAK_LIST_MAX, length // 4, section="RFC 3208 9.3")
     return tuple(number for (number,) in _NUMBER.iter_unpack(packet[at : at + length]))
+
+
+def write_fragment(fragment: Fragment) -> bytes:
+    """OPT_FRAGMENT as the only option of a packet. Raises :class:`struct.error` for a number that has no room."""
+    return _ONE_FRAGMENT.pack(OPT_LENGTH, 4, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16, 0, *fragment)
 
 
 def write_options(options: Options, kind: PacketType) -> tuple[int, bytes]:

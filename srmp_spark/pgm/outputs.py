@@ -42,6 +42,7 @@ class LossReason(Enum):
     BROKEN = "the fragments make no APDU"
     TOO_LARGE = "the APDU is larger than 64 kilobytes"
     JOINED = "its APDU began before we joined"
+    RESTARTED = "the source began anew under its old identifier"
 
 
 class SessionOpened(NamedTuple):
@@ -81,6 +82,8 @@ class EndReason(Enum):
     """OPT_FIN, and all that came before it is delivered or told as lost."""
     RESET = "reset"
     SILENT = "silent"
+    RESTARTED = "restarted"
+    """Another source speaks under its address and TSI: the process was started again. Its session follows."""
 
 
 class SessionEnded(NamedTuple):
@@ -92,5 +95,11 @@ class SessionEnded(NamedTuple):
     """Of OPT_RST; its meaning is the sending application's."""
 
 
+class SourceRefused(NamedTuple):
+    """SESSIONS_MAX sources are heard already: nothing of this one is taken."""
+
+    session: SessionKey
+
+
 Event = SessionOpened | Apdu | DataLost | SessionEnded
-Output = Multicast | Unicast | Event
+Output = Multicast | Unicast | Event | SourceRefused

@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from srmp_spark.pgm.addresses import Nla, SessionKey
-from srmp_spark.pgm.outputs import Output
+from srmp_spark.pgm.outputs import Output, SourceRefused
 from srmp_spark.pgm.packets import Data, Nak, Packet, PacketType, Spm
 from srmp_spark.pgm.receive_window import Budget
 from srmp_spark.pgm.repairs import Uniform
 from srmp_spark.pgm.session import IncomingSession
 from srmp_spark.pgm.session_states import SessionState
-from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.settings import REPLACED_AFTER, ReceiverSettings
 from srmp_spark.timers import Timers
 
 
@@ -39,7 +39,7 @@ class Receiver:
         """What was passed over, for metrics."""
         self.forgotten: Counter[str] = Counter()
         """What the sessions had counted that are forgotten."""
-        self.budget = Budget(self.settings.buffer_bytes_max)
+        self.budget = Budget(self.settings)
         self._destination_port = destination_port
         self._group = group
         self._uniform = uniform
@@ -52,14 +52,18 @@ class Receiver:
         if packet.destination_port != self._destination_port:
             self.counts["of another port"] += 1
             return []
-        if isinstance(packet, Data | Spm):
+        if isinstance(packet, Data):
             session = self._session(SessionKey(source, packet.tsi), now)
             if session is None:
-                return []
-            if isinstance(packet, Data):
-                session.data(packet, now)
-            else:
-                session.spm(packet, now)
+                return self._taken()
+            session.data(packet, now)
+        elif isinstance(packet, Spm):
+            session = self._session(SessionKey(source, packet.tsi), now)
+            if session is None:
+                return self._taken()
+            successor = session.spm(packet, now)
+            if successor is not None:
+                session = self._succeeded(session, successor, packet, now)
         elif isinstance(packet, Nak) and packet.type is not PacketType.NNAK and packet.group == self._group:
             if packet.type is PacketType.NCF and packet.source != source:
                 # 8.3: "The network-header source address of an NCF is the ODATA source's NLA", from network elements too.
@@ -74,27 +78,57 @@ class Receiver:
         else:  # SPMRs and POLRs are for sources, POLLs and NNAKs belong to RFC 3208 14 and 7, which 2.1.3 leaves out
             self.counts["passed over"] += 1
             return []
-        self._timers.set(session.key, session.next_timer())
+        if not session.is_quiet and (when := session.next_timer()) < session.armed_at:
+            self._arm(session, when)
         return self._taken()
+
+    def _arm(self, session: IncomingSession, when: float) -> None:
+        """Wake up at ``when``. A later time than the one before is not told: who wakes up too early looks, and sleeps again.
+        With each packet the session's silence begins anew, and all else is rare."""
+        session.armed_at = when
+        self._timers.set(session.key, when)
 
     def _session(self, key: SessionKey, now: float) -> IncomingSession | None:
         session = self._sessions.get(key)
-        if session is not None:
+        if session is not None and (session.state is not SessionState.ENDED or not self._is_over(session, now)):
             return session
-        if len(self._sessions) >= self.settings.sessions_max and not self._forget_an_ended_one():
+        if session is not None:
+            self._forget(key)  # it fell silent, and what comes now is of a new one
+        if len(self._sessions) >= self.settings.sessions_max and not self._make_room(now):
             self.counts["session refused"] += 1
+            self._out.append(SourceRefused(key))
             return None
-        session = self.session_class(
+        return self._begin(key, now)
+
+    def _begin(self, key: SessionKey, now: float) -> IncomingSession:
+        session = self._sessions[key] = self.session_class(
             key, self._destination_port, self._group, self.settings, self._uniform, self.budget, self._out, now
         )
-        self._sessions[key] = session
         return session
 
-    def _forget_an_ended_one(self) -> bool:
-        ended = next((key for key, session in self._sessions.items() if session.state is SessionState.ENDED), None)
-        if ended is not None:
-            self._forget(ended)
-        return ended is not None
+    def _succeeded(self, session: IncomingSession, successor: Spm, spm: Spm, now: float) -> IncomingSession:
+        """A session of its own for the source that began anew with ``successor`` and says ``spm`` now."""
+        first = session.first_of(successor)
+        self._forget(session.key)
+        begun = self._begin(session.key, now)
+        if successor.has_window:
+            begun.begin(first)
+        begun.spm(spm, now)
+        return begun
+
+    @staticmethod
+    def _is_over(session: IncomingSession, now: float) -> bool:
+        return session.state is SessionState.ENDED and now >= session.next_timer()
+
+    def _make_room(self, now: float) -> bool:
+        """Forget a session that has ended, or the one that is silent for longest, if that is longer than SPMs stay away: or
+        sources that somebody made up would keep true ones out for SESSION_IDLE."""
+        least = min(self._sessions.values(), key=lambda session: (session.state is not SessionState.ENDED, session.heard_at))
+        if least.state is not SessionState.ENDED and now < least.heard_at + REPLACED_AFTER:
+            return False
+        least.fell_silent()
+        self._forget(least.key)
+        return True
 
     def _forget(self, key: SessionKey) -> None:
         self.forgotten.update(self._sessions.pop(key).counts)
@@ -104,11 +138,11 @@ class Receiver:
         """What has become due."""
         for key in self._timers.due(now):
             session = self._sessions[key]
-            if session.state is SessionState.ENDED and now >= session.next_timer():
+            if self._is_over(session, now):
                 self._forget(key)
                 continue
             session.poll(now)
-            self._timers.set(key, session.next_timer())
+            self._arm(session, session.next_timer())
         return self._taken()
 
     def next_timer(self) -> float | None:

@@ -95,6 +95,11 @@ class Repairs:
                 break
             self.lose(each, reason)
 
+    def is_lost(self, number: int) -> bool:
+        """Whether :meth:`take_lost` has something for ``number``."""
+        repair = self._repairs.get(number)
+        return repair is not None and repair.state is RepairState.LOST
+
     def take_lost(self, number: int) -> LossReason | None:
         """Why ``number`` is lost, and forget it; ``None`` if there is hope."""
         repair = self._repairs[number]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from srmp_spark.pgm.addresses import Nla, SessionKey
+from srmp_spark.pgm.addresses import Nla, SessionKey, is_unicast
 from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.encoder import encode
 from srmp_spark.pgm.outputs import EndReason, LossReason, Multicast, Output, SessionEnded, SessionOpened, Unicast
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, PacketType, Spm
-from srmp_spark.pgm.receive_window import Budget, ReceiveWindow
+from srmp_spark.pgm.receive_window import DELIVERED_AT_ONCE, Budget, ReceiveWindow
 from srmp_spark.pgm.repair_states import RepairEvent
 from srmp_spark.pgm.repairs import Repairs, Uniform
 from srmp_spark.pgm.sequence import unwrap, wrap
 from srmp_spark.pgm.session_states import SessionEvent, SessionState, moved
 from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.spm_sequence import SpmPlace, SpmSequence
+
+_NEVER = float("inf")
 
 
 class IncomingSession:
@@ -33,6 +36,8 @@ class IncomingSession:
         self.state = SessionState.JOINING
         self.window: ReceiveWindow | None = None
         self.heard_at = now
+        self.armed_at = _NEVER
+        """The deadline that the receiver knows of."""
         self.counts: Counter[str] = Counter()
         """What came and what was asked for, for metrics; whoever takes the events counts those here, too."""
         self._destination_port = destination_port
@@ -42,7 +47,9 @@ class IncomingSession:
         self._out = out
         self._repairs = self.repairs_class(settings, uniform, now)
         self._assembler = self.assembler_class(key, 0, out)
-        self._spm_number: int | None = None
+        self._spms = SpmSequence()
+        self._behind: int | None = None
+        """The first ODATA since the last SPM in sequence that was nothing new: of a successor, perhaps."""
         self._path: Nla | None = None
         """SPM_PATH of the newest SPM: where NAKs go (6.2)."""
         self._last: int | None = None
@@ -50,12 +57,29 @@ class IncomingSession:
 
     # --- packets --------------------------------------------------------------------------------------------------------
 
-    def spm(self, spm: Spm, now: float) -> None:
-        """RFC 3208 6.2: in sequence, or discarded."""
+    def begin(self, first: int) -> None:
+        """Begin at ``first``, for this source takes the place of another one. Before any packet."""
+        self._open(first, first, None)
+
+    def spm(self, spm: Spm, now: float) -> Spm | None:
+        """RFC 3208 6.2: in sequence, or discarded.
+
+        The first SPM of a successor, if that speaks now: this session is over, :meth:`first_of` tells where the next begins.
+        """
         self.heard_at = now
-        if self.state is SessionState.ENDED or not self._is_in_sequence(spm.sequence_number):
-            return
-        is_first, self._path = self._path is None, spm.path
+        place = self._spms.place(spm, now)
+        if place is SpmPlace.ANEW:
+            return self._succeeded(self._spms.successor or spm)
+        if place is SpmPlace.LATE:
+            return None
+        if self.state is SessionState.ENDED:
+            if not spm.options.fin and spm.options.reset is None:
+                return self._succeeded(spm)  # who said that it ends says nothing else any more
+            self._behind = None
+            return None
+        self._behind = None
+        is_first = self._path is None
+        self._path = self._reachable(spm.path)
         if spm.has_window:
             window = self.window or self._open(spm.lead + 1, spm.trail, spm.options.join)
             lead = unwrap(spm.lead, window.lead)
@@ -67,31 +91,52 @@ class IncomingSession:
         if spm.options.reset is not None:
             self._end(SessionEvent.RST, LossReason.RESET, SessionEnded(self.key, EndReason.RESET, spm.options.reset.error_code))
         self._told()
+        return None
 
-    def _is_in_sequence(self, spm_number: int) -> bool:
-        if self._spm_number is not None:
-            number = unwrap(spm_number, self._spm_number)
-            if number <= self._spm_number:
-                return False
-            spm_number = number
-        self._spm_number = spm_number
-        return True
+    def _reachable(self, path: Nla) -> Nla:
+        """SPM_PATH, if NAKs can go there. It is "the NLA of the interface on the network element" (8.1), and whoever forges an
+        SPM can write a group into it, or everybody; a source with two stacks may write IPv6 while we hear it by IPv4. Such an
+        SPM counts all the same: its NAKs go where they went before, or to the source itself."""
+        if len(path) == len(self.key.source) and is_unicast(path):
+            return path
+        self.counts["path passed over"] += 1
+        return self._path or self.key.source
+
+    def first_of(self, successor: Spm) -> int:
+        """The first number of a successor that is asked for: behind its first SPM, or before it, if that was heard."""
+        first = wrap(successor.lead + 1)
+        if self._behind is None:
+            return first
+        behind = unwrap(self._behind, first)
+        return wrap(min(first, max(behind, unwrap(successor.trail, first))))
+
+    def _succeeded(self, successor: Spm) -> Spm:
+        if self.state is not SessionState.ENDED:
+            self._end(SessionEvent.ANEW, LossReason.RESTARTED, SessionEnded(self.key, EndReason.RESTARTED))
+        return successor
 
     def data(self, data: Data, now: float) -> None:
         """RFC 3208 6.1."""
         self.heard_at = now
         if self.state is SessionState.ENDED:
+            self._note_behind(data)
             return
         window = self.window or self._open(data.sequence_number, data.trail, data.options.join)
         number = unwrap(data.sequence_number, window.lead)
         trail = number - ((data.sequence_number - data.trail) & 0xFFFFFFFF)
         is_new = window.receive(number, trail, data, now)
+        if not is_new:
+            self._note_behind(data)
         self.counts["duplicate" if not is_new else "rdata" if data.is_repair else "odata"] += 1
         if self._last is not None:
             self._last = max(self._last, number)  # data after OPT_FIN, as OpenPGM sends and takes them
         if data.options.fin:
             self._finishing(number)
         self._told()
+
+    def _note_behind(self, data: Data) -> None:
+        if self._behind is None and not data.is_repair:
+            self._behind = data.sequence_number
 
     def nak(self, nak: Nak, now: float) -> None:
         """An NCF, or a NAK that another receiver multicast (6.3)."""
@@ -127,16 +172,30 @@ class IncomingSession:
         for numbers in naks:
             self._ask(numbers)
         if self.window is not None:
-            self.window.deliver()
+            self.window.deliver(DELIVERED_AT_ONCE)
         if now >= self.heard_at + self._settings.session_idle:
+            self.fell_silent()
+        else:
+            self._told()
+
+    def fell_silent(self) -> None:
+        """Nobody is waited for any more."""
+        if self.state is not SessionState.ENDED:
             self._end(SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT))
-        self._told()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing but its silence is waited for, and the receiver knows when to look for that."""
+        window = self.window
+        return window is not None and not window.has_ready and not self._repairs and self.armed_at != _NEVER
 
     def next_timer(self) -> float:
         """When :meth:`poll` has something to do, or, once it has ended, when it can be forgotten."""
         idle_at = self.heard_at + self._settings.session_idle
         if self.state is SessionState.ENDED:
             return idle_at
+        if self.window is not None and self.window.has_ready:
+            return self.heard_at  # at once
         repair_at = self._repairs.next()
         return idle_at if repair_at is None else min(idle_at, repair_at)
 

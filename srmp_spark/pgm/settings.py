@@ -57,6 +57,9 @@ RXW_BYTES_MAX = 33_554_432
 """What one session may hold behind a missing number: half as much again as TXW_SECS at TXW_MAX_RTE."""
 BUFFER_BYTES_MAX = 134_217_728
 """What all sessions may hold together. The session that passes it pays: its oldest missing numbers are given up."""
+REPLACED_AFTER = 2 * IHB_MAX
+"""Where SESSIONS_MAX are heard, one that is silent for so long, seconds, makes room: of a source that lives two heartbeats are
+lost then, and of one that keeps to 2.1.3.1 sixty SPMs."""
 SESSIONS_MAX = 64
 """Sources at once in one group and port. A TSI is 64 bits that anybody can make up."""
 

@@ -20,12 +20,11 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.pgm.addresses import Nla, Tsi
 from srmp_spark.pgm.checksum import sum_of
 from srmp_spark.pgm.confirmations import Confirmations, Numbers
-from srmp_spark.pgm.encoder import encode, encode_data
+from srmp_spark.pgm.encoder import DataEncoder, encode
 from srmp_spark.pgm.limits import APDU_SENT_MAX
 from srmp_spark.pgm.outputs import Multicast
 from srmp_spark.pgm.packets import (
     NO_OPTIONS,
-    Data,
     Fragment,
     Nak,
     Options,
@@ -36,7 +35,7 @@ from srmp_spark.pgm.packets import (
     Spmr,
 )
 from srmp_spark.pgm.repair_queue import RepairQueue
-from srmp_spark.pgm.sequence import unwrap, wrap
+from srmp_spark.pgm.sequence import SPACE, unwrap, wrap
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.source_states import ANSWERS, ENDING, TRANSITIONS, SourceEvent, SourceState
 from srmp_spark.pgm.spm_schedule import SpmSchedule
@@ -47,6 +46,7 @@ SPM_OCTETS_MAX = 68
 """With an IPv6 address, OPT_LENGTH, OPT_JOIN, OPT_FIN and OPT_RST."""
 DATA_HEADER = 24
 """Octets of an ODATA or RDATA packet before its options or its data."""
+_MASK = SPACE - 1
 FRAGMENT_OPTIONS = 20
 """OPT_LENGTH and OPT_FRAGMENT."""
 
@@ -69,10 +69,13 @@ class Source:
         self.counts: Counter[str] = Counter()
         """What was sent and heard, for metrics."""
         self._source, self._group = source, group
+        self._encoder = DataEncoder(tsi, destination_port)
         self.window = self.window_class(first, settings, now)
         self.repairs = self.repairs_class(self.window, settings.rdata_delay)
         self._waiting: deque[bytes] = deque()
         self._waiting_octets = 0
+        self._room = settings.tpdu_max - DATA_HEADER
+        """Octets of an APDU that is not cut."""
         self._cut_at = self._cut_first = 0
         """How much of the first of them has left, and under which number that began."""
         self._spms = SpmSchedule(settings, now)
@@ -188,7 +191,7 @@ class Source:
         again = self._confirmations.due(now)  # asked in any state: what is due would else be due for ever
         out = [self._ncf(numbers) for numbers in again] if self.state in ANSWERS else []
         while True:
-            packet = self._spm(now) if now >= self._spms.next() else self._data(now)
+            packet = self._spm(now) if self._spms.is_due(now) else self._data(now)
             if packet is None:
                 return out
             out.append(packet)
@@ -241,7 +244,7 @@ class Source:
 
     def _data(self, now: float) -> Multicast | None:
         """The turns of repairs and new data: neither a stream of NAKs nor a busy application may stop the other."""
-        number = self.repairs.ready(now)
+        number = self.repairs.ready(now) if self.repairs else None
         has_new = bool(self._waiting) and not self.window.is_full
         if number is not None and (self._repair_is_next or not has_new):
             return self._rdata(number, now)
@@ -254,40 +257,40 @@ class Source:
         sent = self.window.get(number)
         if sent is None:
             raise LocalProtocolError(f"{number} is to be repaired and not in {self.window!r}")
-        if not self._take(_octets(sent.payload, sent.options), now):
+        if not self._take(_octets(sent.payload, sent.fragment), now):
             return None
         self.repairs.sent()
         return self._data_packet(number, sent, now, is_repair=True)
 
     def _odata(self, now: float) -> Multicast | None:
-        apdu = self._waiting[0]
-        room = self.settings.tpdu_max - DATA_HEADER
-        payload, options = apdu, NO_OPTIONS
-        if len(apdu) > room:
-            payload = apdu[self._cut_at : self._cut_at + room - FRAGMENT_OPTIONS]
-            first = self._cut_first if self._cut_at else self.window.lead + 1
-            options = Options(fragment=Fragment(wrap(first), self._cut_at, len(apdu)))
+        window, apdu, fragment = self.window, self._waiting[0], None
+        payload = apdu
+        if len(apdu) > self._room:
+            payload = apdu[self._cut_at : self._cut_at + self._room - FRAGMENT_OPTIONS]
+            first = self._cut_first if self._cut_at else window.lead + 1
+            fragment = Fragment(wrap(first), self._cut_at, len(apdu))
             self._cut_first = first
-        if not self._take(_octets(payload, options), now):
+        if not self._take(_octets(payload, fragment), now):
             return None
         self._cut_at += len(payload)
         if self._cut_at == len(apdu):
             self._waiting.popleft()
             self._waiting_octets -= len(apdu)
             self._cut_at = 0
-        sent = Sent(payload, sum_of(payload), options, now)
-        self.window.append(sent)
-        self._drained(now)
-        return self._data_packet(self.window.lead, sent, now, is_repair=False)
+        sent = Sent(payload, sum_of(payload), fragment, now)
+        window.append(sent)
+        if not self._waiting:
+            self._drained(now)
+        return self._data_packet(window.lead, sent, now, is_repair=False)
 
     def _data_packet(self, number: int, sent: Sent, now: float, *, is_repair: bool) -> Multicast:
         self._repair_is_next = not is_repair
         self._spms.data_sent(now)
         self.counts["rdata" if is_repair else "odata"] += 1
-        data = Data(
-            is_repair, self.tsi, self.destination_port, wrap(number), wrap(self.window.trail), sent.payload, sent.options
+        packet = self._encoder.encode(
+            number & _MASK, self.window.trail & _MASK, sent.payload, sent.payload_sum, sent.fragment, is_repair=is_repair
         )
-        return Multicast(encode_data(data, sent.payload_sum), router_alert=is_repair)
+        return Multicast(packet, is_repair)
 
     def __repr__(self) -> str:
         return (
@@ -296,5 +299,5 @@ class Source:
         )
 
 
-def _octets(payload: bytes, options: Options) -> int:
-    return DATA_HEADER + len(payload) + (FRAGMENT_OPTIONS if options is not NO_OPTIONS else 0)
+def _octets(payload: bytes, fragment: Fragment | None) -> int:
+    return DATA_HEADER + len(payload) + (0 if fragment is None else FRAGMENT_OPTIONS)

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from srmp_spark.pgm.settings import SourceSettings
 
+SPMS_AT_START = 3
+"""As many as OpenPGM sends. Nobody may ask for repairs before an SPM came (RFC 3208 6.2), and whoever hears data first does not
+know of those before: one lost SPM would hold up the first repairs for half a second, and lose the first data for good."""
+
 
 class SpmSchedule:
-    """The first one is due at once: before any data, or a receiver that misses the first packet never knows of it."""
+    """The first ones are due at once: before any data, or a receiver that misses the first packet never knows of it."""
 
     def __init__(self, settings: SourceSettings, now: float) -> None:
         self._settings = settings
         self._packets = 0
+        self._first_ones = SPMS_AT_START
         self._ihb = settings.ihb_min
         self._ambient_at = now
         self._heartbeat_at = now + self._ihb
@@ -35,12 +40,19 @@ class SpmSchedule:
             self._ihb = min(2 * self._ihb, self._settings.ihb_max)
         self._heartbeat_at = now + self._ihb
         self._packets = 0
+        self._first_ones = max(0, self._first_ones - 1)
+        if self._first_ones:
+            return
         self._ambient_at = now + self._settings.ambient_spm_ivl
 
     def at_once(self, now: float) -> None:
         """There is something to tell: OPT_FIN, OPT_RST, an SPMR ("resetting the SPM heartbeat timer", 9.7.2)."""
         self._ambient_at = min(self._ambient_at, now)
         self._ihb = self._settings.ihb_min
+
+    def is_due(self, now: float) -> bool:
+        """Whether one is to be sent now."""
+        return now >= self._ambient_at or now >= self._heartbeat_at
 
     def next(self) -> float:
         """When the next one is due."""

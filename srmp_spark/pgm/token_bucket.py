@@ -32,6 +32,13 @@ class TokenBucket:
         self._tokens -= count
         return True
 
+    def take_up_to(self, count: int, now: float) -> int:
+        """Take whole tokens, as many as are there, ``count`` at most; how many."""
+        self.take(0, now)
+        taken = min(count, int(self._tokens))
+        self._tokens -= taken
+        return taken
+
     def when(self, count: float) -> float:
         """When ``count`` tokens are there, by the clock that :meth:`take` was told; in the past if they are."""
         return self._at + (count - self._tokens) / self.rate

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from srmp_spark.pgm.packets import Options
+from srmp_spark.pgm.packets import Fragment
 from srmp_spark.pgm.settings import SourceSettings
 
 ENTRY_COST = 300
@@ -23,7 +23,8 @@ class Sent(NamedTuple):
 
     payload: bytes
     payload_sum: int
-    options: Options
+    fragment: Fragment | None
+    """``None``: it is a whole APDU."""
     at: float
     """Monotonic seconds."""
 

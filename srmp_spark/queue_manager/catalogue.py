@@ -75,6 +75,8 @@ class Queue:
     """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
     on_marks: Callable[[], object] | None = None
     """Called when the default consumer took something, or rows went: there may be room."""
+    read_to: int = 0
+    """Of our order queue: rows up to here were read by the sender process for good; no consumer's mark stands for that."""
     journal: Queue | None = None
     """Its journal (:mod:`.queue_journal`), if it keeps one."""
 
@@ -85,7 +87,7 @@ class Queue:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the posts that the default consumer has not received."""
+        """Bytes that the default consumer has not received; of our order queue, that the sender process has not read."""
         return self.waiting.bytes
 
     def stored_name(self, consumer: str) -> str:
@@ -106,6 +108,17 @@ class Queue:
     def quota_bytes(self) -> int:
         """What the quota counts: nothing in a system queue, which nobody receives from and retention alone empties."""
         return 0 if self.name in RECEIVED_BY_NOBODY else self.waiting.bytes
+
+    def weigh(self) -> None:
+        """Tell the engine what waits."""
+        self.state.weigh(self.quota_bytes)
+        if self.name in RECEIVED_BY_NOBODY:
+            self.state.unread_bytes = self.waiting.bytes
+
+    def was_read(self, to: int) -> None:
+        """Our order queue: the sender process needs the rows up to ``to`` no more."""
+        self.read_to = to
+        self.marks_moved()
 
     def consumer(self, name: str) -> Consumer:
         """A consumer, made when it is asked for. Raises a 400."""
@@ -146,9 +159,8 @@ class Queue:
         self.waiting.add(first, size, arrived_at, last=last)
         if self.journal is not None:
             self.journal.waiting.add(first, size, arrived_at, last=last)
-        state = self.state
-        state.count += last - first + 1
-        state.weigh(self.quota_bytes)
+        self.state.count += last - first + 1
+        self.weigh()
         if self.waiters:
             self.wake()
 
@@ -164,9 +176,12 @@ class Queue:
     def marks_moved(self) -> None:
         """The default consumer's marks, or the retained range, changed."""
         default = self.default
-        self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
+        if self.name in RECEIVED_BY_NOBODY:
+            self.waiting.receive(max(self.read_to, self.trimmed_to))
+        else:
+            self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
         self.state.count = self.waiting_for(default)
-        self.state.weigh(self.quota_bytes)
+        self.weigh()
         if self.on_marks is not None:
             self.on_marks()
         if self.journal is not None:
@@ -278,7 +293,7 @@ class Catalogue:
         """A queue that exists in store and engine."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting)
-        state.weigh(queue.quota_bytes)
+        queue.weigh()
         self._queues[stored.name] = queue
         return queue
 

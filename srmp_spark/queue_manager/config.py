@@ -153,15 +153,18 @@ class ServeConfig:
             return self.public_url.rstrip("/")
         return (listening._replace(host=self.host_name[0]) if self.host_name else listening).url()
 
-    def local_hosts(self, listening: Endpoint) -> LocalHosts:
-        """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3)."""
+    def local_hosts(self, listening: Endpoint, https: Endpoint | None = None) -> LocalHosts:
+        """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3); the endpoints are those that are bound."""
         listeners = [listening.host, *(each.host for each in (self.listen_https, self.rpc) if each is not None)]
         names = {canonical_host(name) for name in (*self.host_name, *listeners)}
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
         if {"0.0.0.0", "::"} & set(listeners):  # noqa: S104  # compared, not bound: "everywhere" means each of our addresses
             names |= {canonical_host(name) for name in own_names()}
-        return LocalHosts(frozenset(names))
+        ports = {each.port for each in (listening, https, self.listen_https) if each is not None}
+        if self.public_url is not None:
+            ports.add(split_url(self.public_url).port)
+        return LocalHosts(frozenset(names), frozenset(ports))
 
 
 def _nearest(word: str, known: list[str]) -> str:

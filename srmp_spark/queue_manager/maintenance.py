@@ -279,6 +279,7 @@ class Maintenance:
             trim = partial(retention.trim, queue=queue.name, to=to, segments=manager.directory.segments)
             first = await manager.journal.transact(trim)
             log.info("queue.trimmed name=%s first=%d", queue.name, first)
+            self._count_left_out(queue, first - 1)
             queue.trimmed(first - 1)
             manager.garbage.set()
 
@@ -288,11 +289,25 @@ class Maintenance:
         """What else than age :class:`.retention.Limits` asks."""
         synced, bytes_max = self._synced.get(queue.name, 0), 0 if self._tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
-            return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0}
+            return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
         if self._manager.config.state is None:  # nowhere to be synced to
             synced = queue.end
         bytes_max = retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max
-        return {"synced_to": synced, "bytes_max": bytes_max, "read_to": self._manager.outgoing.receipts_noted}
+        read_to, unsynced_max = self._manager.outgoing.receipts_noted, retention.ORDER_QUEUE_UNPUBLISHED_MAX
+        return {"synced_to": synced, "bytes_max": bytes_max, "read_to": read_to, "unsynced_max": unsynced_max}
+
+    def _count_left_out(self, queue: Queue, to: int) -> None:
+        """Receipts of our order queue up to ``to`` are about to be gone: those that the Delta state does not have."""
+        lag = self._manager.state_lag
+        if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:
+            return
+        count = to - max(queue.trimmed_to, self._synced.get(queue.name, 0))
+        if count > 0:
+            log.warning(
+                "state.receipts_left_out rows=%d to=%d: the store of --state is away for long; they were read, and only their "
+                "rows of inbox are missing", count, to,
+            )  # fmt: skip
+            lag.receipts_left_out += count
 
     def _trusted_utc(self) -> int:
         """A time that no operator's ``date`` can push forward, nor a start under a wrong clock: the earliest of three.

@@ -30,7 +30,7 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
-from srmp_spark.names import FORWARD_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
@@ -147,6 +147,7 @@ class _Process:
         self._listening = listening
         self._api = api
         self._groups = groups
+        self._https = https
         self._https_url = https.url("https") if https is not None else None
         self._rpc = rpc
         self._server_tls = server_tls(config) if https is not None else None
@@ -165,10 +166,10 @@ class _Process:
         config = self._config
         public_base = config.public_base(self._listening)
         with readable(self._directory.database):
+            hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
-                config, self._directory, config.local_hosts(self._listening), public_base, self._clock, on_fatal=_die,
-                client_tls=self._client_tls,
-            )  # fmt: skip
+                config, self._directory, hosts, public_base, self._clock, on_fatal=_die, client_tls=self._client_tls
+            )
             await ensure_queues(manager)
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
@@ -182,6 +183,7 @@ class _Process:
             manager.outgoing.forwarded = manager.forwarded
             dead_letters = DeadLetters(manager)
             manager.outgoing.dead_came = dead_letters.wake
+            manager.outgoing.order_queue_read = manager.catalogue.find(ORDER_QUEUE).was_read
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came

@@ -76,6 +76,7 @@ class StateLag:
     position: int = 0
     as_of: float = 0.0
     """When the log was read for what is published; seconds since 1970, UTC."""
+    receipts_left_out: int = 0
 
 
 class QueueManager:
@@ -347,8 +348,7 @@ class QueueManager:
             await self.journal.transact(lambda t: queues.set_paused(t, queue.name, paused=paused))
 
     def _stored(self, name: str, first: int, last: int, size: int, arrived_at: int) -> None:
-        queue = self.catalogue.get(name)
-        if queue is not None:  # it may have been deleted while the rows were on their way
+        if (queue := self.catalogue.get(name)) is not None:  # it may have been deleted while the rows were on their way
             queue.stored(first, last, size, arrived_at)
         if name == ORDER_QUEUE:
             self.receipts_came()

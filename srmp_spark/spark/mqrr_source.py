@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from srmp_spark.client.remote_queue import RemoteMachine, Shown
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival, Message
-from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.lookup_identifier import lookup_id_of
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.rows.columns import spark_ddl
@@ -109,7 +109,7 @@ class MqrrBatchReader(DataSourceReader):
 def record_of(shown: Shown, peer: str) -> Record:
     """A message as our log would hold it."""
     packet = shown.packet
-    lookup_id = rebuilt(shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    lookup_id = lookup_id_of(shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
     arrival = Arrival(shown.arrived_at * 1_000_000, "mqrr", peer)
     return Record(arrival, _LOOKUP_ID.pack(lookup_id) + shown.raw, _LOOKUP_ID.size, Form.PACKET)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
+from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError, with_hint
 from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, format_names, not_served_yet
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
@@ -179,6 +180,10 @@ def _destination(text: str | None) -> str | None:
     for name in () if text is None else format_names(text):
         if (later := not_served_yet(name)) is not None:
             raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
+        try:
+            canonical_outgoing(name)
+        except ConfigurationError as error:  # what the queue manager would say of the first batch
+            raise ConfigurationError(f"option destination: {error}") from None
     return text
 
 

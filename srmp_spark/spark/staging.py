@@ -56,6 +56,8 @@ class StagedPartition(WriterCommitMessage):
     stage: str | None
     """``None``: the partition had no rows."""
     rows: int
+    warning: str | None = None
+    """What the queue manager said of the options."""
 
 
 class SourceFailedError(Exception):
@@ -100,7 +102,7 @@ def stage_partition(plan: StagePlan, batches: Iterator[pa.RecordBatch], target: 
             f"the queue manager counted {staged.rows} rows of partition {context.partitionId()}, {rows.count} were sent; "
             "nothing of the batch is committed. Is something between Spark and the queue manager changing what passes?"
         )
-    return StagedPartition(target, staged.stage, rows.count)
+    return StagedPartition(target, staged.stage, rows.count, staged.warning)
 
 
 class Rows:

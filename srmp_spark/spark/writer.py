@@ -35,6 +35,8 @@ from srmp_spark.spark.staging import StagedPartition, client_of, stage_partition
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 """Local properties of a task of a streaming query."""
+_WARNED: set[str] = set()
+"""Warnings of the queue manager that were told; one for each queue that this process has named."""
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +133,9 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartit
 def _commit(client: OutboxClient, target: Target, staged: list[StagedPartition]) -> None:
     if not staged:
         return
+    for warning in sorted({each.warning for each in staged if each.warning is not None} - _WARNED):
+        _WARNED.add(warning)
+        _log.warning("%s", warning)
     result = client.commit(target.application, target.batch, [cast("str", each.stage) for each in staged])
     _log.info("sink.committed application=%s batch=%s new=%s known=%s", *target, result.new, result.known)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import (
     FORWARD_QUEUE,
@@ -22,7 +23,6 @@ from srmp_spark.names import (
     parse_queue_url,
     split_url,
 )
-from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_name import StreamName, is_foreign, name_of_foreign_queue, name_of_queue
@@ -36,6 +36,9 @@ DESTINATION_KEPT_LENGTH = 512
 FORWARD_DESTINATIONS_MAX = 1_000
 """Queues of other hosts that messages were taken for since the start: each is an outgoing queue, of which there are
 :data:`.sender.DESTINATIONS_MAX`, and strangers choose them below an ``--allow-url`` pattern. A sink must find some left."""
+ORDER_QUEUE_UNREAD_MAX = 512 * 1_048_576
+"""Bytes of receipts in our order queue that the sender process has not read. Anybody may send receipts, and no quota counts
+them; the sender process reads faster than they can come, so this is reached only if it cannot be started for long."""
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
@@ -67,6 +70,8 @@ class QueueState:
     """Bytes that the ``default`` consumer has not received."""
     count: int = 0
     """Messages that the ``default`` consumer has not received."""
+    unread_bytes: int = 0
+    """Of our order queue: bytes of the receipts that the sender process has not read for good."""
     machine: MachineUse = field(default_factory=MachineUse)
     """The engine's sum over all queues, this one among them."""
     receipts_only: bool = field(init=False)
@@ -204,7 +209,7 @@ class Destinations:
             self._forwarded_to.add(route.stream_name)
 
     def _look_up_redirected(self, name: str, target: str) -> Found:
-        if split_url(target).host not in self._hosts:
+        if not self._hosts.is_target_here(target):
             return Route(self.queues[FORWARD_QUEUE], name_of_queue(name), forwards=True)
         found = self._look_up_queue(parse_queue_url(target).queue)
         return found if isinstance(found, Refused) else Route(found, name_of_queue(name), forwards=False)

@@ -38,7 +38,7 @@ class QueueKey(NamedTuple):
     """An OutgoingQueue."""
 
     destination: str
-    """In one spelling for one queue (:mod:`srmp_spark.srmp.canonical_url`): two would be two streams, of
+    """In one spelling for one queue (:mod:`srmp_spark.canonical_url`): two would be two streams, of
     which the peer drops one."""
     kind: Kind
 

@@ -22,7 +22,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
-from srmp_spark.srmp.destinations import RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
+from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX, RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
@@ -309,6 +309,9 @@ class Receiver:
             return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
             return Refused(400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1")
+        if queue.unread_bytes >= ORDER_QUEUE_UNREAD_MAX:
+            text = f"{ORDER_QUEUE_UNREAD_MAX} bytes of receipts wait for the sender process; the log says why it reads none"
+            return Refused(503, "order-queue-full", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         if settings.queue_quota_bytes is not None and queue.bytes_waiting >= settings.queue_quota_bytes:
             # 3.1.5.1.12 disregards the message, which loses it; the sender keeps what is answered 5xx.
             hint = "receive from it or raise --queue-quota-bytes"

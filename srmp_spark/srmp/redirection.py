@@ -4,7 +4,7 @@ A rule of the operator names URLs by ``SCHEME://HOST[:PORT|:*][/PATH][*]``, as `
 of the scheme, ``:*`` any, no path every path; ``SCHEME://*`` is every host. "A trailing asterisk is treated
 as a wildcard, matching any characters at or following that position" (3.1.1.1.10): in a path. After a host name it is refused:
 ``http://orders*`` would be ``http://orders.evil.example`` too. Both sides are compared parsed and in the one spelling of
-:mod:`srmp_spark.srmp.canonical_url`, never as text: host in lower case, either slash, in ``/msmq/…`` any case
+:mod:`srmp_spark.canonical_url`, never as text: host in lower case, either slash, in ``/msmq/…`` any case
 and any percent-encoding, for that is how queues are found. The query of a URL is not compared.
 
 The first rule that matches decides; if one of its exceptions matches too, the URL stays as it is. Nothing is redirected twice.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import ENCODED_SEPARATOR, VIRTUAL_DIRECTORY, LocalHosts, UrlParts, canonical_host, split_url
-from srmp_spark.srmp.canonical_url import canonical_destination
 
 _RULE = re.compile(
     r"(https?)://(?:\*|"

@@ -40,7 +40,7 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
-from srmp_spark.store import decisions, epochs, losses, state, wsrm_sequences
+from srmp_spark.store import decisions, epochs, losses, moves, state, wsrm_sequences
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.schema import ADDED, RESTORE_HINT, connect_writer, readable
@@ -184,6 +184,7 @@ class DataDirectory:
         for statement in (
             *ADDED.split(";"),
             losses.DDL,
+            moves.DDL,
             wsrm_sequences.DDL,
         ):  # a directory that an older version made has none of these
             writer.execute(statement)

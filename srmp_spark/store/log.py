@@ -26,7 +26,9 @@ from typing import BinaryIO, NamedTuple
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import Record, post_lengths, unpack_group
 from srmp_spark.srmp.ranges import Range, gaps
+from srmp_spark.store import moves
 from srmp_spark.store.epochs import end_of
+from srmp_spark.store.moves import Moves
 from srmp_spark.store.schema import SEQUENCE_MAX, connect_reader, row_key
 
 GROUPS_BYTES_MAX = 8 * 1024 * 1024
@@ -203,6 +205,12 @@ class Log:
                 (after + 1, to, queue_id, after, to),
             )
             return found.fetchall()
+
+    def moves(self, queue: str, after: int, to: int) -> dict[int, Moves]:
+        """How often those rows of (after, to] were moved that were, by sequence."""
+        with self.snapshot() as db:
+            queue_id, _ = self._queue(queue)
+            return moves.load(db, queue_id, after, to)
 
     def bounds(self, queue: str, epoch: str | None = None) -> Bounds:
         """What there is of ``queue`` in ``epoch`` (default: the present one).

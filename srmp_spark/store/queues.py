@@ -13,7 +13,7 @@ from typing import Any
 
 from srmp_spark.errors import StoreError
 from srmp_spark.srmp.ranges import Range, gaps
-from srmp_spark.store import state, sweeper
+from srmp_spark.store import moves, state, sweeper
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
@@ -78,6 +78,7 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
     sweeper.drop(transaction, queue_id, 1, end, segments)
     for table in ("holes", "consumers"):
         db.execute(f"DELETE FROM {table} WHERE queue_id = ?", (queue_id,))  # noqa: S608  # our own names
+    moves.forget(transaction, queue_id, end)
     db.execute("UPDATE queues SET trimmed_to = ?, deleted_at = ? WHERE id = ?", (end, now, queue_id))
     transaction.queues_opened.pop(name, None)
     transaction.queues_closed.add(name)

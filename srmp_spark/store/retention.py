@@ -4,7 +4,7 @@
   order queue, which no application reads, never a receipt that the sender process has not read;
 * a row older than the retention time is deleted;
 * a queue that holds more bytes than its cap loses its oldest rows before their time, but only those that are synced elsewhere
-  (the Delta state has proved them durable).
+  (the Delta state has proved them durable). Beyond another cap our order queue loses what was read in any case.
 
 Whole segments and groups are deleted, oldest first, so a row may stay for as long as its neighbours. The result shows as
 ``first``; a reader that asks for less gets :class:`TrimmedError`.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import state, sweeper
+from srmp_spark.store import moves, state, sweeper
 from srmp_spark.store.log import Log
 from srmp_spark.store.queues import queue_id_of
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
@@ -27,6 +27,9 @@ RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
 """Queues that no application receives from: :attr:`Limits.read_to` stands for its mark."""
 ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
 """What our order queue may keep of posts that were read: no quota counts them, and strangers may send receipts without end."""
+ORDER_QUEUE_UNPUBLISHED_MAX = 1024 * 1_048_576
+"""And of those that no Delta state has yet: while its store is away strangers must not fill the disk. What they said of our
+streams is in the outbox; only their rows of ``inbox`` are left out, which is counted and told."""
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups looked at in one go; the rest waits for the next look."""
 
@@ -52,6 +55,8 @@ class Limits(NamedTuple):
     """Rows up to here are durable elsewhere, or need not be."""
     read_to: int = 0
     """Of our order queue: rows up to here were read by the sender process, for good."""
+    unsynced_max: int | None = None
+    """Posts of one queue, synced elsewhere or not; ``None``: no cap."""
 
 
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
@@ -72,6 +77,7 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
         to = trimmed_to
         for last, size, arrived_last in units:
             over = limits.bytes_max is not None and held > limits.bytes_max and last <= limits.synced_to
+            over = over or (limits.unsynced_max is not None and held > limits.unsynced_max)
             if last > received or not (arrived_last < limits.before or over):
                 break
             to, held = last, held - size
@@ -91,6 +97,7 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
+        moves.forget(transaction, queue_id, to)
         if queue != FORWARD_QUEUE:
             db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
     return max(to, trimmed_to) + 1

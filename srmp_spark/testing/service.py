@@ -24,7 +24,7 @@ from srmp_spark.testing.foreign.ports import KeptPort
 
 READY_SECONDS = 30.0
 """From the start of the process to its ready line, on a busy machine."""
-STOP_SECONDS = 20.0
+STOP_SECONDS = 60.0
 """From SIGTERM to the end."""
 
 

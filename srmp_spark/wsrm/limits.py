@@ -14,6 +14,10 @@ HEADER_ELEMENTS_MAX = 1_000
 BODY_ELEMENTS_MAX = 100_000
 """Elements of an application's Body: 4 MB of ordinary elements have half as many. More is no document."""
 
+DECLARATIONS_ADDED_MAX = 65_536
+"""Bytes of namespace declarations that a Body takes over from further out, for all its children together. A document has one
+child and a few declarations; a hostile one has a hundred thousand children, and each would get a copy of all of them."""
+
 DEPTH_MAX = 64
 """Nested elements. WS-ReliableMessaging needs six; the rest is the application's Body."""
 

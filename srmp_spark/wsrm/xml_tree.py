@@ -21,10 +21,12 @@ from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.wsrm.limits import (
     ATTRIBUTES_MAX,
     BODY_ELEMENTS_MAX,
+    DECLARATIONS_ADDED_MAX,
     DEPTH_MAX,
     ENVELOPE_MAX,
     HEADER_ELEMENTS_MAX,
     HEADER_MAX,
+    IDENTIFIER_MAX,
 )
 from srmp_spark.wsrm.namespaces import SOAP_OF, SoapVersion, qualified, split
 
@@ -145,6 +147,8 @@ class _Reader:
         self._protocol: Element | None = None
 
     def read(self) -> Tree:
+        if b"\0" in self._envelope:  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
+            raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
         try:
             if b"\0" in self._envelope:  # UTF-16, which expat would recognise
                 raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
@@ -175,6 +179,8 @@ class _Reader:
     def _namespace(self, prefix: str | None, uri: str | None) -> None:
         if len(self._declared) >= ATTRIBUTES_MAX:
             raise LimitExceededError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(self._declared) + 1, section=SECTION)
+        if len(uri or "") > IDENTIFIER_MAX:  # expat copies it for each element that is in it
+            raise LimitExceededError("IDENTIFIER_MAX", IDENTIFIER_MAX, len(uri or ""), section=SECTION)
         self._declared[prefix or ""] = uri or ""
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -276,6 +282,9 @@ class _Reader:
         }
         if not outer:
             return body
+        added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(self._children)
+        if added > DECLARATIONS_ADDED_MAX:  # each child gets a copy of all of them
+            raise LimitExceededError("DECLARATIONS_ADDED_MAX", DECLARATIONS_ADDED_MAX, added, section=SECTION)
         parts, at = [], self._body_start
         for start, declared in self._children:
             name = _TAG_NAME.match(self._envelope, start)

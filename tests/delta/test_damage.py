@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from delta_state_kit import MemoryLog, State
+from deltalake import DeltaTable
 
 from srmp_spark.store.delta import state_table
+from srmp_spark.store.delta.checkpoints import Checkpoints
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
 
@@ -118,12 +120,64 @@ def test_rows_that_the_log_no_longer_has_are_told_as_lost_and_the_table_stays_re
     assert "of 2: the rest is not in the log any more" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["emptied", "cut", "removed"])
+@pytest.mark.parametrize("how", ["emptied", "cut", "removed", "holed"])
 def test_a_damaged_checkpoint_is_dropped(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 3)
     publish_some(state, log, 8)
     newest = max(state.log().glob("*.checkpoint.parquet"))
-    damage(newest, how)
+    if how == "holed":  # pages were not written, the marks and the length are there
+        data = newest.read_bytes()
+        newest.write_bytes(data[:4] + bytes(len(data) - 12) + data[-8:])
+    else:
+        damage(newest, how)
+    state.publisher(log).publish_once()
+    assert state.landed() == log.expected()
+
+
+def test_a_checkpoint_that_was_not_synced_is_not_believed_whatever_it_holds(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power goes between its writing and its sync: a value in it may be another one, and no reader would say so."""
+    monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 3)
+    with monkeypatch.context() as power:
+        power.setattr(Checkpoints, "ended", power_failure)
+        with pytest.raises(PowerFailure):
+            publish_some(state, log, 8)
+    (checkpoint,) = state.log().glob("*.checkpoint.parquet")
+    state.publisher(log).publish_once()
+    assert not checkpoint.exists()
+    assert state.landed() == log.expected()
+    publish_some(state, log, 8)
+    assert list(state.log().glob("*.checkpoint.parquet")), "the next one is written and stays"
+    state.publisher(log).publish_once()
+    assert list(state.log().glob("*.checkpoint.parquet"))
+    assert state.landed() == log.expected()
+
+
+class PowerFailure(BaseException):
+    pass
+
+
+def power_failure(checkpoints: Checkpoints, version: int) -> bool:
+    raise PowerFailure
+
+
+def test_a_checkpoint_that_somebody_dropped_meanwhile_lets_nothing_be_forgotten(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queue managers share a table; one starts, and mends, while the other writes a checkpoint."""
+    monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 3)
+    create = DeltaTable.create_checkpoint
+
+    def create_and_drop(table: DeltaTable) -> None:
+        create(table)
+        for checkpoint in state.log().glob("*.checkpoint.parquet"):
+            checkpoint.unlink()
+        (state.log() / "_last_checkpoint").unlink()
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", create_and_drop)
+    publish_some(state, log, 8)
+    assert not list(state.log().glob("*.checkpoint.parquet"))
     state.publisher(log).publish_once()
     assert state.landed() == log.expected()
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from disk_judge import judge
 from disk_model import DAMAGES, Change, Disk, World, build, holds
-from disk_trace import Event, Linked, Renamed, Said, SyncBegins, SyncEnds, record
+from disk_mounts import may_mount
+from disk_trace import Event, Said, SyncBegins, SyncEnds, record
 
 HERE = Path(__file__).resolve().parent
 KITS = [HERE, HERE.parent / "store", HERE.parent / "outbox", HERE.parents[1]]
@@ -72,7 +73,8 @@ class Part(NamedTuple):
 
 
 def parts(kinds: Sequence[str], of: int) -> list[Part]:
-    """All shares of all workloads."""
+    """All shares of all workloads; one each where a process cannot have a folder of its own under the name that all use."""
+    of = of if may_mount else 1
     return [Part(kind, number, of) for kind in kinds for number in range(1, of + 1)]
 
 
@@ -101,17 +103,9 @@ def session_of(part: Part, folder: Path, messages: int, common: Path) -> Recorde
             return recorded
     there, events = pickle.loads(kept.read_bytes())
     root = folder / "root"
+    assert there == str(root), "files name their own folder in full: each process must see its own one under the same name"
     root.mkdir()
-    return Recorded(part.kind, root, [_moved(event, there, str(root)) for event in events], None, ())
-
-
-def _moved(event: Event, there: str, here: str) -> Event:
-    """The same event in another folder."""
-    if isinstance(event, Said):
-        return event
-    if isinstance(event, Linked | Renamed):
-        return event._replace(path=here + event.path.removeprefix(there), name=here + event.name.removeprefix(there))
-    return event._replace(path=here + event.path.removeprefix(there))
+    return Recorded(part.kind, root, events, None, ())
 
 
 def recovery(before: Recorded, world: World, said: Sequence[str], folder: Path, life: int) -> Recorded:

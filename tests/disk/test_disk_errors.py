@@ -129,7 +129,7 @@ def test_a_segment_that_cannot_be_synced_is_not_entered(tmp_path: Path) -> None:
     with RunningQueueManager(data, queues=[QUEUE], prefix=prefix) as running:
         sender = Sender(running, size=100_000)
         assert [sender.send(number) for number in range(1, 61)] == [200] * 60  # 6 MB: worth a segment
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120  # under strace, beside other tests
         while "(INJECTED)" not in (log.read_text() if log.exists() else ""):
             assert time.monotonic() < deadline, running.stderr()[-2000:]
             time.sleep(0.1)

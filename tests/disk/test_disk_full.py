@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from disk_judge import judge
+from disk_mounts import may_mount
 from disk_service import QUEUE, Sender, Senders, failing, landed, stop
 from disk_sweep import command, environment
 from disk_trace import needs_strace
@@ -26,11 +27,6 @@ BACK_SECONDS = 5.0
 """From the moment when there is room again to the next 200."""
 
 
-CAP_SYS_ADMIN = 21
-may_mount = any(
-    line.startswith("CapEff:") and int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1
-    for line in Path("/proc/self/status").read_text().splitlines()
-)
 needs_mount = pytest.mark.skipif(not may_mount, reason="only root may mount a small file system")
 
 

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.names import split_url
-from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
 from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
 from srmp_spark.srmp.outgoing_states import IN_FLIGHT_MAX, TRANSITIONS, QueueEvent, QueueState, SenderSettings

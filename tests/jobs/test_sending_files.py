@@ -197,20 +197,24 @@ def test_sigterm_finishes_the_batch_and_says_stopped(server: Server, tmp_path: P
         (["--source", "mqrr", "--from", "q", "--table", "t"], "HOST[:PORT]\\QUEUE is what to read"),
         (["--source", "mqrr", "--from", "h\\q", "--table", "t"], "give a user and a password"),
         (
-            ["--source", "mqrr", "--from", "h\\q", "--queue-manager", "x", "--destination", "y"],
+            ["--source", "mqrr", "--from", "h\\q", "--queue-manager", "x", "--destination", "http://y/q"],
             "--source mqrr goes into a table",
         ),
         (["--source", "files", "--from", "q", "--table", "t", "--mode", "move"], "--mode belongs to --source mqrr"),
         (["--source", "files", "--from", "f"], "give either --table PATH, or --queue-manager URL and --destination NAME"),
         (["--source", "files", "--from", "f", "--table", "t", "--destination", "d"], "give either --table PATH"),
-        (["--source", "files", "--from", "f", "--destination", "d"], "queueManager is missing"),
+        (["--source", "files", "--from", "f", "--destination", "http://y/q"], "queueManager is missing"),
         (
-            ["--source", "files", "--from", "/nowhere/*.x", "--queue-manager", "http://h:1", "--destination", "d"],
+            ["--source", "files", "--from", "/nowhere/*.x", "--queue-manager", "http://h:1", "--destination", "http://y/q"],
             "no file there",
         ),
         (
-            ["--source", "files", "--from", "f", "--queue-manager", "http://h:1", "--destination", "d", "--rate", "0"],
+            ["--source", "files", "--from", "f", "--queue-manager", "http://h:1", "--destination", "http://y/q", "--rate", "0"],
             "--rate 0",
+        ),
+        (
+            ["--source", "files", "--from", "f", "--queue-manager", "http://h:1", "--destination", "private$/orders"],
+            "option destination: not a destination: not an http or https URL: 'private$/orders'",
         ),
     ],
 )

@@ -89,6 +89,33 @@ def test_ingest_tells_a_wrong_queue_or_option(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("trigger", ["5", "soon", "5 parsecs", "-1 seconds", "1 month", "5seconds", ""])
+def test_ingest_tells_a_wrong_trigger(trigger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        ingest_from("http://127.0.0.1:1", tmp_path, f"--trigger={trigger}")
+    assert ended.value.code == 2
+    assert f'--trigger {trigger!r}: no time between batches; write it like "5 seconds"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    ["5 seconds", "0 seconds", " 1 Minute ", "interval 1 hour 30 minutes", "0.5 seconds", "1 minute -30 seconds", "2 weeks"],
+)
+def test_ingest_takes_what_spark_takes(trigger: str) -> None:
+    assert ingest.is_trigger(trigger)
+
+
+def test_a_destination_that_is_none_is_told_before_spark(
+    qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words that the queue manager has for it, which judged the first batch."""
+    where = ["--table", str(tmp_path), "--queue-manager", qm.api, "--destination", "private$/orders", "--yes"]
+    assert replay.main(where) == 2
+    assert backfill.main(["--source", "table", "--from", *where[1:]]) == 2
+    told = "option destination: not a destination: not an http or https URL: 'private$/orders'"
+    assert capsys.readouterr().err.count(told) == 2
+
+
 def test_what_may_be_right_is_left_to_spark(qm: RunningQueueManager, tmp_path: Path) -> None:
     """A queue that is there; a glob without one yet; and a name that only the checkpoint may know."""
     for queue in (QUEUE, "private$/later*"):

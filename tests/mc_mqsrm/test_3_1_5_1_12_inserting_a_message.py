@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt, StreamId
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.playbook import (
+    SENDER,
     Playbook,
     commit_begins,
     ok,
@@ -136,3 +141,34 @@ def test_a_queue_that_is_removed_gives_its_room_back() -> None:
     ledger.weigh(9000)  # rows of it that were on their way to the disk
     assert playbook.receiver.machine.bytes == 0
     assert playbook >> post(user_message(1)) << row(ORDERS, 1)
+
+
+def _receipt(number: int) -> Message:
+    receipt = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=number)
+    return user_message(number, queue=ORDER_QUEUE, message_class=CLASS_ORDER_ACK, action=ORDERING_ACK_ACTION, receipt=receipt)
+
+
+def test_receipts_that_the_sender_process_does_not_read_are_bounded() -> None:
+    """No quota counts our order queue. Who sent one keeps it at 503; what is for applications is taken all the same."""
+    playbook = Playbook()
+
+    def unread(size: int) -> None:
+        playbook.receiver.queues[ORDER_QUEUE].unread_bytes = size
+
+    assert (
+        playbook
+        >> post(_receipt(1))
+        << row(ORDER_QUEUE, 1)
+        >> operator("nobody reads", lambda r: unread(ORDER_QUEUE_UNREAD_MAX))
+        >> post(_receipt(2))
+        << refused(503, "order-queue-full")
+        >> post(_receipt(1))
+        << repeated("identifier")
+        >> post(user_message(3))
+        << row(ORDERS, 1)
+        >> operator("some were read", lambda r: unread(ORDER_QUEUE_UNREAD_MAX - 1))
+        >> post(_receipt(2))
+        << row(ORDER_QUEUE, 2)
+        >> synced()
+        << ok(4)
+    )

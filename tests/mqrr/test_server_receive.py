@@ -12,7 +12,8 @@ from srmp_spark.mqrr.ndr.methods import (
     NoParameters,
 )
 from srmp_spark.mqrr.packets.sections import SectionType
-from srmp_spark.mqrr.server.effects import Read, Reason, Take
+from srmp_spark.mqrr.server import timers
+from srmp_spark.mqrr.server.effects import Purge, Read, Reason, Take
 from srmp_spark.mqrr.status import Status
 
 RECEIVED = Reason.RECEIVED
@@ -364,6 +365,52 @@ def test_a_purge_spares_what_is_locked_until_its_lock_ends():
     assert world.reasons() == [(1, Reason.PURGED), (2, Reason.PURGED)], "the reason of 3.1.7.1.12, also after an ACK"
     world.came(3)
     assert list(two.all()) == [5]
+
+
+@pytest.mark.parametrize("other", ["none", "carried out before", "carried out meanwhile", "failed, too"])
+def test_a_purge_that_fails_removes_nothing(other: str):
+    """It answered so; what was locked meanwhile is there again when its lock ends. What another purge took is not."""
+    world = World(hold=(Purge,))
+    world.came(3, 3)
+    one, two = world.reader("one").opened(), world.reader("two").opened()
+    assert one.get() == 1
+    if other == "carried out before":
+        first = two.call(6, HandleRequest(two.handle))
+        world.release()
+        assert two.answer(first).status == Status.MQ_OK
+    failing = two.call(6, HandleRequest(two.handle))
+    (effect,) = world.held
+    world.held.clear()
+    if other in ("carried out meanwhile", "failed, too"):
+        three = world.reader("three").opened()
+        second = three.call(6, HandleRequest(three.handle))
+        if other == "carried out meanwhile":
+            world.release()
+        else:
+            world.do(world.server.purged(world.held.popleft().purging, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+        three.answer(second)
+    world.do(world.server.purged(effect.purging, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+    assert two.answer(failing).status == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+    assert one.end(1, ack=RR_NACK) == Status.MQ_OK
+    world.hold = ()
+    left = [] if other.startswith("carried out") else [1, 2]
+    assert list(two.all()) == left
+    assert world.reasons()[: 0 if left else 1] == ([] if left else [(1, Reason.PURGED)])
+
+
+def test_timers_of_locks_that_ended_are_not_kept_while_one_is_held(monkeypatch: pytest.MonkeyPatch):
+    """The oldest timer is that of a lock that is held; those of thousands of others that ended stand behind it."""
+    monkeypatch.setattr(timers, "TIMERS_KEPT", 16)
+    world = World()
+    world.came(*[3] * 200)
+    one = world.reader().opened()
+    one.get(request=1)
+    for request in range(2, 200):
+        one.get(request=request)
+        assert one.end(request) == Status.MQ_OK
+        assert len(world.server._receiving._timers) <= 17
+    world.wait(300.0)
+    assert one.get(request=500) == 1, "the timer of the one that was held is kept"
 
 
 def test_a_purge_needs_receive_access():

@@ -17,6 +17,7 @@ from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, quote_queue_name
 from srmp_spark.pgm.addresses import Tsi, nla_of
+from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.source import Source
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
@@ -101,11 +102,12 @@ def message(number: int, body: bytes = b"x", to: str = f"MSMQ:{GROUP.format_name
 class Stranger:
     """A source of our own without a queue manager, on loopback."""
 
-    def __init__(self, encapsulation: Encapsulation) -> None:
+    def __init__(self, encapsulation: Encapsulation, *, tsi: Tsi | None = None, path: str | None = None) -> None:
+        """``tsi``: that of another one that ended; ``path``: what it writes into its SPMs in place of its address."""
         interface = find_interface("127.0.0.1")
         self.outlet = Outlet(encapsulation, interface, GROUP.group, 1, is_source=True)
         self.source = Source(
-            Tsi(os.urandom(6), 4711), GROUP.port, source=nla_of(interface.address), group=nla_of(GROUP.group),
+            tsi or Tsi(os.urandom(6), 4711), GROUP.port, source=nla_of(path or interface.address), group=nla_of(GROUP.group),
             now=time.monotonic(), settings=SourceSettings(txw_max_rte=1e6),
         )  # fmt: skip
 
@@ -118,6 +120,15 @@ class Stranger:
                 if not drop(each.packet):
                     self.outlet.multicast([each.packet])
             time.sleep(0.002)
+
+    def speak(self) -> None:
+        """What is due now leaves, and who asks is answered."""
+        now = time.monotonic()
+        packets = self.source.poll(now)
+        for octets, _ in self.outlet.inlet.read():
+            packets += self.source.receive(decode(octets), now)
+        for each in packets:
+            self.outlet.multicast([each.packet])
 
     def close(self) -> None:
         self.outlet.close()

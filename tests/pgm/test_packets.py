@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from pgm_kit import DPORT, GROUP, SOURCE, TSI, samples
 
@@ -9,9 +11,9 @@ from srmp_spark.errors import LimitExceededError, LocalProtocolError, RemoteProt
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.checksum import checksum, sum_of
 from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.encoder import encode
+from srmp_spark.pgm.encoder import DataEncoder, encode
 from srmp_spark.pgm.limits import NAK_LIST_MAX, OPTIONS_MAX, TPDU_MAX, TXW_SQNS_MAX
-from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Reset, Spm, Spmr
+from srmp_spark.pgm.packets import NO_OPTIONS, Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Reset, Spm, Spmr
 
 SIX = nla_of("2001:db8::7")
 OPENPGM = samples()
@@ -247,3 +249,43 @@ def test_what_no_packet_can_hold_is_our_own_fault() -> None:
     ):  # fmt: skip
         with pytest.raises(LocalProtocolError):
             encode(packet)
+
+
+def plain_sum(data: bytes) -> int:
+    """RFC 1071, word by word."""
+    total = sum(int.from_bytes(data[at : at + 2].ljust(2, b"\0"), "big") for at in range(0, len(data), 2))
+    while total > 0xFFFF:
+        total = (total >> 16) + (total & 0xFFFF)
+    return total % 0xFFFF
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 255, 256, 257, 258, 719, 720, 721, 1439, 1440, 1441, 1472, 9000, 65_514])
+def test_the_sum_is_that_of_words_at_any_length(length: int) -> None:
+    random = Random(length)
+    for data in (random.randbytes(length), b"\xff" * length, bytes(length)):
+        assert sum_of(data) == plain_sum(data)
+
+
+def test_data_are_written_in_haste_as_they_are_at_leisure() -> None:
+    random = Random(7)
+    for case in range(500):
+        tsi = Tsi(random.choice((random.randbytes(6), b"\xff" * 6, bytes(6))), random.getrandbits(16))
+        port, number, trail = (
+            random.getrandbits(16),
+            random.getrandbits(32),
+            random.choice((0, 2**32 - 1, random.getrandbits(32))),
+        )
+        payload = random.randbytes(random.choice((1, 2, 3, 1_428, random.randint(1, 2_000))))
+        fragment = Fragment(*(random.getrandbits(32) for _ in range(3))) if case % 2 else None
+        data = Data(bool(case % 3), tsi, port, number, trail, payload, Options(fragment=fragment) if fragment else NO_OPTIONS)
+        octets = DataEncoder(tsi, port).encode(number, trail, payload, sum_of(payload), fragment, is_repair=data.is_repair)
+        assert octets == encode(data)
+        assert octets[6:8] != b"\0\0"
+
+
+def test_what_no_data_packet_can_hold_is_refused_in_haste_too() -> None:
+    encoder, whole = DataEncoder(TSI, DPORT), TPDU_MAX - 24
+    assert len(encoder.encode(0, 0, bytes(whole), 0, None, is_repair=False)) == TPDU_MAX
+    for number, octets, fragment in ((0, whole + 1, None), (0, whole - 19, Fragment(0, 0, 1)), (2**32, 1, None)):
+        with pytest.raises(LocalProtocolError):
+            encoder.encode(number, 0, bytes(octets), 0, fragment, is_repair=False)

@@ -12,6 +12,7 @@ from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.limits import NAK_LIST_MAX
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Unicast
 from srmp_spark.pgm.packets import Data, Nak, Options, PacketType, Reset, Spm
+from srmp_spark.pgm.receive_window import MISSING_WINDOWS
 from srmp_spark.pgm.repair_states import RepairEvent, RepairState
 from srmp_spark.pgm.sequence import unwrap, wrap
 from srmp_spark.pgm.session_states import SessionEvent, SessionState
@@ -368,3 +369,32 @@ def test_every_pair_of_the_tables(state: object, event: object) -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         ReceiverSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_missing_faster_than_it_can_be_asked_for_is_given_up_and_told() -> None:
+    """Each forged SPM made a list of RXW_SQNS_MAX numbers, 50 ms of work: twenty a second stopped the process."""
+    listener = listening(rxw_sqns_max=100, nak_rate_max=1.0)
+    lists: list[int] = []
+    for jump in range(1, 201):
+        listener.now += 0.001
+        (session,) = listener.receiver
+        assert session.window is not None
+        before = session.window.lead
+        listener.spm(0, 100 * jump - 1)
+        lists.append(session.window.missing)
+        assert session.window.lead == before + 100
+    assert lists[:MISSING_WINDOWS] == [100] * MISSING_WINDOWS, "as much at once as an outage leaves behind"
+    assert sum(lists[MISSING_WINDOWS:]) <= 2 * 63 * 0.2 + 1, "and what NAKs can ask for"
+    out = listener.odata(100 * 200, trail=100 * 200)
+    assert told(out)[-1] == b"apdu 20000"
+
+
+def test_nothing_of_a_jump_is_given_up_without_a_word() -> None:
+    listener = listening(rxw_sqns_max=100, nak_rate_max=1.0)
+    found = []
+    for jump in range(1, 51):
+        found += listener.spm(0, 100 * jump - 1)
+    found += listener.odata(5_000, trail=5_000)
+    losses = [each for each in found if isinstance(each, DataLost)]
+    assert [each.first for each in losses] == [0, *(each.last + 1 for each in losses[:-1])]
+    assert losses[-1].last == 4_999

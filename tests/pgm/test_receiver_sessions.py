@@ -8,8 +8,9 @@ from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Listener, captured, lis
 from srmp_spark.pgm.addresses import nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.limits import APDU_MAX
-from srmp_spark.pgm.outputs import Apdu, EndReason, LossReason, Unicast
+from srmp_spark.pgm.outputs import Apdu, DataLost, EndReason, LossReason, Unicast
 from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Reset, Spmr
+from srmp_spark.pgm.receive_window import DELIVERED_AT_ONCE, DELIVERED_PER_PACKET
 from srmp_spark.pgm.receiver import Receiver
 
 TRAIL = LossReason.TRAIL
@@ -94,6 +95,42 @@ def test_an_apdu_above_64_kilobytes_is_refused_without_being_kept() -> None:
             (number, number, LossReason.TOO_LARGE)
         ]
     assert told(listener.odata(5, piece, options=part(5, 0, 2**32 - 1))) == [(5, 5, LossReason.TOO_LARGE)]
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_repair_sets_free_is_told_in_steps_that_leave_time_to_read() -> None:
+    """All of it in one step lasted longer than the kernel's buffer had room, so that one loss became many."""
+    listener, count = listening(), 1_000
+    for number in range(1, count):
+        assert told(listener.odata(number)) == []
+    found = told(listener.odata(0))
+    assert len(found) == DELIVERED_AT_ONCE
+    found += told(listener.odata(count))
+    assert len(found) == DELIVERED_AT_ONCE + DELIVERED_PER_PACKET, "who comes meanwhile takes some along"
+    (session,) = listener.receiver
+    while session.window is not None and session.window.has_ready:
+        assert listener.receiver.next_timer() <= listener.now, "without waiting for anything"
+        step = told(listener.receiver.poll(listener.now))
+        assert 0 < len(step) <= DELIVERED_AT_ONCE
+        found += step
+    assert found == [b"apdu %d" % number for number in range(count + 1)]
+    assert listener.receiver.budget.used == 0
+
+
+def test_what_is_ready_counts_as_held_and_is_told_before_anything_is_given_up() -> None:
+    listener = listening(rxw_bytes_max=100_000)
+    for number in range(1, 80):
+        listener.odata(number, bytes(800))
+    listener.odata(0)
+    (session,) = listener.receiver
+    assert session.window is not None
+    out = listener.odata(81)
+    for number in range(82, 200):
+        out += listener.odata(number, bytes(800))
+    assert [each.last for each in out if isinstance(each, DataLost)] == [80], "what is missing, and nothing that came"
+    assert session.window.octets <= 100_000
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from multicast_kit import may_be_raw, needs_raw
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.pgm.addresses import Nla, nla_of
+from srmp_spark.pgm.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import READ_MAX, UPSTREAM, Inlet, Outlet, tpdu_of
 from srmp_spark.testing.foreign.ports import kept_port
 
 GROUP, OTHER_GROUP = "239.192.77.2", "239.192.77.3"
@@ -59,6 +60,22 @@ def test_packets_come_as_they_left_with_the_address_of_the_interface(ends: tuple
     assert (outlet.is_blocked, outlet.error) == (False, None)
 
 
+def test_whoever_reads_learns_that_there_is_more(encapsulation: Encapsulation) -> None:
+    outlet = Outlet(encapsulation, LO, GROUP, 1, is_source=True, packs=False)
+    inlet, witness = Inlet.of_group(encapsulation, LO, GROUP), Inlet.of_group(encapsulation, LO, GROUP)
+    assert (inlet.read(), inlet.is_behind, inlet.errors) == ([], False, 0)
+    sent = packets(*range(1, 1_401, 7))
+    outlet.multicast(sent)
+    assert len(read(witness, len(sent))) == len(sent), "all are in the kernel's buffers"
+    witness.close()
+    assert len(read(inlet, 1)) == READ_MAX
+    assert inlet.is_behind
+    assert len(read(inlet, len(sent) - READ_MAX)) == len(sent) - READ_MAX
+    assert not inlet.is_behind
+    inlet.close()
+    outlet.close()
+
+
 def test_nothing_of_another_group_comes(encapsulation: Encapsulation, ends: tuple[Outlet, Inlet]) -> None:
     other = Outlet(encapsulation, LO, OTHER_GROUP, 1, is_source=True)
     member = Inlet.of_group(encapsulation, LO, OTHER_GROUP)
@@ -75,6 +92,23 @@ def test_what_is_sent_to_the_source_alone_comes_by_its_outlet(encapsulation: Enc
     receiver.unicast(b"a NAK", nla_of("127.0.0.1"))
     assert read(ends[0].inlet, 1) == [(b"a NAK", nla_of("127.0.0.1"))]
     receiver.close()
+
+
+def test_a_source_hears_what_is_for_it_alone_of_its_group(encapsulation: Encapsulation) -> None:
+    """All that it sends comes back by the group: the kernel keeps it away, packs too."""
+    outlet = Outlet(encapsulation, LO, GROUP, 1, is_source=True)
+    inlet = Inlet.of_group(encapsulation, LO, GROUP, only=UPSTREAM)
+    everything = Inlet.of_group(encapsulation, LO, GROUP)
+    by_type = [bytes(4) + bytes([kind]) + b"%03d" % kind for kind in range(256)]
+    outlet.multicast([bytes(4) + b"\x04" + bytes(1_000)] * 100)
+    outlet.multicast([b"ab"])
+    for packet in by_type:
+        outlet.multicast([packet])
+    assert len(read(everything, 101 + len(by_type))) == 101 + len(by_type)
+    assert [packet for packet, _ in read(inlet, 2)] == [by_type[PacketType.NAK], by_type[PacketType.SPMR]]
+    assert inlet.read() == []
+    for each in (outlet, inlet, everything):
+        each.close()
 
 
 @needs_raw
@@ -108,7 +142,7 @@ def test_an_address_that_nobody_may_send_to_stops_no_receiver(encapsulation: Enc
     """The path in an SPM is the source's word: NAKs go there."""
     receiver = Outlet(encapsulation, LO, GROUP, 1, is_source=False)
     inlet = Inlet.of_group(encapsulation, LO, GROUP)
-    for path in ("255.255.255.255", "0.0.0.0", "240.0.0.1"):
+    for path in ("255.255.255.255", "0.0.0.0", "240.0.0.1", "2001:db8::1"):
         receiver.unicast(b"a NAK", nla_of(path))
     receiver.multicast([b"the next one"])
     assert [packet for packet, _ in read(inlet, 1)] == [b"the next one"]

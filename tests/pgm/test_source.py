@@ -12,6 +12,7 @@ from srmp_spark.pgm.outputs import Multicast
 from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Reset, Spm, Spmr
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.source_states import TRANSITIONS, SourceEvent, SourceState
+from srmp_spark.pgm.spm_schedule import SPMS_AT_START
 
 FAST = {"txw_max_rte": 1e7}
 
@@ -35,11 +36,14 @@ def test_the_constants_are_those_of_the_document() -> None:
 # --- data ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_spm_goes_before_the_first_data_and_says_that_the_window_is_empty() -> None:
+def test_three_spms_go_before_the_first_data_and_say_that_the_window_is_empty() -> None:
+    """As many as OpenPGM sends: nobody asks for repairs before one of them came (RFC 3208 6.2), and one may be lost."""
     sender = Sender(first=7)
     sender.source.send(b"hello")
-    assert sender.says() == [Spm(TSI, DPORT, 0, 7, 6, SOURCE), Data(False, TSI, DPORT, 7, 7, b"hello")]
-    assert Sender(first=0).says() == [Spm(TSI, DPORT, 0, 0, 2**32 - 1, SOURCE)]
+    begin = [Spm(TSI, DPORT, number, 7, 6, SOURCE) for number in range(SPMS_AT_START)]
+    assert sender.says() == [*begin, Data(False, TSI, DPORT, 7, 7, b"hello")]
+    assert Sender(first=0).says()[0] == Spm(TSI, DPORT, 0, 0, 2**32 - 1, SOURCE)
+    assert [at for at, _ in spms_of(Sender().until(1001.2))] == [0.0] * SPMS_AT_START + [0.5, 1.0]
 
 
 def test_apdus_are_cut_into_fragments_and_one_that_fits_has_no_option() -> None:
@@ -63,7 +67,7 @@ def test_the_numbers_wrap() -> None:
     sender.source.send(b"b")
     assert [(each.sequence_number, each.trail) for each in data_of(sender.says())] == [(2**32 - 1,) * 2, (0, 2**32 - 1)]
     sender.now += 0.5
-    assert sender.says() == [Spm(TSI, DPORT, 1, 2**32 - 1, 0, SOURCE)]
+    assert sender.says() == [Spm(TSI, DPORT, SPMS_AT_START, 2**32 - 1, 0, SOURCE)]
     assert sender.hears(0, 2**32 - 1) == [Nak(PacketType.NCF, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(2**32 - 1,)))]
     sender.now += 0.06
     assert [(each.is_repair, each.payload) for each in data_of(sender.says())] == [(True, b"a"), (True, b"b")], (
@@ -94,7 +98,7 @@ def test_router_alert_is_on_spms_ncfs_and_repairs() -> None:
     """RFC 3208 4."""
     sender = Sender(**FAST)
     sender.source.send(b"a")
-    assert [out.router_alert for out in sender.source.poll(sender.now)] == [True, False]
+    assert [out.router_alert for out in sender.source.poll(sender.now)] == [True] * SPMS_AT_START + [False]
     nak = Nak(PacketType.NAK, TSI, DPORT, 0, SOURCE, GROUP)
     assert [out.router_alert for out in sender.source.receive(nak, sender.now)] == [True]
     assert [out.router_alert for out in sender.source.poll(sender.now)] == [True]
@@ -135,13 +139,14 @@ def test_ncfs_go_first_then_spms_then_data_and_repairs_take_turns_with_new_data(
         sender.source.send(b"%d" % number)
     sender.says()
     assert [packet.sequence_number for packet in sender.hears(0, 1, 2)] == [0], "at once"
+    sender.now += 0.005
     assert sender.hears(0, 1, 2) == [], "once more at the end of NCF_REPEAT_IVL"
     sender.now += 0.5
     sender.source.send(b"4")
     sender.source.send(b"5")
     kinds = [(type(p).__name__, getattr(p, "is_repair", None), p.sequence_number) for p in sender.says()]
     assert kinds == [
-        ("Nak", None, 0), ("Spm", None, 1),
+        ("Nak", None, 0), ("Spm", None, SPMS_AT_START),
         ("Data", True, 0), ("Data", False, 4), ("Data", True, 1), ("Data", False, 5), ("Data", True, 2),
     ]  # fmt: skip
 
@@ -152,20 +157,20 @@ def test_ncfs_go_first_then_spms_then_data_and_repairs_take_turns_with_new_data(
 def test_ambient_spms_come_after_half_a_second_or_fifty_packets() -> None:
     """[MC-MQSRM] 2.1.3.1: "either 50 data packets … or 0.5 seconds …, whichever comes sooner"."""
     sender = Sender(**FAST)
-    assert [at for at, _ in spms_of(sender.until(1002.2))] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert [at for at, _ in spms_of(sender.until(1002.2))][SPMS_AT_START - 1 :] == [0.0, 0.5, 1.0, 1.5, 2.0]
     for _ in range(120):
         sender.source.send(b"x")
     packets = sender.says()
     places = [place for place, packet in enumerate(packets) if isinstance(packet, Spm)]
     assert places == [50, 101]
     numbers = [packet.sequence_number for packet in packets if isinstance(packet, Spm)]
-    assert numbers == [5, 6], "in unit increments"
+    assert numbers == [SPMS_AT_START + 4, SPMS_AT_START + 5], "in unit increments"
 
 
 def test_heartbeats_double_from_ihb_min_to_ihb_max_and_begin_anew_with_data() -> None:
     """RFC 3208 5.1.5, with the ambient SPMs an hour apart."""
     sender = Sender(ambient_spm_ivl=3600.0, **FAST)
-    beats = [at for at, _ in spms_of(sender.until(1060.0))]
+    beats = [at for at, _ in spms_of(sender.until(1060.0))][SPMS_AT_START - 1 :]
     assert beats == [0.0, 1.0, 3.0, 7.0, 15.0, 30.0, 45.0, 60.0]
     sender.source.send(b"x")
     assert [at for at, _ in spms_of(sender.until(1068.0))] == [61.0, 63.0, 67.0]
@@ -237,7 +242,13 @@ def test_a_number_that_waits_already_is_repaired_once() -> None:
 def test_a_storm_of_naks_is_no_storm_of_ncfs() -> None:
     """RFC 3208 5.2: identical ones share, and beyond ncf_rate_max none goes."""
     sender = sent(100, ncf_rate_max=50.0)
-    at_once = sum(len(sender.hears(7)) for _ in range(1000))
+    assert [len(sender.hears(7)), len(sender.hears(7))] == [1, 0], "the same NAK by the group"
+    sender.now += 0.02
+    assert not [p for p in sender.says() if isinstance(p, Nak)], "it is one NAK"
+    at_once = 0
+    for _ in range(1000):
+        at_once += len(sender.hears(7))
+        sender.now += 1e-5
     assert at_once == 1
     sender.now += 0.02
     assert len([p for p in sender.says() if isinstance(p, Nak)]) == 1
@@ -322,7 +333,7 @@ def test_fin_follows_the_last_data_at_once_and_repairs_go_on_for_txw_secs() -> N
     sender.source.send(b"last")
     sender.source.close(sender.now)
     assert sender.says() == [
-        Data(False, TSI, DPORT, 0, 0, b"last"), Spm(TSI, DPORT, 1, 0, 0, SOURCE, Options(fin=True)),
+        Data(False, TSI, DPORT, 0, 0, b"last"), Spm(TSI, DPORT, SPMS_AT_START, 0, 0, SOURCE, Options(fin=True)),
     ]  # fmt: skip
     with pytest.raises(LocalProtocolError, match="SEND cannot happen"):
         sender.source.send(b"more")

@@ -55,7 +55,7 @@ class TestStatus:
             "incoming_streams",
             "outgoing", "outgoing_seen_at", "blocked_urls", "subscriptions",
         }  # fmt: skip
-        assert set(status["state"]) == {"uri", "position", "lag_seconds"}
+        assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out"}
         assert set(queue(client, "private$/orders")) >= {
             "name", "transactional", "multicast", "first", "last", "received", "waiting",
             "bytes", "oldest_waiting_seconds", "paused",

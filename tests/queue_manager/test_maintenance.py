@@ -216,11 +216,33 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(tmp_path: Path, state: 
         maintenance_._synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         ours.end = 7
-        assert maintenance_._limits_of(orders) == {"synced_to": 0, "bytes_max": None, "read_to": 0}
+        assert maintenance_._limits_of(orders) == {"synced_to": 0, "bytes_max": None, "read_to": 0, "unsynced_max": None}
         capped = {"synced_to": synced_to, "bytes_max": retention.ORDER_QUEUE_BYTES_MAX, "read_to": 5}
+        capped |= {"unsynced_max": retention.ORDER_QUEUE_UNPUBLISHED_MAX}
         assert maintenance_._limits_of(ours) == capped
         maintenance_._tight = True
         assert maintenance_._limits_of(orders)["bytes_max"] == 0
         assert maintenance_._limits_of(ours) == capped | {"bytes_max": 0}
+
+    rig(tmp_path / "d", test)
+
+
+def test_receipts_that_go_before_the_delta_state_has_them_are_counted_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        maintenance_._synced = {ORDER_QUEUE: 2}
+        orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
+        maintenance_._count_left_out(ours, 5)
+        assert manager.state_lag.receipts_left_out == 0, "without --state nothing is missing"
+        manager.state_lag.uri = "s"
+        maintenance_._count_left_out(orders, 5)
+        maintenance_._count_left_out(ours, 2)
+        assert manager.state_lag.receipts_left_out == 0
+        maintenance_._count_left_out(ours, 5)
+        ours.trimmed(5)
+        maintenance_._count_left_out(ours, 6)
+        assert manager.state_lag.receipts_left_out == 4
+        assert caplog.text.count("state.receipts_left_out") == 2
 
     rig(tmp_path / "d", test)

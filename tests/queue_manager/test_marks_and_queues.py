@@ -25,6 +25,7 @@ from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.srmp import receiver
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode
@@ -345,6 +346,39 @@ class TestQuota:
 
         rig(tmp_path / "d", test, queue_quota_bytes=10_000)
         rig(tmp_path / "d", again, queue_quota_bytes=10_000)
+
+    def test_receipts_count_until_the_sender_process_has_read_them(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By its mark alone, whatever a consumer has; after a restart all count until it has said how far it is."""
+        monkeypatch.setattr(receiver, "ORDER_QUEUE_UNREAD_MAX", 10_000)
+
+        async def test(manager: QueueManager) -> None:
+            queue = manager.catalogue.find(ORDER_QUEUE)
+            rows = 0
+            while (status := await sent(manager, ORDER_QUEUE)) == 200:
+                rows += 1
+            assert (status, rows > 5) == (503, True)
+            assert 10_000 <= queue.held_bytes == queue.state.unread_bytes < 12_000
+            assert queue.state.bytes_waiting == 0, "the quotas do not count it"
+            queue.default.received = rows
+            queue.marks_moved()
+            assert await sent(manager, ORDER_QUEUE) == 503
+            queue.was_read(rows)
+            assert queue.held_bytes == 0
+            assert await sent(manager, ORDER_QUEUE) == 200
+            queue.was_read(1)
+            assert queue.held_bytes < 2_000, "a mark does not go back"
+            assert await sent(manager) == 200
+
+        async def again(manager: QueueManager) -> None:
+            queue = manager.catalogue.find(ORDER_QUEUE)
+            assert await sent(manager, ORDER_QUEUE) == 503
+            queue.was_read(queue.end)
+            assert await sent(manager, ORDER_QUEUE) == 200
+
+        rig(tmp_path / "d", test)
+        rig(tmp_path / "d", again)
 
 
 class TestRetentionAndTheClock:

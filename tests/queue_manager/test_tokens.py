@@ -224,7 +224,8 @@ verbs = ["enqueue"]
     seen = call("GET", "status", SECRET).json()
     assert [each["name"] for each in seen["queues"]] == ["private$/orders"]
     assert [each["name"] for each in call("GET", "queues", OTHER).json()["queues"]] == ["private$/orders"]
-    assert seen["quota"] == {"queue_bytes": 1_000_000, "machine_bytes": None, "machine_bytes_waiting": None}
+    unread = {"order_queue_bytes": 512 * 1_048_576}
+    assert seen["quota"] == {"queue_bytes": 1_000_000, "machine_bytes": None, "machine_bytes_waiting": None, **unread}
     everything = call("GET", "status", "0123456789abcdef-admin").json()
     assert everything["quota"]["machine_bytes"] == 2_000_000
     assert everything["quota"]["machine_bytes_waiting"] > 0, "what waits in queues of others too"

@@ -34,7 +34,7 @@ class Served(RunningQueueManager):
 
     @property
     def client(self) -> QueueManagerClient:
-        return QueueManagerClient(self.api, retry_seconds=5)
+        return QueueManagerClient(self.api, retry_seconds=60)
 
     @property
     def rpc(self) -> tuple[str, int]:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from srmp_spark.clock import SystemClock
+from srmp_spark.errors import StoreSyncError
+from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.ndr.methods import (
     ACCESS_MOVE,
@@ -184,5 +186,31 @@ def test_a_commit_that_cannot_be_stored_leaves_everything_as_it_was(tmp_path: Pa
         assert (played.waiting(), played.waiting(RETRY)) == (3, 0)
         assert await played.enlist(OTHER) == Status.MQ_OK
         assert [await played.take(handle, OTHER) for _ in range(3)] == ["body 1", "body 2", "body 3"]
+
+    rig(tmp_path / "data", test)
+
+
+def test_a_removal_of_which_nobody_knows_whether_it_is_stored_is_said_nothing_of(tmp_path: Path) -> None:
+    """A sync failed, and the process ends. "Not removed", or "gone" to who looks, would each be believed by a reader that keeps
+    the message or forgets it; it has no answer, and who looks is told that somebody has the message."""
+
+    async def test(played: Played) -> None:
+        await send(played.manager, 1)
+        handle = await played.opened()
+        asked = StartReceiveRequest(handle, action=Action.RECEIVE, request_id=77)
+        assert (await played.ask(7, asked)).status == Status.MQ_OK
+
+        async def fail(changed: object) -> None:
+            raise StoreSyncError("the disk is full")
+
+        played.manager.saves.save_together = fail  # type: ignore[method-assign]
+        end = asyncio.ensure_future(played.ask(9, EndReceiveRequest(handle, 2, 77)))
+        await asyncio.sleep(0)
+        assert played.service._tasks
+        await asyncio.wait(tuple(played.service._tasks), timeout=60)
+        peek = StartReceiveRequest(handle, action=Action.LOOKUP_PEEK_CURRENT, request_id=78, lookup_id=rebuilt(1, priority=0))
+        assert (await played.ask(7, peek)).status == Status.MQ_ERROR_TRANSACTION_USAGE
+        assert not end.done()
+        end.cancel()
 
     rig(tmp_path / "data", test)

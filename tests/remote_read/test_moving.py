@@ -8,7 +8,7 @@ import time
 
 from remote_kit import Served, bodies, move, opened
 
-from srmp_spark.client.remote_queue import shown
+from srmp_spark.client.remote_queue import RemoteMachine, shown
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
@@ -16,7 +16,7 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
 
-def until(what, seconds: float = 30.0) -> None:
+def until(what, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it took too long"
@@ -95,3 +95,47 @@ def test_a_paused_subqueue_takes_nothing_and_the_message_stays(served: Served):
     with served.machine() as machine, opened(machine, name, receive=True) as queue:
         assert move(queue, retry, lookup_id=rebuilt(1, priority=3)) == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
         assert bodies(queue) == ["body 1"]
+
+
+def moves_of(machine: RemoteMachine, queue: str) -> list[tuple[str, int, int]]:
+    """(body, MoveCounter, LastMoveTime) of each message, in order."""
+    with opened(machine, queue) as there:
+        headers = [(each.packet.body.decode(), each.packet.trailers) for each in there.walk()]
+    found = []
+    for body, trailers in headers:
+        assert trailers is not None
+        assert trailers.subqueue is not None
+        found.append((body, trailers.subqueue.move_counter, trailers.subqueue.last_move_time))
+    return found
+
+
+def test_moves_are_counted_and_the_count_survives_a_kill(start):
+    """[MS-MQRR] 2.2.5.3, MoveCounter and LastMoveTime, of the message wherever it is."""
+    served = start()
+    name = served.queue()
+    retry = subqueue(served, name)
+    served.send(name, 3, 3)
+    before = time.time_ns() // 1_000_000
+    with served.machine() as machine:
+        assert moves_of(machine, name) == [("body 1", 0, 0), ("body 2", 0, 0)]
+        with opened(machine, name, receive=True) as queue, opened(machine, retry, receive=True) as other:
+            assert move(queue, retry, lookup_id=rebuilt(1, priority=3)) == Status.MQ_OK
+            ((_, count, first_time),) = moves_of(machine, retry)
+            assert count == 1
+            assert 0 <= first_time - before % 2**32 < 2**31, "milliseconds since 1970, their low 32 bits"
+            assert move(other, name, lookup_id=rebuilt(1, priority=3)) == Status.MQ_OK
+            until(lambda: len(moves_of(machine, name)) == 2)
+    served.kill9()
+    served.restart()
+    with served.machine() as machine:
+        (untouched, moved) = moves_of(machine, name)
+        assert untouched == ("body 2", 0, 0)
+        assert moved[:2] == ("body 1", 2)
+        assert 0 <= moved[2] - first_time < 2**31
+        with opened(machine, name, receive=True) as queue:
+            assert move(queue, retry, lookup_id=rebuilt(3, priority=3)) == Status.MQ_OK
+        assert [each[:2] for each in moves_of(machine, retry)] == [("body 1", 3)]
+    served.client.delete_queue(retry)
+    with sqlite3.connect(f"file:{served.data_dir / 'store.db'}?mode=ro", uri=True) as store:
+        left = store.execute("SELECT name FROM moves JOIN queues ON queues.id = queue_id").fetchall()
+    assert set(left) <= {(name,)}, "they go with their queue"

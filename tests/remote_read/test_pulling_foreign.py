@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from foreign_server import Faults, ForeignServer
-from test_pulling_live import _pending, rows, until
+from test_pulling_live import _pending, _subscription, rows, until
 
 from srmp_spark.queue_manager.puller.pulled import PulledKey
 from srmp_spark.queue_manager.puller.sent_marks import SentMarks
@@ -59,13 +59,20 @@ def taken(server: ForeignServer) -> int:
     return server.look(lambda queue: len(queue.taken_by_us))
 
 
+def left(server: ForeignServer, running: RunningQueueManager) -> str:
+    """What is still waited for."""
+    there, locks = server.look(lambda queue: (len(queue.messages), dict(queue.locks)))
+    here = _subscription(running)
+    return f"{server.arriving} messages still come, {there} are there, locked {locks}, {taken(server)} taken; {here}"
+
+
 def _more(server: ForeignServer) -> bool:
     """As long as it is waited for."""
     server.arriving = max(server.arriving, 10)
     return False
 
 
-@pytest.mark.timeout(300 + 20 * KILLS)
+@pytest.mark.timeout(900 + 20 * KILLS)
 def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_badly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -78,7 +85,7 @@ def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_b
             in_doubt: set[int] = set()
             for kill in range(KILLS):
                 goal = taken(server) + rng.randrange(1, 60)
-                until(lambda goal=goal: taken(server) >= goal or _more(server), 60)
+                until(lambda goal=goal: taken(server) >= goal or _more(server), still=lambda: left(server, running))
                 if kill % 4 == 3:
                     server.switch_off()
                     server.switch_on()
@@ -86,14 +93,19 @@ def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_b
                     running.kill9()
                     in_doubt |= stored(running)
                     running.restart()
-            until(lambda: server.look(lambda queue: queue.unanswered_ends) or _more(server), 60)
+            until(
+                lambda: server.look(lambda queue: queue.unanswered_ends) or _more(server), still=lambda: left(server, running)
+            )
             server.faults = Faults()
-            until(lambda: not server.arriving and not server.look(lambda queue: queue.messages) and not _pending(running), 90)
+            until(
+                lambda: not server.arriving and not server.look(lambda queue: queue.messages) and not _pending(running),
+                still=lambda: left(server, running),
+            )
             both = judge(server, got := numbers(running), in_doubt)
 
             # SIGTERM in the midst of it leaves nothing in doubt: what is stored is acknowledged, and then it is a row.
             server.arriving = 400
-            until(lambda: len(numbers(running)) > len(got) + 20)
+            until(lambda: len(numbers(running)) > len(got) + 20, still=lambda: left(server, running))
             running.stop()
             server.arriving = 0
             server.switch_off()

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.service import RunningQueueManager
 
 KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "2"))
+BACKLOG_MAX = 500
+"""Messages that wait to be read before no more are sent."""
 QUEUE = "private$/orders"
 
 
@@ -30,16 +33,21 @@ def subscribe(path: Path, served: Served, mode: str = "move", queue: str = QUEUE
 
 
 def rows(running: RunningQueueManager, queue: str = QUEUE) -> list[dict[str, object]]:
-    client = QueueManagerClient(running.api, retry_seconds=5)
+    client = QueueManagerClient(running.api, retry_seconds=60)
     span = client.range(queue)
     with client.rows(queue, epoch=span.epoch, after=span.first - 1, to=span.end) as stream:
         return pa.ipc.open_stream(stream).read_all().to_pylist()
 
 
-def until(what, seconds: float = 30.0) -> None:
+SECONDS = 120.0
+"""Longest wait for anything that takes a second on a machine with nothing else to do."""
+
+
+def until(what, seconds: float = SECONDS, still=lambda: "") -> None:
+    """``still``: what is still waited for, for who reads the failure."""
     deadline = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < deadline, "it took too long"
+        assert time.monotonic() < deadline, f"it took longer than {seconds:g} s{f': {said}' if (said := still()) else ''}"
         time.sleep(0.05)
 
 
@@ -60,7 +68,7 @@ def test_rows_say_what_the_messages_said(tmp_path: Path, served: Served):
     assert served.waiting(name) == 0
 
 
-@pytest.mark.timeout(300 + 20 * KILLS)
+@pytest.mark.timeout(900 + 20 * KILLS)
 def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reader_helps_itself(tmp_path: Path, start):
     """``SRMP_SPARK_PULL_KILLS=200`` takes ten minutes."""
     rng = random.Random(20261122)
@@ -71,9 +79,10 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     stolen: list[bytes] = []
     perhaps: list[bytes] = []
     sent = [0]
+    failed: list[BaseException] = []
     threads = [
-        threading.Thread(target=_send, args=(served, rng.randrange(2**32), stop, sent)),
-        threading.Thread(target=_steal, args=(served, stop, stolen, perhaps)),
+        threading.Thread(target=_watched, args=(failed, _send, served, rng.randrange(2**32), stop, sent), daemon=True),
+        threading.Thread(target=_watched, args=(failed, _steal, served, stop, stolen, perhaps), daemon=True),
     ]
     for thread in threads:
         thread.start()
@@ -86,8 +95,13 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     finally:
         stop.set()
         for thread in threads:
-            thread.join()
-    until(lambda: served.waiting(QUEUE) == 0 and not _pending(running), 60)
+            thread.join(2 * SECONDS)
+    assert not failed, f"a sender or the other reader failed: {failed}"
+    assert not any(thread.is_alive() for thread in threads), f"the sender is not done after {sent[0]} messages"
+    until(
+        lambda: served.waiting(QUEUE) == 0 and not _pending(running),
+        still=lambda: f"{served.waiting(QUEUE)} messages wait there; {_subscription(running)}",
+    )
     got = [each["body"] for each in rows(running)]
     running.stop()
     assert len(got) == len(set(got)), "doubled"
@@ -101,9 +115,22 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     assert len(got) > 0
 
 
+def _subscription(running: RunningQueueManager) -> dict[str, object]:
+    (status,) = QueueManagerClient(running.api, retry_seconds=60).status()["subscriptions"]
+    return status
+
+
 def _pending(running: RunningQueueManager) -> int:
-    (status,) = QueueManagerClient(running.api, retry_seconds=5).status()["subscriptions"]
-    return int(status["pending"])
+    return int(str(_subscription(running)["pending"]))
+
+
+def _watched(failed: list[BaseException], what: Callable[..., None], *arguments: object) -> None:
+    """A thread whose failure is one of the test."""
+    try:
+        what(*arguments)
+    except BaseException as error:
+        failed.append(error)
+        raise
 
 
 def _send(served: Served, seed: int, stop: threading.Event, sent: list[int]) -> None:
@@ -111,6 +138,9 @@ def _send(served: Served, seed: int, stop: threading.Event, sent: list[int]) -> 
 
     rng = random.Random(seed)
     while not stop.is_set():
+        if not _has_room(served):  # on a slow machine the reader would never be done with what is sent meanwhile
+            stop.wait(0.1)
+            continue
         batch = [
             {"body_base64": base64.b64encode(b"%d" % (sent[0] + n)).decode(), "priority": rng.randrange(8)} for n in range(5)
         ]
@@ -131,8 +161,10 @@ def _resend(served: Served, batch: list[dict[str, object]]) -> None:
     """A batch whose answer did not come: what of it is stored is looked for in the queue's log, the rest is sent again."""
     import base64
 
+    deadline = time.monotonic() + SECONDS
     while True:
-        until(lambda: _is_up(served))
+        assert time.monotonic() < deadline, f"{len(batch)} messages cannot be sent"
+        until(lambda: _is_up(served), still=lambda: "the queue manager that is read does not come back")
         try:
             there = {each["body"] for each in rows(served)}
             missing = [message for message in batch if base64.b64decode(str(message["body_base64"])) not in there]
@@ -141,6 +173,13 @@ def _resend(served: Served, batch: list[dict[str, object]]) -> None:
             served.client.send(QUEUE, missing)
         except (ApiError, ApiUnreachableError):
             continue  # killed once more
+
+
+def _has_room(served: Served) -> bool:
+    try:
+        return QueueManagerClient(served.api, retry_seconds=0).queue(QUEUE)["waiting"] < BACKLOG_MAX
+    except (ApiError, ApiUnreachableError):
+        return False
 
 
 def _is_up(served: Served) -> bool:

@@ -195,6 +195,11 @@ class Answering(Connection):
         (RefusedError(0x1C010003, "fault", perhaps_done=False), False, False),  # stood before the method: another's
         (RefusedError(0x1C000012, "fault", perhaps_done=True), True, True),  # nca_s_fault_unspec, and it was carried out
         (0xC00E0007, False, False),  # T34: Windows' clients would keep the message
+        (0xC00E0006, False, False),
+        (0xC00E0088, False, False),
+        (0xC00E004B, True, True),  # the removal itself failed, half way: it was removed all the same
+        (0xC00E0027, True, True),
+        (0xC0000001, True, True),
     ],
 )
 def test_an_end_that_is_refused(answer, removes: bool, becomes_a_row: bool):

@@ -17,6 +17,7 @@ from forwarding_kit import status
 from kit import WAIT_S, acknowledged, arrow, bodies, is_seen_since, post, rows_to, sender_of, until
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.queue_manager.sender.application_letters import LetterQueueWarnings
 from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
@@ -95,3 +96,30 @@ def test_what_a_peer_refuses_is_in_the_application_s_queue_once(tmp_path: Path) 
         assert 'queue=private$/nobody reason="there is no such queue"' in log
         assert running.stop() == 0
         assert "Traceback" not in running.stderr()
+
+
+@pytest.mark.timeout(240)
+def test_a_queue_that_is_not_there_is_told_when_it_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And not when the first message is dead, weeks later. The rows are taken all the same: dead letters are kept anyway."""
+    with RunningQueueManager(tmp_path / "qm", queues=[f"{FAILED}:transactional", "private$/plain"]) as running:
+
+        def staged(attempt: int, queue: str) -> dict[str, Any]:
+            rows = rows_to("http://127.0.0.1:9/msmq/private$/q", [b"1"])
+            content = arrow(rows, {"srmp.dead_letter_queue": queue})
+            answer: dict[str, Any] = post(f"{running.api}/v1/outbox/app/b/stage?partition=0&attempt={attempt}", data=content)
+            return answer
+
+        assert staged(1, FAILED).keys() == {"stage", "rows"}
+        warning = staged(2, "PRIVATE$\\later")["warning"]
+        assert warning.startswith(
+            "deadLetterQueue private$/later: there is no such queue; dead letters are kept by --state alone"
+        )
+        assert warning.endswith("To make it: srmp-spark serve --queue 'private$/later:transactional'")
+        assert "private$/plain: it is not transactional" in staged(3, "private$/plain")["warning"]
+
+        warnings = LetterQueueWarnings(running.data_dir)
+        assert warnings.warning("private$/later") == warnings.warning("private$/later") == warning
+        assert [record.getMessage() for record in caplog.records] == [f"dead_letters.queue_missing {warning}"], "once"
+        QueueManagerClient(running.api).put_queue("private$/later", transactional=True)
+        assert warnings.warning("private$/later") is None
+        assert staged(4, "private$/later").keys() == {"stage", "rows"}

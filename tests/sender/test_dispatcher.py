@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -140,6 +141,27 @@ def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(tmp_path: Path
         with_dispatcher(tmp_path / name, body, stored=stored)
 
 
+def test_how_far_the_receipts_were_read_is_noted_while_more_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who floods the order queue must not keep retention from emptying it, nor fill it up for all others."""
+    monkeypatch.setattr(dispatcher, "RECEIPTS_NOTED_SECONDS", 0.01)
+
+    class Flood:
+        def read(self, after: int) -> Found:
+            time.sleep(0.001)
+            return Found(after + 1, [], more=True)
+
+    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        noted: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        found.on_receipts_noted = lambda to: noted.put_nowait((to, read_to(outbox.database)))
+        found.receipts_came()
+        marks = [await asyncio.wait_for(noted.get(), 60) for _ in range(3)]
+        assert all(0 < told <= stored for told, stored in marks)
+        assert marks[0] < marks[1] < marks[2]
+        await found.stop()
+
+    with_dispatcher(tmp_path, body, stored=Flood())
+
+
 def test_nothing_is_sent_before_the_receipts_were_read_that_came_earlier(tmp_path: Path) -> None:
     """What they acknowledge was answered 200 to the peer, which must not see it again."""
     may_read = threading.Event()
@@ -269,6 +291,8 @@ def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.Monke
         outgoing.link = busy = cast("Any", Busy())
         outgoing._identifiers = cast("Any", SimpleNamespace(reserve=reserve))
         outgoing._again, outgoing._untold = None, {}
+        noted: list[int] = []
+        outgoing.order_queue_read = noted.append
         await outgoing._reserve(1, 2)
         told: dict[str, Any] = {"first": 5} if trouble is None else {"error": str(trouble)}
         if isinstance(trouble, ApiError):
@@ -280,6 +304,7 @@ def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.Monke
         assert busy.told[1:] == [{"op": "receipts"}]
         outgoing._on_event({"event": "receipts-noted", "to": 7})
         assert outgoing.receipts_noted == 7
+        assert noted == [7]
 
     asyncio.run(run())
 

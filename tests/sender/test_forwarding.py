@@ -140,6 +140,25 @@ def test_redirections_of_what_comes_in(tmp_path: Path) -> None:
             assert orders["last"] == 1
 
 
+def test_a_redirection_leads_to_another_port_of_our_own_host(tmp_path: Path) -> None:
+    """A second queue manager there is not ourselves: host and port say who that is."""
+    with Destination(queues={QUEUE: False}) as peer:
+        assert peer.url(QUEUE).startswith("http://127.0.0.1:"), "the host of ours"
+        file = toml(tmp_path, f"""
+            [[redirect]]
+            direction = "in"
+            from = "http://front.example/msmq/private$/orders"
+            to = "{peer.url(QUEUE)}"
+        """)  # fmt: skip
+        with RunningQueueManager(
+            tmp_path / "qm", config=file, queues=["private$/orders", QUEUE], host_name=["front.example"]
+        ) as running:  # fmt: skip
+            assert send(running, regular("http://front.example/msmq/private$/orders", 1)) == 200
+            assert peer.wait(1, 60)
+            assert [message.uniquifier for message in peer.queues[QUEUE]] == [1]
+            assert all(each["last"] == 0 for each in status(running)["queues"] if each["name"] == QUEUE)
+
+
 def test_what_send_tells_of_a_queue_of_ours_that_is_redirected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is acknowledged where it stays, and queued where it is only on its way."""
     with Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer:

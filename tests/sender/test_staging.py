@@ -93,12 +93,12 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
     names: dict[str, str] = {}
 
     class Stages:
-        def check(self, file: str, partition: int) -> str:
+        def check(self, file: str, partition: int) -> SimpleNamespace:
             names["check"] = threading.current_thread().name
-            return f"checked {file}"
+            return SimpleNamespace(file=f"checked {file}", schema=SimpleNamespace(dead_letter_queue=None))
 
-        def add(self, application: str, batch: str, partition: int, attempt: str, file: object, at: int) -> Staged:
-            assert file == "checked f"
+        def add(self, application: str, batch: str, partition: int, attempt: str, checked: Any, at: int) -> Staged:
+            assert checked.file == "checked f"
             return Staged("s", 3)
 
     class Store:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
 from srmp_spark import SrmpSink
+from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark import writer
 from srmp_spark.spark.sink_columns import StagePlan, plan
-from srmp_spark.spark.sink_options import SINK_OPTIONS, check_stream_sink, parse_sink
+from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
+from srmp_spark.spark.staging import StagedPartition
 
 URL = "http://127.0.0.1:8081"
 QUEUE = "DIRECT=http://host/msmq/private$/orders"
@@ -61,6 +66,10 @@ def refusal(ddl: str, **options: str) -> str:
         ({"queueManager": f"{URL}/v1"}, "has a path"),
         ({"queueManager": ""}, "option queueManager is missing"),
         ({"destination": ""}, "option destination is empty"),
+        ({"destination": "private$/orders"}, "option destination: not a destination: not an http or https URL"),
+        ({"destination": "http://host/"}, "the URL has no path, so it names no queue"),
+        ({"destination": f"{QUEUE},DIRECT=http://h:0/msmq/q"}, "not a port: 0"),
+        ({"destination": "MULTICAST=1.2.3.4:1"}, "option destination: not a destination"),
         ({"destination": "wsrm:http://h/q"}, "there is no WS-ReliableMessaging yet; send to DIRECT=http://HOST/msmq/"),
         ({"bodyFormat": "activx"}, "did you mean 'activex'?"),
         ({"deadLetter": "yes"}, "expected true or false"),
@@ -220,3 +229,18 @@ def test_what_the_stage_says_about_itself() -> None:
     assert planned("body string").metadata == {b"srmp.dead_letter": b"false"}
     named = planned("body string", deadLetterQueue="Private$\\Failed").metadata
     assert named == {b"srmp.dead_letter": b"false", b"srmp.dead_letter_queue": b"private$/failed"}
+
+
+def test_what_the_queue_manager_warns_of_is_told_in_the_driver_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A ``deadLetterQueue`` that is not there: each task hears of it, and each micro-batch."""
+    monkeypatch.setattr(writer, "_WARNED", set[str]())
+    client = cast("Any", SimpleNamespace(commit=lambda *names: CommitAnswer(1, 0)))
+    target = Target("app", "1")
+    staged = [
+        StagedPartition(target, name, 1, warning) for name, warning in (("a", "no queue"), ("b", None), ("c", "no queue"))
+    ]
+    for _ in range(2):
+        writer._commit(client, target, staged)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["no queue"]

@@ -315,6 +315,10 @@ def test_our_order_queue_keeps_what_the_sender_process_has_not_read(store: Store
     assert limits(store, retention.Limits(NOW + DAY, bytes_max=0, synced_to=1), ORDER_QUEUE) is None
     assert limits(store, retention.Limits(NOW + DAY, read_to=1), ORDER_QUEUE) == 1
     assert limits(store, retention.Limits(0, read_to=1), ORDER_QUEUE) is None, "its time is not over"
+    assert limits(store, retention.Limits(0, bytes_max=0, read_to=1), ORDER_QUEUE) is None, "and it is not published"
+    assert limits(store, retention.Limits(0, unsynced_max=0), ORDER_QUEUE) is None, "beyond the last cap too"
+    assert limits(store, retention.Limits(0, unsynced_max=1_000_000, read_to=1), ORDER_QUEUE) is None
+    assert limits(store, retention.Limits(0, unsynced_max=0, read_to=1), ORDER_QUEUE) == 1, "read, published or not"
     assert limits(store, retention.Limits(0, bytes_max=0, synced_to=1, read_to=1), ORDER_QUEUE) == 1
     assert store.call(lambda t: retention.trim(t, ORDER_QUEUE, 1, store.directory.segments)) == 2
 

@@ -1,17 +1,17 @@
-"""QUEUE_FORMAT in a stub ([MS-MQMQ] 2.2.7): a structure that is mostly a union.
+r"""QUEUE_FORMAT in a stub ([MS-MQMQ] 2.2.7): a structure that is mostly a union.
 
-====================  ===============================================
-============================================================ \\                     NDR
-      NDR64
-====================  ===============================================
-============================================================ aligned to            4
-     8 fields                m_qft u8, m_SuffixAndFlags u8, m_reserved u16    the same, gap to 8
-union                 tag u8, gap to 4, arm                            tag u8, gap to 8, arm, gap to 8
-arm with a text       pointer u32, other members                       pointer u64
-the text itself       behind the structure: maximum, offset, actual    the same with u64
-                      count u32, then WCHARs with their NUL
-====================  ===============================================
-============================================================
+===============  =========================================  ===================
+\                NDR                                        NDR64
+===============  =========================================  ===================
+aligned to       4                                          8
+fields           m_qft u8, m_SuffixAndFlags u8,             the same, gap to 8
+                 m_reserved u16
+union            tag u8, gap to 4, arm                      tag u8, gap to 8,
+                                                            arm, gap to 8
+arm with a text  pointer u32, other members                 pointer u64
+the text itself  behind the structure: maximum, offset,     the same with u64
+                 actual count u32, then WCHARs with a NUL
+===============  =========================================  ===================
 
 The gap behind the arm shows with ``PRIVATE`` alone, whose arm has 20 bytes: four bytes that [MS-RPCE] 2.2.5.3.4.1 demands and
 at least one independent client leaves out. They are written; whether they are there is told by the length of the stub.

@@ -40,6 +40,8 @@ class PositionEvent(Enum):
     RETURN = auto()
     """The same without; rundown, close, cleanup timer, abort."""
     PURGE = auto()
+    PURGE_FAILED = auto()
+    """R_PurgeQueue could not be carried out: nothing of what it was for is to be removed."""
     STORED = auto()
     NOT_STORED = auto()
     VANISHED = auto()
@@ -55,6 +57,7 @@ TRANSITIONS: Mapping[tuple[PositionState, PositionEvent], PositionState] = {
     (_S.PURGE_PENDING, _E.TAKE): _S.STORING,
     (_S.PURGE_PENDING, _E.RETURN): _S.STORING,
     (_S.PURGE_PENDING, _E.PURGE): _S.PURGE_PENDING,
+    (_S.PURGE_PENDING, _E.PURGE_FAILED): _S.LOCKED,
     (_S.STORING, _E.PURGE): _S.STORING,
     (_S.STORING, _E.STORED): _S.GONE,
     (_S.STORING, _E.NOT_STORED): _S.AVAILABLE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import sequence_of
@@ -34,6 +33,7 @@ from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came, in_order
 from srmp_spark.mqrr.server.requests import Limits, Request, RequestEvent, RequestState, fits_together
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
+from srmp_spark.mqrr.server.timers import Timers
 from srmp_spark.mqrr.server.transactions import Operation, Transaction, Transactions
 from srmp_spark.mqrr.status import Status
 
@@ -58,7 +58,7 @@ class Receiving:
         self._readings: dict[int, tuple[OpenQueue, Request]] = {}
         self._storings: dict[int, _Storing] = {}
         self.transactions = Transactions(coordinator=coordinator)
-        self._timers: list[tuple[float, int, OpenQueue | None, Request | bytes]] = []
+        self._timers: Timers[tuple[OpenQueue | None, Request | bytes]] = Timers(self._is_waited_for)
         self.settled: Callable[[OpenQueue], None] = lambda _descriptor: None
         """Called when nothing of a closed handle is left to decide."""
 
@@ -467,10 +467,10 @@ class Receiving:
     # --- timers -------------------------------------------------------------------------------------------------------------
 
     def _at(self, when: float, descriptor: OpenQueue | None, what: Request | bytes) -> None:
-        heappush(self._timers, (when, self._new_number(), descriptor, what))
+        self._timers.at(when, (descriptor, what))
 
-    def _is_due(self, when: float, what: Request | bytes) -> bool:
-        """Whether a timer still means something."""
+    def _is_waited_for(self, when: float, timer: tuple[OpenQueue | None, Request | bytes]) -> bool:
+        what = timer[1]
         if isinstance(what, bytes):
             transaction = self.transactions.get(what)
             return transaction is not None and transaction.deadline == when
@@ -478,14 +478,12 @@ class Receiving:
 
     def timer(self) -> float | None:
         """When :meth:`handle_timer` is to be called."""
-        while self._timers and not self._is_due(self._timers[0][0], self._timers[0][3]):
-            heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        return self._timers.due()
 
     def handle_timer(self, now: float) -> None:
         """Waits that are over, locks of readers that never came back, transactions without an outcome."""
         while (due := self.timer()) is not None and due <= now:
-            _, _, descriptor, what = heappop(self._timers)
+            descriptor, what = self._timers.pop()
             if isinstance(what, bytes):
                 self.outcome(what, committed=False, event=RequestEvent.CLEANED_UP)
             elif descriptor is not None and what.state is RequestState.WAITING:

@@ -65,6 +65,14 @@ class _Opening:
     abandoned: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class _Purging:
+    call: CallId
+    queue: SharedQueue
+    pending: set[int]
+    """Messages that are to be removed when their locks end, because of this purge and of none that was carried out."""
+
+
 class RemoteReadServer:
     """All clients of one queue manager."""
 
@@ -74,7 +82,7 @@ class RemoteReadServer:
         self._port = port
         self._queues: dict[QueueView, SharedQueue] = {}
         self._openings: dict[int, _Opening] = {}
-        self._purgings: dict[int, CallId] = {}
+        self._purgings: dict[int, _Purging] = {}
         self._cursors = 0
         self._numbers = 0
         self._effects: list[Effect] = []
@@ -264,18 +272,34 @@ class RemoteReadServer:
             self._answer(call, StatusResponse(Status.STATUS_ACCESS_DENIED))
             return
         queue = descriptor.queue
-        spared = []
+        undecided = set().union(*(each.pending for each in self._purgings.values() if each.queue is queue))
+        spared, pending = [], set()
         for lookup_id in queue.locked():
-            if queue.state_of(lookup_id) is not PositionState.GONE:
+            was = queue.state_of(lookup_id)
+            if was is not PositionState.GONE:
+                if was is PositionState.LOCKED or lookup_id in undecided:
+                    pending.add(lookup_id)
                 queue.move(lookup_id, PositionEvent.PURGE)
                 spared.append(sequence_of(lookup_id))
         purging = self._new_number()
-        self._purgings[purging] = call
+        self._purgings[purging] = _Purging(call, queue, pending)
         self._effects.append(Purge(purging, queue.view, tuple(sorted(spared))))
 
     def purged(self, purging: int, status: Status = Status.MQ_OK) -> list[Effect]:
-        """It is on stable storage that the queue is empty but for what is locked; or it could not be emptied."""
-        self._answer(self._purgings.pop(purging), StatusResponse(status))
+        """It is on stable storage that the queue is empty but for what is locked; or it could not be emptied.
+
+        Then nothing was purged, and what is locked stays in the queue when its lock ends, unless another purge wants it.
+        """
+        done = self._purgings.pop(purging)
+        others = [each for each in self._purgings.values() if each.queue is done.queue]
+        if status is Status.MQ_OK:
+            for each in others:
+                each.pending -= done.pending
+        else:
+            for lookup_id in done.pending.difference(*(each.pending for each in others)):
+                if done.queue.state_of(lookup_id) is PositionState.PURGE_PENDING:
+                    done.queue.move(lookup_id, PositionEvent.PURGE_FAILED)
+        self._answer(done.call, StatusResponse(status))
         return self._take_effects()
 
     # --- what the owner says ------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
@@ -24,6 +24,8 @@ from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, BATCH_STAGES_
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
+
+_T = TypeVar("_T")
 
 PIECE_BYTES = 1_048_576
 """What is collected of a stage before it is written: one trip to a thread per megabyte."""
@@ -60,7 +62,8 @@ class OutboxApi:
     async def _receive(self, request: Request) -> str:
         """Write the body down; the file's name in the folder of stages."""
         folder = self._manager.outgoing.folder
-        in_thread = partial(asyncio.get_running_loop().run_in_executor, None)
+        under_way: set[asyncio.Future[Any]] = set()
+        in_thread = partial(_in_thread, under_way)
         name = f"{secrets.token_hex(16)}.arrow"
         path = folder / f"{name}.part"
         file = await in_thread(_create, path)
@@ -78,8 +81,9 @@ class OutboxApi:
                 await syncing
             await in_thread(_finish, file, path, folder / name)
         except BaseException:
-            if syncing is not None:
-                await asyncio.wait([syncing])  # the file is its own until then
+            if under_way:
+                # The file is theirs until then. Closed before, its descriptor may be another file's when they write.
+                await asyncio.wait(tuple(under_way))
             await in_thread(_give_up, file, path)
             raise
         return name
@@ -105,6 +109,14 @@ class OutboxApi:
         application, batch = _names(request)
         command = {"op": "delete", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))
+
+
+def _in_thread(under_way: set[asyncio.Future[Any]], function: Callable[..., _T], *args: object) -> asyncio.Future[_T]:
+    """``function(*args)`` in a thread; in ``under_way`` until it is over, also when who waits for it is cancelled."""
+    future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args))
+    under_way.add(future)
+    future.add_done_callback(under_way.discard)
+    return asyncio.shield(future)
 
 
 def _names(request: Request) -> tuple[str, str]:

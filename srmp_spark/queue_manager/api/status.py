@@ -12,6 +12,7 @@ from srmp_spark.queue_manager.api.http import Request, Response
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
+from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
 from srmp_spark.srmp.stream_name import shown_queue
 
 if TYPE_CHECKING:
@@ -96,11 +97,13 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             "queue_bytes": manager.config.queue_quota_bytes,
             "machine_bytes": manager.config.machine_quota_bytes,
             "machine_bytes_waiting": manager.receiver.machine.bytes,
+            "order_queue_bytes": ORDER_QUEUE_UNREAD_MAX,
         },
         "state": {
             "uri": manager.state_lag.uri,
             "position": manager.state_lag.position,
             "lag_seconds": state_lag_seconds(manager),
+            "receipts_left_out": manager.state_lag.receipts_left_out,
         },
         "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed],
         "incoming_streams": [
@@ -132,7 +135,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
 def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
     config = manager.config
     quotas = (("queue", config.queue_quota_bytes), ("machine", config.machine_quota_bytes))
-    return [((of,), float(quota)) for of, quota in quotas if quota is not None]
+    return [((of,), float(quota)) for of, quota in (*quotas, ("order-queue", ORDER_QUEUE_UNREAD_MAX)) if quota is not None]
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:
@@ -190,6 +193,12 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),
         Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
+        Gauge(
+            "srmp_state_receipts_left_out",
+            "receipts of our order queue, read and deleted before the Delta state had them",
+            (),
+            lambda: [((), float(manager.state_lag.receipts_left_out))],
+        ),
         Gauge(
             "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]
         ),

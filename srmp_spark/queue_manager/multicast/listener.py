@@ -20,12 +20,22 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.outputs import (
+    Apdu,
+    DataLost,
+    Multicast,
+    Output,
+    SessionEnded,
+    SessionOpened,
+    SourceRefused,
+    Unicast,
+)
 from srmp_spark.pgm.receiver import Receiver
+from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
+from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, Inlet, Outlet
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.acceptor import Acceptor
@@ -33,6 +43,10 @@ if TYPE_CHECKING:
 
 NAK_TTL = 1
 """RFC 3208 6.3: what receivers multicast stays in their network."""
+LINES_PER_SECOND = 20.0
+"""About sessions in the log. Losses have a limit of their own (:mod:`.losses`)."""
+REFUSED_SECONDS = 60.0
+"""One warning in this time for all sources that find no room: 64 bits of TSI make as many as somebody likes."""
 _ANY_GROUP = "224.0.0.1"
 REFUSED = "refused"
 """Reason of a message that came whole and was not taken; ``detail`` says why."""
@@ -100,6 +114,10 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_reading = False
+        self._lines = TokenBucket(LINES_PER_SECOND, LINES_PER_SECOND, time.monotonic())
+        self._refusals = 0
+        """Packets of sources that were refused since that was told."""
+        self._refusals_told_at = -REFUSED_SECONDS
 
     def __repr__(self) -> str:
         return f"<Listener {self.queue} on {self.sockets.address} sessions={len(self.engine)}>"
@@ -145,13 +163,20 @@ class Listener:
                 self.counts["malformed"] += 1
                 log.debug("pgm.malformed queue=%s source=%s: %s", self.queue, text_of(source), error)
                 continue
-            self._do(self.engine.receive(packet, source, now))
+            try:
+                self._do(self.engine.receive(packet, source, now))
+            except Exception:  # the last line of defence, as at the SRMP port: our bug must not stop what came with it
+                self.counts["internal error"] += 1
+                if self._may_log(now):
+                    log.exception("pgm.packet_failed queue=%s source=%s type=%d", self.queue, text_of(source), octets[4])
 
     def _due(self) -> None:
         self._timer = None
+        when = self.engine.next_timer()
         self._take_what_came(time.monotonic())  # first: what lies in the kernel's buffer must not be asked for
         now = time.monotonic()
-        self._do(self.engine.poll(now))
+        if when is None or not self.sockets.inlet.is_behind or now >= when + READ_FIRST_SECONDS:
+            self._do(self.engine.poll(now))
         self._arm(now)
 
     def _arm(self, now: float) -> None:
@@ -178,7 +203,10 @@ class Listener:
                 reason = output.reason.name.lower()
                 self._note(output.session, output.first, output.last, output.packets, reason, output.reason.value)
             elif isinstance(output, SessionOpened):
-                log.info("pgm.session_opened queue=%s session=%s first=%d", self.queue, output.session, output.first)
+                if self._may_log(time.monotonic()):
+                    log.info("pgm.session_opened queue=%s session=%s first=%d", self.queue, output.session, output.first)
+            elif isinstance(output, SourceRefused):
+                self._source_refused(output)
             else:
                 self._session_ended(output)
 
@@ -188,7 +216,29 @@ class Listener:
             session.counts[what] += count
 
     def _session_ended(self, ended: SessionEnded) -> None:
-        log.info("pgm.session_ended queue=%s session=%s reason=%s", self.queue, ended.session, ended.reason.value)
+        if self._may_log(time.monotonic()):
+            log.info("pgm.session_ended queue=%s session=%s reason=%s", self.queue, ended.session, ended.reason.value)
+
+    def _may_log(self, now: float) -> bool:
+        """Sessions can be made up with every packet; how many lines were left out is counted."""
+        may = self._lines.take(1, now)
+        if not may:
+            self.counts["not logged"] += 1
+        return may
+
+    def _source_refused(self, refused: SourceRefused) -> None:
+        """A warning at once, then one for all that come in a while: each of their packets is refused."""
+        self._refusals += 1
+        now = time.monotonic()
+        if now < self._refusals_told_at + REFUSED_SECONDS:
+            return
+        self._refusals_told_at = now
+        log.warning(
+            "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = %d sources are heard already, which "
+            "status names; what others send is not taken until one ends. To hear more: sessions_max in [pgm_constants]",
+            self.queue, self.sockets.address, refused.session, self._refusals, self.engine.settings.sessions_max,
+        )  # fmt: skip
+        self._refusals = 0
 
     # --- losses ---------------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ class Copier:
         """Once through the queue; how many were new. Raises :class:`LostError`, :class:`RefusedError`."""
         cursor = await queue.cursor()
         there: set[PulledKey] = set()
-        before, waiting, size = self.moved, [], 0
+        waiting: dict[PulledKey, Pulled] = {}
+        before, size = self.moved, 0
         action = Action.PEEK_CURRENT
         self.is_full, self.unreadable = None, 0
         while self.is_full is None:
@@ -65,13 +66,13 @@ class Copier:
                 self.unreadable += 1
                 continue
             there.add(found.key)
-            if found.key not in self.seen:
-                waiting.append(found)
+            if found.key not in self.seen and found.key not in waiting:  # a cursor may be set back, and shows it again
+                waiting[found.key] = found
                 size += len(found.raw)
             if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
-                await self._copy(waiting)
-                waiting, size = [], 0
-        await self._copy(waiting)
+                await self._copy(tuple(waiting.values()))
+                waiting, size = {}, 0
+        await self._copy(tuple(waiting.values()))
         await queue.close_cursor(cursor)
         if self.is_full is None:
             await self._forget(queue, self.seen - there)

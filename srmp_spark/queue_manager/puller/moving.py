@@ -20,7 +20,7 @@ from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, RemoteQueue, Unreadable
+from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, Ended, RemoteQueue, Unreadable
 
 BATCH_MESSAGES = 64
 """Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
@@ -31,6 +31,10 @@ BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
 UNREADABLE_MAX = 1_000
 """Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time."""
+
+_EVENTS = {
+    Ended.CARRIED_OUT: PulledEvent.END_OK, Ended.NOT: PulledEvent.END_REFUSED, Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
+}  # fmt: skip
 
 
 class Keeping(Protocol):
@@ -133,11 +137,15 @@ class Mover:
         return len(handed)
 
     async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
-        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again."""
-        handed: list[Pulled] = []
+        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again.
+
+        A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and the
+        lock that is younger holds it.
+        """
+        handed: dict[PulledKey, Pulled] = {}
         unreadable: list[Unreadable] = []
-        size = 0
-        while len(handed) < BATCH_MESSAGES and size < BATCH_BYTES and len(unreadable) < UNREADABLE_MAX:
+        reads = size = 0
+        while reads < BATCH_MESSAGES and size < BATCH_BYTES and len(unreadable) < UNREADABLE_MAX:
             found = await queue.read(Action.RECEIVE, wait_s=0.0 if self.is_busy else wait_s)
             if isinstance(found, Status):
                 if found not in NOTHING:
@@ -148,17 +156,21 @@ class Mover:
                 self._told(f"a message cannot be read and stays where it is: {found.reason}")
                 unreadable.append(found)
                 continue
-            handed.append(self._same(found))
+            reads += 1
             size += len(found.raw)
+            if (again := handed.get(found.key)) is not None:
+                again.request = found.request
+            else:
+                handed[found.key] = self._same(found)
         self.unreadable = len(unreadable)
         for each in unreadable:
             await queue.end(each.request, keep=True)
-        return handed
+        return list(handed.values())
 
     async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
         for each in messages:
-            if await queue.end(each.request):
+            if await queue.end(each.request) is Ended.CARRIED_OUT:
                 self._copied.discard(each.key)
         removed = {each.key for each in messages} - self._copied
         if removed:
@@ -200,9 +212,9 @@ class Mover:
                     continue
                 if isinstance(done, RefusedError):  # a fault, from below the method or from within
                     each.move(PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED)
-                elif isinstance(done, bool):
-                    each.move(PulledEvent.END_OK if done else PulledEvent.END_REFUSED)
-                    self.ended += done
+                elif isinstance(done, Ended):
+                    each.move(_EVENTS[done])
+                    self.ended += done is Ended.CARRIED_OUT
                 elif isinstance(done, LostError):
                     lost = True
                 else:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
-from srmp_spark.mqrr.lookup_identifier import rebuilt, sequence_of
+from srmp_spark.mqrr.lookup_identifier import lookup_id_of, sequence_of
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
@@ -49,7 +49,7 @@ class Pulled:
 def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
     """A message as it was read. Raises :class:`RemoteProtocolError` for one of which a part is missing."""
     message = message_of(packet)
-    lookup_id = rebuilt(sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    lookup_id = lookup_id_of(sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
     return Pulled(PulledKey(lookup_id, packet.id), raw, message, state)
 
 

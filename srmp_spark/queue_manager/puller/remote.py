@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
 from srmp_spark.errors import RemoteProtocolError
@@ -24,7 +25,7 @@ from srmp_spark.mqrr.ndr.stub import ContextHandle
 from srmp_spark.mqrr.packets.sections import join_sections
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import QueueFormat
-from srmp_spark.mqrr.status import Status
+from srmp_spark.mqrr.status import END_REMOVED_NOTHING, Status
 from srmp_spark.queue_manager.puller.connection import RefusedError
 from srmp_spark.queue_manager.puller.pulled import Pulled, pulled_of
 
@@ -42,6 +43,16 @@ class Unreadable(NamedTuple):
     request: int
     """dwRequestId of its lock, if the read was a receive: to be given back with :meth:`RemoteQueue.end`."""
     reason: str
+
+
+class Ended(Enum):
+    """What an answer of R_EndReceive says."""
+
+    CARRIED_OUT = auto()
+    NOT = auto()
+    """Refused before anything was removed."""
+    UNCLEAR = auto()
+    """It failed, perhaps in the removal itself: only a peek can tell."""
 
 
 class Calls(Protocol):
@@ -93,10 +104,12 @@ class RemoteQueue:
         pulled.request = request
         return pulled
 
-    async def end(self, request: int, *, keep: bool = False) -> bool:
-        """R_EndReceive: whether it was carried out."""
+    async def end(self, request: int, *, keep: bool = False) -> Ended:
+        """R_EndReceive: what its answer says of the message."""
         answer = await self._calls.call(9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request))
-        return bool(answer.status == Status.MQ_OK)
+        if answer.status == Status.MQ_OK:
+            return Ended.CARRIED_OUT
+        return Ended.NOT if answer.status in END_REMOVED_NOTHING else Ended.UNCLEAR
 
     @property
     def calls_at_once(self) -> int:

@@ -6,15 +6,22 @@ each End. A sync for each would cost more than all else. So it is written and **
 process is killed. When the machine went down, the kernel has another boot identifier, the file is not believed, and everything
 that is stored counts as sent: then a message that another reader took may be a row too, and none is lost.
 
-    boot identifier, 36 bytes · line feed · 16 bytes for each message
+A full disk takes a part of what is written. Then no End leaves, the part is cut off again, and if even that is refused the file
+is made anew before the next End. Whatever is found at a start that is not mark after mark, each with its checksum, to the last
+byte, is not believed either, none of it: one mark in the wrong place hides all that come after it.
+
+    boot identifier, 36 bytes · "2" · line feed · for each message 16 bytes · their CRC-32, 4 bytes, little-endian
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import uuid
+import zlib
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from srmp_spark.queue_manager.puller.pulled import PulledKey
@@ -22,8 +29,12 @@ from srmp_spark.queue_manager.puller.pulled import PulledKey
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FORGET_BYTES = 1024 * 1024
 """A file that is longer begins anew as soon as nothing is stored."""
-_HEADER_SIZE = 37
+_BOOT_SIZE = 36
+_HEADER_END = b"2\n"
+"""Builds that wrote marks without a checksum had a line feed alone: neither believes a file of the other."""
+_HEADER_SIZE = _BOOT_SIZE + len(_HEADER_END)
 _MARK_SIZE = 16
+_CHECKED_SIZE = _MARK_SIZE + 4
 
 
 class SentMarks:
@@ -34,6 +45,9 @@ class SentMarks:
         self._boot_id = boot_id
         self._file = -1
         self._size = 0
+        """Bytes of whole marks, and the header."""
+        self._is_torn = False
+        """Behind ``_size`` there may be a part of a mark."""
         self.sent: frozenset[bytes] | None = None
         """What the last process sent; ``None``: nobody knows."""
 
@@ -53,14 +67,27 @@ class SentMarks:
 
     def was_sent(self, key: PulledKey) -> bool:
         """Whether End may have been sent by the last process."""
-        return self.sent is None or _mark(key) in self.sent
+        return self.sent is None or _digest(key) in self.sent
 
     def sending(self, keys: Iterable[PulledKey]) -> None:
         """Before End of each is sent. Raises OSError, and then it must not be."""
-        data = b"".join(map(_mark, keys))
-        if os.write(self._file, data) != len(data):
-            raise OSError(f"{self._path}: a short write")
-        self._size += len(data)
+        marks = b"".join(map(_mark, keys))
+        if self._is_torn:
+            self._replace(self._path.read_bytes()[: self._size] + marks)
+            return
+        try:
+            _write(self._file, marks)
+        except OSError:
+            self._cut_off()
+            raise
+        self._size += len(marks)
+
+    def _cut_off(self) -> None:
+        """What was written of marks whose Ends are not sent."""
+        self._is_torn = True
+        with suppress(OSError):
+            os.ftruncate(self._file, self._size)
+            self._is_torn = False
 
     def nothing_is_kept(self) -> None:
         """Forget them, now and then."""
@@ -74,24 +101,63 @@ class SentMarks:
             self._file = -1
 
     def _begin(self, keys: Iterable[PulledKey]) -> None:
-        self.close()
-        data = (self._boot_id or "").ljust(_HEADER_SIZE - 1).encode() + b"\n" + b"".join(map(_mark, keys))
+        self._replace(_header(self._boot_id or "") + b"".join(map(_mark, keys)))
+
+    def _replace(self, data: bytes) -> None:
+        """Another file in place of the one that is there, which stays if this fails."""
         new = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
-        new.write_bytes(data)
-        new.replace(self._path)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        self._size = len(data)
+        try:
+            new.write_bytes(data)
+            file = os.open(new, os.O_WRONLY | os.O_APPEND)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+        try:
+            new.replace(self._path)
+        except OSError:
+            os.close(file)
+            with suppress(OSError):
+                new.unlink()
+            raise
+        self.close()
+        self._file, self._size, self._is_torn = file, len(data), False
 
 
-def _mark(key: PulledKey) -> bytes:
+def _write(file: int, data: bytes) -> None:
+    """All of it: a disk that is about to be full takes a part, and says so at the next write. Raises OSError."""
+    while data:
+        written = os.write(file, data)
+        if not written:
+            raise OSError(errno.ENOSPC, "nothing more is written")
+        data = data[written:]
+
+
+def _header(boot_id: str) -> bytes:
+    return boot_id.ljust(_BOOT_SIZE).encode() + _HEADER_END
+
+
+def _digest(key: PulledKey) -> bytes:
     return hashlib.blake2b(f"{key.lookup_id} {key.message_id}".encode(), digest_size=_MARK_SIZE).digest()
 
 
+def _checked(digest: bytes) -> bytes:
+    return digest + zlib.crc32(digest).to_bytes(4, "little")
+
+
+def _mark(key: PulledKey) -> bytes:
+    return _checked(_digest(key))
+
+
 def _read(path: Path, boot_id: str) -> frozenset[bytes] | None:
+    """The digests of a file that is whole; ``None``: there is none."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    if data[:_HEADER_SIZE] != boot_id.ljust(_HEADER_SIZE - 1).encode() + b"\n":
+    if data[:_HEADER_SIZE] != _header(boot_id) or (len(data) - _HEADER_SIZE) % _CHECKED_SIZE:
         return None
-    return frozenset(data[at : at + _MARK_SIZE] for at in range(_HEADER_SIZE, len(data) - _MARK_SIZE + 1, _MARK_SIZE))
+    marks = [data[at : at + _CHECKED_SIZE] for at in range(_HEADER_SIZE, len(data), _CHECKED_SIZE)]
+    if any(mark != _checked(mark[:_MARK_SIZE]) for mark in marks):
+        return None
+    return frozenset(mark[:_MARK_SIZE] for mark in marks)

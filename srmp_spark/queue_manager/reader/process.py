@@ -128,7 +128,8 @@ class Reader:
 
     def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Up to where retention may delete."""
-        limits = retention.Limits(command["before"], command["bytes_max"], command["synced_to"], command["read_to"])
+        names = ("before", "bytes_max", "synced_to", "read_to", "unsynced_max")
+        limits = retention.Limits(*(command[name] for name in names))
         with self._log() as stored:
             answer.head({"to": retention.plan(stored, command["queue"], limits)})
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from dataclasses import replace
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
@@ -22,6 +23,7 @@ from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP
 from srmp_spark.rows.decode import decode
 from srmp_spark.rows.group import Record, pack_group
 from srmp_spark.store.log import Log
+from srmp_spark.store.moves import Moves
 from srmp_spark.store.reading import batches, records
 
 HTTP_TRANSPORTS = ("http", "https")
@@ -34,9 +36,9 @@ def message_frames(log: Log, queue: str, epoch: str, after: int, to: int, max_by
 
     Errors as :meth:`Log.chunks`.
     """
-    sent = 0
+    sent, moves = 0, log.moves(queue, after, to)
     for sequence, record in records(log, queue, epoch, after, to):
-        frame = _frame(queue, sequence, record)
+        frame = _frame(queue, sequence, record, moves.get(sequence))
         yield frame
         sent += len(frame)
         if sent >= max_bytes:
@@ -49,7 +51,7 @@ def record_blob(log: Log, queue: str, epoch: str, sequence: int) -> Iterator[byt
         yield pack_group(found, [record])
 
 
-def _frame(queue: str, sequence: int, record: Record) -> bytes:
+def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> bytes:
     try:
         decoded = decode(queue, [(sequence, record)])
         message, parts = decoded.messages[0], decoded.parts[0]
@@ -60,6 +62,9 @@ def _frame(queue: str, sequence: int, record: Record) -> bytes:
             envelope = record.post[at + start : at + end].decode()
             post = Post(envelope, record.post, at + first if parts.body else 0, last - first)
         subqueue = SubqueueHeader(subqueue_name=_subqueue(queue))
+        if moves is not None:
+            time = _last_move_time(moves.last_moved_at)
+            subqueue = replace(subqueue, move_counter=moves.counter, last_move_time=time)
         packet = packet_of(message, Origin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue))
         head, counted, tail = packet.encode_pieces()
         kind = SRMP if post is not None else BINARY
@@ -73,6 +78,11 @@ def _subqueue(queue: str) -> str:
     """SubqueueName; a name that is too long for it is none of MSMQ's."""
     name = queue.partition(";")[2]
     return name if len(name.encode("utf-16-le")) < SUBQUEUE_NAME_SIZE else ""
+
+
+def _last_move_time(moved_at: int) -> int:
+    """LastMoveTime, in milliseconds: its low 32 bits, and never the 0 of a message that was never moved."""
+    return moved_at // 1_000 & 0xFFFFFFFF or 1
 
 
 def _address(peer: str) -> HostAddress:

@@ -280,7 +280,9 @@ class RemoteReadService:
                     moves.append(Move(queue, each.sequence, record, _served(each.to).queue))
             self._check_still_there(moves)
             await take_together(self._manager, list(parts.values()), HOLDER, moves)
-        except (ApiError, ConnectionResetError, StoreSyncError) as error:
+        except StoreSyncError:
+            return  # nobody knows what the disk has, and the process ends: they stay locked, and their End has no answer
+        except (ApiError, ConnectionResetError) as error:  # stands before the commit: nothing was changed
             log.warning('mqrr.not_stored reason="%s"', error)
             self._do(self._server.not_stored(asked.storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
             return
@@ -303,7 +305,9 @@ class RemoteReadService:
             self._manager.check_holder(view.queue.default, HOLDER)
             purged = await self._manager.purge_queue(view.queue.name, asked.spared)
             log.info("mqrr.purged queue=%s rows=%d", view.name, purged)
-        except (ApiError, StoreSyncError) as error:
+        except StoreSyncError:
+            return  # as for a Take
+        except ApiError as error:
             log.warning('mqrr.not_purged queue=%s reason="%s"', view.name, error)
             status = Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
         self._do(self._server.purged(asked.purging, status))

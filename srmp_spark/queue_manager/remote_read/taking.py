@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import ApiError, StoreSyncError
 from srmp_spark.interface import UNKNOWN_QUEUE
 from srmp_spark.store import decisions
+from srmp_spark.store import moves as counts
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from srmp_spark.rows.group import Record
     from srmp_spark.srmp.decisions import Reason
     from srmp_spark.srmp.effects import Ok
+    from srmp_spark.store.transaction import Transaction
 
 
 class Part(NamedTuple):
@@ -110,4 +111,10 @@ def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
     def done(result: None, error: BaseException | None) -> None:
         assert error is None or isinstance(error, StoreSyncError), "an UPDATE of rows that may not be there"
 
-    manager.journal.call(partial(decisions.go_along, moved=moved), done)
+    now = manager.clock.utc()
+
+    def go_along(transaction: Transaction) -> None:
+        decisions.go_along(transaction, moved)
+        counts.count(transaction, moved, now)
+
+    manager.journal.call(go_along, done)

@@ -26,6 +26,8 @@ from srmp_spark.store.schema import connect_reader
 
 HANDED_TO = "dead_letters_handed_to"
 """Key in the table ``meta``: the number of the last group of dead letters that the main process has stored."""
+TOLD_MAX = 1_000
+"""Names that the log warns of: an application chooses them."""
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,34 @@ log = logging.getLogger(__name__)
 
 def takes_dead_letters(data_dir: Path, queue: str) -> bool:
     """Whether there is such a transactional queue here now. If nobody can tell, it goes to the system's dead letters."""
+    why = _refuses_letters(data_dir, queue)
+    if why is not None:
+        log.warning('dead_letters.queue_refused queue=%s reason="%s": kept as a dead letter of the system', queue, why)
+    return why is None
+
+
+class LetterQueueWarnings:
+    """Who names a queue that cannot have dead letters is told when rows are staged, and not when the first is dead."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._told: set[tuple[str, str]] = set()
+
+    def warning(self, queue: str) -> str | None:
+        """What is wrong with ``queue`` now and how to make it right; in the log once. ``None``: nothing is wrong."""
+        why = _refuses_letters(self._data_dir, queue)
+        if why is None:
+            return None
+        make = f"srmp-spark serve --queue '{queue}:transactional'"
+        text = f"deadLetterQueue {queue}: {why}; dead letters are kept by --state alone until it is there. To make it: {make}"
+        if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add((queue, why))
+            log.warning("dead_letters.queue_missing %s", text)
+        return text
+
+
+def _refuses_letters(data_dir: Path, queue: str) -> str | None:
+    """Why no dead letters go there now; ``None``: they may."""
     try:
         connection = connect_reader(data_dir / DATABASE_FILE)
         try:
@@ -41,13 +71,10 @@ def takes_dead_letters(data_dir: Path, queue: str) -> bool:
         finally:
             connection.close()
     except (StoreError, sqlite3.Error) as error:
-        log.warning('dead_letters.queue_unknown queue=%s reason="%s": kept as a dead letter of the system', queue, error)
-        return False
-    if row is None or not row[0]:
-        what = "there is no such queue" if row is None else "it is not transactional"
-        log.warning('dead_letters.queue_refused queue=%s reason="%s": kept as a dead letter of the system', queue, what)
-        return False
-    return True
+        return f"nobody can tell whether it is there ({error})"
+    if row is None:
+        return "there is no such queue"
+    return None if row[0] else "it is not transactional"
 
 
 class ApplicationLetters:

@@ -72,6 +72,8 @@ class Commands:
         """Called before what waits to be forwarded is purged; set before :meth:`serve`."""
         self.release_forwarding: Callable[[], object] = lambda: None
         """Called after that."""
+        self.letter_warning: Callable[[str], str | None] = lambda queue: None
+        """What is wrong with a queue that is named for dead letters; set before :meth:`serve`."""
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
@@ -188,7 +190,12 @@ class Commands:
         checked = await self._loop.run_in_executor(self._checks, stages.check, command["file"], partition)
         add = partial(stages.add, application, batch, partition, attempt, checked, self._clock.utc())
         staged = await self._store.run(add, later=True)
-        return {"stage": staged.stage_id, "rows": staged.rows}
+        answer = {"stage": staged.stage_id, "rows": staged.rows}
+        named = checked.schema.dead_letter_queue
+        if named is not None:
+            warning = await self._loop.run_in_executor(self._checks, self.letter_warning, named)
+            answer |= {} if warning is None else {"warning": warning}
+        return answer
 
     async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch, stages = command["application"], command["batch"], command["stages"]

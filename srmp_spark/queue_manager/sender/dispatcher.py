@@ -51,8 +51,8 @@ from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
 
 PROBE_ROWS = 1
 """Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
-RECEIPTS_NOTED_SECONDS = 10.0
-"""How often it is stored how far the receipts were read."""
+RECEIPTS_NOTED_SECONDS = 2.0
+"""How often it is stored how far the receipts were read, also while more come: ORDER_QUEUE_UNREAD_MAX counts from there."""
 RECEIPTS_RETRY_SECONDS = 2.0
 """After receipts could not be read: no other may come for a long time."""
 IDENTIFIERS_AT_ONCE = 1_000
@@ -391,7 +391,7 @@ class Dispatcher:
         self.work()
         if again:
             self.receipts_came()
-        elif self._note_timer is None and not self._stopping:
+        if self._note_timer is None and not self._stopping:
             self._note_timer = self._loop.call_later(RECEIPTS_NOTED_SECONDS, self._on_note)
 
     def _receipt(self, message: Message, now: float, at: int) -> None:

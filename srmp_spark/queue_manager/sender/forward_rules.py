@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import LocalHosts, split_url
+from srmp_spark.names import LocalHosts
 from srmp_spark.srmp.redirection import Forwarding, Redirections
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.forwarded import Cursor
@@ -68,7 +68,7 @@ class ForwardRules(NamedTuple):
         Raises :class:`ConfigurationError` if that is ourselves.
         """
         to = next(rules for rules in self.kept if _was_accepted_by(rules.until, row, epochs)).forward_to(destination)
-        if split_url(to).host in self.present.hosts:
+        if self.present.hosts.is_target_here(to):
             raise ConfigurationError(f"no redirection leads {to} to another host any more: we do not forward to ourselves")
         return to
 
@@ -96,6 +96,7 @@ def load_rules(database: OutboxDatabase, present: Rules, accepted_to: Cursor, re
         if kept:
             kept[-1] = kept[-1]._replace(until=accepted_to)
         kept.append(present)
+    kept[-1] = present  # like the stored one, and knows our ports
     kept = [each for each in kept if each.until is None or not _is_read(each.until, read_to)][-RULES_MAX:]
     if kept != stored:
         with database.transaction() as connection:

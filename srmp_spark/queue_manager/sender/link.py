@@ -86,6 +86,8 @@ class Outgoing:
         """Called when there may be dead letters for a queue of ours. The process sets it."""
         self.receipts_noted = 0
         """Rows of our order queue up to this one were read by the child, for good. It says so at each start."""
+        self.order_queue_read: Callable[[int], object] = lambda to: None
+        """Called with :attr:`receipts_noted` when it was told. The process sets it."""
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -101,6 +103,7 @@ class Outgoing:
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
             "hosts": sorted(hosts.names),
+            "ports": sorted(hosts.ports),
             "forward_end": forward_end,
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
@@ -150,6 +153,7 @@ class Outgoing:
             self.dead_came()
         elif event["event"] == "receipts-noted":
             self.receipts_noted = event["to"]
+            self.order_queue_read(event["to"])
         elif event["event"] == "forwarded" and self.forwarded is not None:
             # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
             self._changed()

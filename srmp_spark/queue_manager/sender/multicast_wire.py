@@ -25,7 +25,7 @@ from srmp_spark.pgm.source import Source
 from srmp_spark.pgm.source_states import SourceState
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
 from srmp_spark.srmp.apdu import apdu_of
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
@@ -55,7 +55,7 @@ class MulticastWire:
         interface = find_interface(settings.interface)
         self.outlet = Outlet(settings.encapsulation, interface, address.group, settings.ttl, is_source=True)
         try:
-            self.inlet = Inlet.of_group(settings.encapsulation, interface, address.group)
+            self.inlet = Inlet.of_group(settings.encapsulation, interface, address.group, only=UPSTREAM)
             """For the NAKs that receivers multicast."""
         except BaseException:
             self.outlet.close()

@@ -17,10 +17,9 @@ from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import multicast_address
 from srmp_spark.pgm.addresses import GSI_LENGTH, Tsi
 from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.packets import PacketType
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.multicast.sockets import Inlet
+from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet
 from srmp_spark.queue_manager.sender.multicast_wire import MulticastWire
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
@@ -36,7 +35,6 @@ LOOK_SECONDS = 1.0
 """How often it is looked whether a session has ended."""
 
 _TYPE_AT: Final = 4
-_UPSTREAM: Final = frozenset((PacketType.NAK, PacketType.SPMR))
 _LEFT = PeerAnswer(200, "", None)
 """Nobody answers; this is what being sent counts as."""
 NO_PGM = "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
@@ -102,8 +100,8 @@ class Multicasts:
 
     def _read(self, inlet: Inlet) -> None:
         for octets, _ in inlet.read():
-            if len(octets) <= _TYPE_AT or octets[_TYPE_AT] not in _UPSTREAM:
-                continue  # our own data, which come back by the group
+            if len(octets) <= _TYPE_AT or octets[_TYPE_AT] not in UPSTREAM:
+                continue  # our own data, which come back by the group where the kernel does not keep them away
             try:
                 packet = decode(octets)
             except RemoteProtocolError as error:

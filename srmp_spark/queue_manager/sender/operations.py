@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.outgoing_stream import OutgoingStream

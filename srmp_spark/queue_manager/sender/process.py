@@ -26,7 +26,7 @@ from srmp_spark.interface import exit_code_of
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.sender.application_letters import takes_dead_letters
+from srmp_spark.queue_manager.sender.application_letters import LetterQueueWarnings, takes_dead_letters
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
@@ -119,12 +119,14 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarded_to = forward_read_to(outbox.database)
-    present = Rules(Redirections.load(settings["redirect_in"]), LocalHosts(frozenset(settings["hosts"])))
+    hosts = LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
+    present = Rules(Redirections.load(settings["redirect_in"]), hosts)
     accepted_to = Cursor(settings["epoch"], settings["forward_end"])
     rules = load_rules(outbox.database, present, accepted_to, forwarded_to)
     forwarder = Forwarder(dispatcher, outbox, ForwardLog(data_dir, identity, rules), forwarded_to, commands.forwarded)
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
     commands.release_forwarding = forwarder.release
+    commands.letter_warning = LetterQueueWarnings(data_dir).warning
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted
     tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ApiError
 from srmp_spark.names import format_names, is_multicast, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.errors import BatchError

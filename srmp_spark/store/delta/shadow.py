@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.store.delta.data_files import looks_whole
+from srmp_spark.store.delta.checkpoints import Checkpoints
 from srmp_spark.store.durable import sync_directory, sync_file, write_durably
 
 SHADOW_COMMITS_MAX = 200
@@ -33,7 +33,6 @@ ACTIONS_KEY = "srmp.actions"
 """In the commit's own information: how many actions follow. A file cut at a line's end is known by it."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +71,8 @@ class Shadow:
     def __init__(self, folder: Path, log: Path) -> None:
         self._folder = folder
         self._table_log = log
-        self._versions = sorted(self._read_names(folder, _COMMIT))
+        self._versions = sorted(self._read_names(folder))
+        self._checkpoints = Checkpoints(folder, log)
 
     def __repr__(self) -> str:
         span = f"{self._versions[0]}..{self._versions[-1]}" if self._versions else "empty"
@@ -103,28 +103,30 @@ class Shadow:
             self._versions.append(version)
         self._drop(self._versions[:-SHADOW_COMMITS_MAX])
 
-    def covered_by_checkpoint(self, version: int) -> None:
-        """Forget copies that a synced checkpoint at ``version`` makes needless."""
+    def _covered_by_checkpoint(self, version: int) -> None:
         recent = self._versions[-SHADOW_COMMITS_MIN:]
         self._drop([v for v in self._versions if v < version and v not in recent])
 
-    def sync_checkpoint(self, version: int) -> None:
-        """Make a checkpoint that was just written durable."""
-        for path in self._table_log.glob(f"{version:020d}.checkpoint*.parquet"):
-            sync_file(path)
-        sync_file(self._table_log / "_last_checkpoint")
-        sync_directory(self._table_log)
+    def checkpoint_begins(self, version: int) -> None:
+        """A checkpoint is about to be written."""
+        self._checkpoints.begins(version)
+
+    def checkpoint_ended(self, version: int) -> bool:
+        """Make it durable and forget the copies of what it covers; ``False``: it is gone again, keep everything."""
+        if not self._checkpoints.ended(version):
+            return False
+        self._covered_by_checkpoint(version)
+        return True
 
     def repair(self) -> Repair:
         """Bring the table's log back to what was synced; call before the table is opened."""
-        commits = self._read_names(self._table_log, _COMMIT)
-        if not commits and not self._read_names(self._table_log, _CHECKPOINT):
+        if not self._read_names(self._table_log) and not self._checkpoints.versions():
             self._forget("the table is new")
             return Repair()
         if self._versions and not self._same_table():
             self._forget("another table lies there now")
-        dropped = self._drop_broken_checkpoints()
-        checkpoint = max(self._read_names(self._table_log, _CHECKPOINT), default=-1)
+        dropped = self._checkpoints.repair()
+        checkpoint = max(self._checkpoints.versions(), default=-1)
         rewritten = []
         for version in list(self._versions):
             path = self._table_log / commit_name(version)
@@ -150,7 +152,7 @@ class Shadow:
 
     def _void_unrecorded(self, known: int) -> list[int]:
         voided = []
-        present = self._read_names(self._table_log, _COMMIT)
+        present = self._read_names(self._table_log)
         for version in sorted(v for v in present if v > known):
             path = self._table_log / commit_name(version)
             if is_whole(path.read_bytes(), creates=version == 0):
@@ -163,24 +165,6 @@ class Shadow:
                 write_durably(path, json.dumps({"commitInfo": information}).encode() + b"\n")
             voided.append(version)
         return voided
-
-    def _drop_broken_checkpoints(self) -> list[int]:
-        dropped = []
-        for version in self._read_names(self._table_log, _CHECKPOINT):
-            path = self._table_log / f"{version:020d}.checkpoint.parquet"
-            if not looks_whole(path, path.stat().st_size):
-                path.unlink()
-                dropped.append(version)
-        hint = self._table_log / "_last_checkpoint"
-        if hint.exists():
-            try:
-                version = int(json.loads(hint.read_bytes())["version"])
-                whole = any(self._table_log.glob(f"{version:020d}.checkpoint*.parquet"))
-            except (ValueError, KeyError, TypeError):
-                whole = False
-            if not whole:
-                hint.unlink()  # only a hint: readers then list the folder
-        return dropped
 
     def _same_table(self) -> bool:
         try:
@@ -227,7 +211,7 @@ class Shadow:
         self._versions = [v for v in self._versions if v not in gone]
 
     @staticmethod
-    def _read_names(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+    def _read_names(folder: Path) -> list[int]:
         if not folder.is_dir():
             return []
-        return sorted(int(match[1]) for path in folder.iterdir() if (match := pattern.fullmatch(path.name)))
+        return sorted(int(match[1]) for path in folder.iterdir() if (match := _COMMIT.fullmatch(path.name)))

@@ -251,11 +251,12 @@ class StateTable:
                     yield parquet.read_row_group(group).select(self._spec.file_schema.names)
 
     def _checkpoint(self) -> None:
-        self._table.create_checkpoint()
-        self._checkpointed = self._table.version()
+        self._checkpointed = version = self._table.version()
         if self._shadow:
-            self._shadow.sync_checkpoint(self._checkpointed)
-            self._shadow.covered_by_checkpoint(self._checkpointed)
+            self._shadow.checkpoint_begins(version)
+        self._table.create_checkpoint()
+        if self._shadow and not self._shadow.checkpoint_ended(version):
+            return  # the next one cleans up
         self._table.cleanup_metadata()
 
     # Commits

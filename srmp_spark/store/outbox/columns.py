@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, is_multicast, not_served_yet
-from srmp_spark.srmp.canonical_url import canonical_outgoing
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.encoder import encode_envelope
 from srmp_spark.srmp.forwarding import forwarded, restored
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey

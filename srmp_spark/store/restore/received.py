@@ -19,10 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError, StoreDamagedError
 from srmp_spark.message import StreamId
 from srmp_spark.names import FORWARD_QUEUE, parse_queue_url
-from srmp_spark.srmp.canonical_url import canonical_destination
 from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
 from srmp_spark.srmp.stream_effects import IncomingStreamRow

@@ -17,7 +17,7 @@ from srmp_spark.pgm import assembler, receive_window, receiver, repair_queue, re
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, SourceRefused, Unicast
 from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Reset, Spm
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.sequence import wrap
@@ -146,6 +146,8 @@ def check(data: bytes, outcome: Outcome, rng: Random) -> None:
             if following.get(output.session) is not None:
                 raise ViolationError(f"{output.session} began twice")
             following[output.session] = output.first
+        elif isinstance(output, SourceRefused):
+            continue
         elif following.get(output.session) is None:
             raise ViolationError(f"{output} of a session that has not begun")
         elif isinstance(output, SessionEnded):

@@ -18,7 +18,7 @@ import tempfile
 import time
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from srmp_spark.testing.pgm import openpgm
 from srmp_spark.testing.pgm.two_hosts import HERE, RULES, THERE, TwoHosts, inside, is_inside, may_unshare, missing_tools
@@ -84,16 +84,19 @@ def theirs(role: str, case: Case, at: str, *more: str) -> list[str]:
     return [str(openpgm.build()), role, "-n", f"{at};{GROUP}", *udp, *more]
 
 
-def run_both(receiving: list[str], sending: list[str]) -> Outcome:
-    """Start one, then the other; their summaries. Raises :class:`RuntimeError` if one of them has none."""
+def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECONDS) -> Outcome:
+    """Start one, then the other; their summaries. Raises :class:`RuntimeError` if one of them has none, and
+    :class:`subprocess.TimeoutExpired` if one of them runs on after ``seconds``."""
     with tempfile.TemporaryFile("w+") as errors:
         receiver = subprocess.Popen(receiving, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
         try:
+            if OURS[-1] in receiving:
+                _until_ready(receiver, errors)
             time.sleep(HEAD_START)
             sender = subprocess.run(  # noqa: S603
-                sending, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=RUN_SECONDS
+                sending, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=seconds
             )
-            said, _ = receiver.communicate(timeout=RUN_SECONDS)
+            said, _ = receiver.communicate(timeout=seconds)
         finally:
             receiver.kill()
             receiver.wait()
@@ -103,6 +106,15 @@ def run_both(receiving: list[str], sending: list[str]) -> Outcome:
         except (IndexError, ValueError):
             codes = f"exit codes {sender.returncode} and {receiver.returncode}"
             raise RuntimeError(f"no summary, {codes}: {errors.read()[-2000:]}") from None
+
+
+def _until_ready(receiver: subprocess.Popen[str], errors: IO[str]) -> None:
+    """Until our receiver says that it hears: on a busy machine OpenPGM's sender was done before it was there."""
+    end = time.monotonic() + RUN_SECONDS
+    while time.monotonic() < end and receiver.poll() is None:
+        if "ready" in Path(f"/proc/self/fd/{errors.fileno()}").read_text():
+            return
+        time.sleep(0.05)
 
 
 def run_case(hosts: TwoHosts, case: Case) -> Outcome:

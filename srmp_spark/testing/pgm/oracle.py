@@ -13,7 +13,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.outputs import Apdu, DataLost, LossReason, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.outputs import (
+    Apdu,
+    DataLost,
+    LossReason,
+    Multicast,
+    Output,
+    SessionEnded,
+    SessionOpened,
+    SourceRefused,
+    Unicast,
+)
 from srmp_spark.pgm.packets import Data, Nak, PacketType, Spm
 from srmp_spark.pgm.sequence import unwrap, wrap
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
@@ -161,7 +171,7 @@ class ReceiverLedger:
             self.first = self.next = unwrap(output.first, self._source.lead)
         elif isinstance(output, SessionEnded):
             self.ended = output
-        elif not isinstance(output, Multicast):
+        elif not isinstance(output, Multicast | SourceRefused):
             self._step(output, now)
 
     def _nak(self, octets: bytes, now: float) -> None:

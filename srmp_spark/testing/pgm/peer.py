@@ -26,13 +26,12 @@ from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, Unicast
-from srmp_spark.pgm.packets import PacketType
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.source import Source
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, UPSTREAM, Inlet, Outlet, tpdu_of
 
 _NUMBERS = struct.Struct("!QQ")
 _PATTERN = bytes(range(256)) * 260
@@ -40,7 +39,6 @@ WAIT_MAX_S = 0.05
 """Longest sleep: the ends of a run are looked for."""
 QUEUED_OCTETS = 262_144
 """What the source is given ahead of what leaves."""
-_UPSTREAM = (PacketType.NAK, PacketType.SPMR)
 
 
 def apdu_number(index: int, count: int, size: int) -> bytes:
@@ -71,7 +69,7 @@ class Sending:
         encapsulation: Encapsulation = args.pgm
         address: MulticastAddress = args.address
         self._outlet = Outlet(encapsulation, interface, address.group, args.ttl, is_source=True, packs=not args.no_packs)
-        self._inlet = Inlet.of_group(encapsulation, interface, address.group)
+        self._inlet = Inlet.of_group(encapsulation, interface, address.group, only=UPSTREAM)
         chosen: dict[str, Any] = {"txw_max_rte": args.rate, "token_bucket": args.bucket} if args.rate else {}
         if args.window:
             chosen |= {"txw_secs": args.window, "txw_adv_secs": 0.15 * args.window, "txw_adv_ivl": 0.15 * args.window}
@@ -125,7 +123,7 @@ class Sending:
             _wait([self._outlet.inlet, self._inlet], until, now)
         for inlet in (self._outlet.inlet, self._inlet):
             for octets, _ in inlet.read():
-                if len(octets) > 4 and octets[4] in _UPSTREAM:
+                if len(octets) > 4 and octets[4] in UPSTREAM:
                     self._multicast(self.source.receive(decode(octets), time.monotonic()))
 
     def _multicast(self, packets: list[Multicast]) -> None:
@@ -170,7 +168,9 @@ class Receiving:
             before = self.messages
             for octets, source in self._inlet.read():
                 self._do(self._engine.receive(decode(octets), source, now))
-            self._do(self._engine.poll(now))
+            when = self._engine.next_timer()
+            if when is not None and (not self._inlet.is_behind or now >= when + READ_FIRST_SECONDS):
+                self._do(self._engine.poll(now))
             if self.messages > before:
                 last = now
             if (self.total and self.next >= self.total) or (args.expect and self.messages >= args.expect):

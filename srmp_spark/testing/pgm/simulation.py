@@ -28,7 +28,7 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.outputs import LossReason, Multicast, Output, Unicast
+from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
 from srmp_spark.pgm.packets import Data, Nak, Options, PacketType, Spm
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.sequence import wrap
@@ -253,6 +253,8 @@ class Simulation:
                 self.group.unicast(name, NAMES[output.to], output.packet)
             elif isinstance(output, Multicast):
                 self.group.multicast(name, output.packet)
+            elif isinstance(output, SourceRefused):
+                self.problems.append(f"{name}: {output}, of {len(ADDRESSES)} hosts")
             elif output.session.source == ADDRESSES["source"]:
                 ledger.output(output, self.clock.now)
                 self._note(f"{name}: {output!r}"[:160])

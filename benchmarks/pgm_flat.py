@@ -1,0 +1,98 @@
+"""The memory of one long multicast session with 1 % loss, of both sides: make flat-pgm MINUTES=10
+
+One veth pair, 500 KB/s, a window of a minute (30 MB), so that it fills, and its trail moves many times. What counts is
+resident memory from three windows on: its highest value in the second half may be GROWTH_MAX of that in the first. All must
+arrive. Without nftables nothing is lost on the way. The last line is one JSON object; exit code 1: it grew, or something is
+missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import say
+from srmp_spark.testing.pgm import interop
+from srmp_spark.testing.pgm.interop import Case, ours
+from srmp_spark.testing.pgm.two_hosts import HERE, THERE, TwoHosts, inside, is_inside, may_unshare
+
+SAMPLES = 120
+RATE = 500_000.0
+"""Octets a second."""
+WINDOW_SECONDS = 60.0
+WINDOWS_BEFORE = 3
+"""Until the window is full, and what the allocator keeps has reached its height."""
+GROWTH_MAX = 1.05
+SIZE = 8_000
+
+
+def resident_kib(pid: int) -> int:
+    """What a process has in memory; 0 once it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")), 0)
+
+
+def is_flat(kib: Sequence[int]) -> bool:
+    """Whether the second half stays within GROWTH_MAX of the first."""
+    half = len(kib) // 2
+    return half > 0 and max(kib[half:]) <= GROWTH_MAX * max(kib[:half])
+
+
+def session(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
+    """All of it."""
+    seconds = minutes * 60
+    window = min(WINDOW_SECONDS, seconds / (2 * WINDOWS_BEFORE))
+    case = Case("udp", "send", SIZE, "1 %" if shutil.which("nft") else "none")
+    hosts.lose(case.loss, case.udp_port, interop.GROUP)
+    count = int(seconds * RATE / SIZE)
+    receiver = subprocess.Popen([*hosts.there(), *ours("recv", case, THERE, "--idle", "10")], stdout=subprocess.PIPE, text=True)
+    time.sleep(interop.HEAD_START)
+    limits = ("--rate", str(RATE), "--window", str(window), "--linger", "5")
+    sender = subprocess.Popen(
+        ours("send", case, HERE, "--count", str(count), "--size", str(SIZE), *limits), stdout=subprocess.PIPE, text=True
+    )
+    began, samples = time.monotonic(), []
+    while sender.poll() is None and receiver.poll() is None:
+        time.sleep(seconds / SAMPLES)
+        both = resident_kib(sender.pid), resident_kib(receiver.pid)
+        say(f"{time.monotonic() - began:7.1f} s, KiB resident: sender {both[0]}, receiver {both[1]}")
+        if time.monotonic() - began > WINDOWS_BEFORE * window and all(both):
+            samples.append(both)
+    got = json.loads(receiver.communicate()[0].splitlines()[-1])
+    sides = dict(zip(("send", "receive"), zip(*samples, strict=True), strict=True)) if samples else {}
+    return {
+        "minutes": minutes, "window_seconds": window, "loss": case.loss, "received": got["msgs"], "of": count,
+        "lost_packets": got["lost_packets"], "repaired_packets": got["packets"]["rdata"],
+        **{f"{side}_kib": {"first": kib[0], "last": kib[-1], "most": max(kib)} for side, kib in sides.items()},
+        "flat": len(sides) == 2 and all(is_flat(kib) for kib in sides.values()),
+    }  # fmt: skip
+
+
+def main() -> int:
+    """1 if it grew, or something is missing; 2 if this machine cannot run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    minutes = parser.parse_args().minutes
+    if not is_inside():
+        if not may_unshare():
+            say("flat-pgm: this kernel allows no user namespaces (unshare -rn): run it as root")
+            return 2
+        return subprocess.run(inside([sys.executable, "-m", "benchmarks.pgm_flat", *sys.argv[1:]]), check=False).returncode
+    with TwoHosts() as hosts:
+        found = session(hosts, minutes)
+    print(json.dumps(found), flush=True)
+    return 0 if found["flat"] and found["received"] == found["of"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

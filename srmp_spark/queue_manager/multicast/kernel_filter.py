@@ -1,0 +1,41 @@
+"""Which packets the kernel gives to a socket: a classic BPF program (Linux, socket(7): SO_ATTACH_FILTER).
+
+A source listens to its own group for the NAKs that receivers multicast, so all that it sends comes back to it, and a tenth of
+its time went into reading that. The filter looks at PGM's type alone; what passes is read as suspiciously as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+from srmp_spark.pgm.packets import PacketType
+
+_SO_ATTACH_FILTER: Final = 26
+_LOAD_BYTE, _LOAD_BYTE_AT_X, _X_IS_HEADER_LENGTH, _IF_EQUAL, _RETURN = 0x30, 0x50, 0xB1, 0x15, 0x06
+"""BPF_LD|BPF_B|BPF_ABS, BPF_LD|BPF_B|BPF_IND, BPF_LDX|BPF_B|BPF_MSH, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K."""
+_INSTRUCTION = struct.Struct("HBBI")
+_UDP_HEADER = 8
+_TYPE_AT = 4
+_ALL: Final = 0xFFFF_FFFF
+
+
+def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, int, int, int]]:
+    """(code, skip if true, skip if false, value). A UDP socket's packets begin with the UDP header, a raw one's with IP's."""
+    load = [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)] if is_raw else [
+        (_LOAD_BYTE, 0, 0, _UDP_HEADER + _TYPE_AT)
+    ]  # fmt: skip
+    compare = [(_IF_EQUAL, len(types) - place, 0, int(kind)) for place, kind in enumerate(types)]
+    return [*load, *compare, (_RETURN, 0, 0, 0), (_RETURN, 0, 0, _ALL)]
+
+
+def pass_only(opened: socket.socket, types: Sequence[PacketType], *, is_raw: bool) -> None:
+    """Only PGM packets of ``types`` come by this socket, where the kernel can see to it; whoever reads looks again."""
+    program = array("B", b"".join(_INSTRUCTION.pack(*each) for each in _program(types, is_raw=is_raw)))
+    address, octets = program.buffer_info()
+    with contextlib.suppress(OSError):
+        opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", octets // _INSTRUCTION.size, address))

@@ -1,0 +1,112 @@
+"""Checkpoints of a local Delta table: made durable, and dropped again when a power loss came first.
+
+A checkpoint is a copy of what the commits before it say, and ``deltalake`` syncs none. After a power loss its file may have its
+name, its length and both of Parquet's marks while pages between are zeros: it then fails in the reader, or worse, does not.
+So its writing is noted before it begins and again when it is synced:
+
+    <data-dir>/delta/<table>/checkpoint.json    {"version": 40, "synced": false}
+
+The commits that it covers are forgotten and cleaned up only after it is synced. One that was begun and not synced can therefore
+be dropped whatever it holds: nothing is lost but the time to read the commits. All others (of another queue manager, of Spark,
+of before these notes) are dropped when they cannot be decoded to the last value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from srmp_spark.store.durable import sync_directory, sync_file, write_durably
+
+NOTE_FILE = "checkpoint.json"
+HINT_FILE = "_last_checkpoint"
+"""Delta's own: where a reader begins. Without it, or when it is stale, readers list the folder."""
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+class Checkpoints:
+    """Those of one table; ``folder`` is its shadow's, ``log`` its ``_delta_log``."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self._note = folder / NOTE_FILE
+        self._log = log
+
+    def __repr__(self) -> str:
+        return f"<Checkpoints {self.versions()} in {self._log}>"
+
+    def versions(self) -> list[int]:
+        """The checkpoints that are there."""
+        if not self._log.is_dir():
+            return []
+        return sorted(int(match[1]) for path in self._log.iterdir() if (match := _CHECKPOINT.fullmatch(path.name)))
+
+    def begins(self, version: int) -> None:
+        """One is about to be written: until :meth:`ended` it is not to be believed."""
+        self._tell(version, synced=False)
+
+    def ended(self, version: int) -> bool:
+        """Make the one just written durable. ``False``: somebody who mended the table has dropped it meanwhile."""
+        try:
+            for path in self._files(version):
+                sync_file(path)
+            sync_file(self._log / HINT_FILE)
+        except FileNotFoundError:
+            return False
+        if not self._files(version):
+            return False
+        sync_directory(self._log)
+        self._tell(version, synced=True)
+        return True
+
+    def repair(self) -> list[int]:
+        """Drop what a power loss may have damaged; call before the table is opened. The versions that are gone."""
+        doubtful = self._unsynced()
+        dropped = []
+        for version in self.versions():
+            path = self._log / f"{version:020d}.checkpoint.parquet"
+            if version == doubtful or not can_be_read(path):
+                path.unlink()
+                dropped.append(version)
+        hint = self._log / HINT_FILE
+        if hint.exists() and not self._leads_somewhere(hint):
+            hint.unlink()
+        if self._log.is_dir():
+            sync_directory(self._log)  # before the note goes: what is dropped must not come back
+        if doubtful is not None:
+            self._note.unlink()
+        return dropped
+
+    def _leads_somewhere(self, hint: Path) -> bool:
+        try:
+            return bool(self._files(int(json.loads(hint.read_bytes())["version"])))
+        except (ValueError, KeyError, TypeError):
+            return False
+
+    def _files(self, version: int) -> list[Path]:
+        return list(self._log.glob(f"{version:020d}.checkpoint*.parquet"))
+
+    def _unsynced(self) -> int | None:
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            note = json.loads(self._note.read_bytes())
+            return None if note["synced"] else int(note["version"])
+        return None
+
+    def _tell(self, version: int, *, synced: bool) -> None:
+        write_durably(self._note, json.dumps({"version": version, "synced": synced}).encode())
+
+
+def can_be_read(path: Path) -> bool:
+    """Whether every value of a Parquet file can be decoded: its marks alone say nothing of the pages between them."""
+    try:
+        with pq.ParquetFile(path) as parquet:
+            for group in range(parquet.num_row_groups):
+                parquet.read_row_group(group).validate(full=True)
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    return True
