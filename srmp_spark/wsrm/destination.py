@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.timers import Timers
+from srmp_spark.wsrm import return_sequence
 from srmp_spark.wsrm.destination_answers import Answers, version_of
 from srmp_spark.wsrm.destination_effects import (
     Changes,
     Delivery,
     DestinationSettings,
     Kind,
+    Later,
     Output,
     Received,
     Respond,
@@ -106,7 +108,7 @@ class Destination:
         if isinstance(content, CreateSequence):
             return self._create(message, content, now, utc)
         if isinstance(content, MakeConnection):
-            return self._connection(message, content)
+            return self._connection(message, content, now, utc)
         if isinstance(content, CloseSequence | TerminateSequence):
             return self._ends(message, content, now, utc)
         if message.sequence is not None:
@@ -128,8 +130,8 @@ class Destination:
         sequence = self._sequences.get(header.identifier)
         if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
             return self._fault(message, wrong)
-        knows = sequence is not None and sequence.knows(header.number)
-        event = InboundEvent.KNOWN_MESSAGE if knows else InboundEvent.NEW_MESSAGE
+        is_copy = sequence is not None and sequence.knows(header.number)
+        event = InboundEvent.KNOWN_MESSAGE if is_copy else InboundEvent.NEW_MESSAGE
         reaction = self._happened(sequence, event, now, utc)
         if reaction in _FAULTS or sequence is None:
             return self._fault(message, self._fault_for(reaction, message, header.identifier), sequence)
@@ -140,7 +142,16 @@ class Destination:
                 fault = fault_of(FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier)
                 return self._fault(message, fault, sequence)
             deliveries = self._taken(sequence, Delivery(header.identifier, header.number, message, payload), header.is_last)
-        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)._replace(is_copy=is_copy)
+
+    def not_now(self, message: SoapMessage, now: float, utc: int) -> Received:
+        """A new message that the queue does not take at present: its source keeps it, and hears what is stored."""
+        assert message.sequence is not None, "only a numbered message waits for its turn"
+        sequence = self._sequences.get(message.sequence.identifier)
+        reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
+        if reaction in _FAULTS:
+            return self._fault(message, self._fault_for(reaction, message, message.sequence.identifier), sequence)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence)
 
     def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
         if delivery.number == sequence.accepted + 1:
@@ -203,7 +214,7 @@ class Destination:
         expires_at = utc + content.expires * 1_000 if content.expires else None
         row = SequenceRow(
             self._new_identifier(), message.message_id, message.soap, message.addressing, rm, content.acks_to,
-            InboundState.OPEN, 0, None, expires_at,
+            InboundState.OPEN, 0, None, expires_at, return_sequence.taken(content),
         )  # fmt: skip
         sequence = self._sequences[row.identifier] = self.sequence_class(row, None)
         if row.create_id:
@@ -212,16 +223,18 @@ class Destination:
         self._live(sequence, now, utc)
         return self._result(Kind.CREATED, message, sequence)
 
-    def _connection(self, message: SoapMessage, content: MakeConnection) -> Received:
+    def _connection(self, message: SoapMessage, content: MakeConnection, now: float, utc: int) -> Received:
         """WS-MakeConnection: what waits for an address that can only be asked from."""
         if content.address is None:
             code = FaultCode.MISSING_SELECTION if content.identifier is None else FaultCode.UNSUPPORTED_SELECTION
             return self._fault(message, fault_of(code, RmVersion.V1_1))
         if not content.address.startswith(MAKE_CONNECTION_ANONYMOUS):
             return self._fault(message, fault_of(FaultCode.UNSUPPORTED_SELECTION, RmVersion.V1_1))
-        sequence = next(
-            (each for each in self._sequences.values() if each.is_owed and each.acks_to.address == content.address), None
-        )
+        asking = [each for each in self._sequences.values() if each.acks_to.address == content.address]
+        for each in asking:  # whoever asks lives
+            if each.state is not InboundState.TERMINATED:
+                self._live(each, now, utc)
+        sequence = next((each for each in asking if each.is_owed), None)
         return self._result(Kind.CONNECTION, message, sequence)
 
     def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
@@ -302,19 +315,31 @@ class Destination:
         if type(proof) is not Committed or proof.position < self._position:
             raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
         self._position = proof.position
-        answers = []
+        answers: list[list[Output]] = []
         for each in received:
             if each.generation > self._generation:
                 raise LocalProtocolError("a message is newer than the changes that were committed")
             sequence = self._sequences.get(each.identifier)
             if sequence is not None:
                 sequence.committed(each.accepted, proof)
-            answers.append(self._answer(each, sequence, now))
+            if sequence is not None and self._waits_for_room(each, sequence):
+                answers.append([Later(each, now + self.settings.answer_held)])
+            else:
+                answers.append(self.answer(each, now))
         return answers
 
-    def _answer(self, received: Received, sequence: InboundSequence | None, now: float) -> list[Output]:
+    def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
+        """A request/reply client cannot be told 0; that its answer comes late is what it understands."""
+        header = received.request.sequence
+        is_taken = header is not None and header.number <= sequence.stored
+        is_open = sequence.state is InboundState.OPEN
+        return is_taken and is_open and sequence.is_request_reply and not self.flow.get_buffer_remaining()
+
+    def answer(self, received: Received, now: float) -> list[Output]:
+        """To a message that is stored; :class:`Later` has given it back."""
+        sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
-            if not received.request.ack_requested:
+            if not received.request.ack_requested and not self._answers.ends_return_sequence(received.request, sequence):
                 if sequence.state is not InboundState.TERMINATED and not sequence.is_due:
                     sequence.is_due = True
                     self._owed.set(sequence.identifier, now + self.settings.acknowledgement_interval)

@@ -62,6 +62,13 @@ HELD_BYTES_MAX = 8_388_608
 HELD_TOTAL_MAX = 67_108_864
 """Bytes that all sequences of one queue may keep so: identifiers cost a stranger nothing, memory must have an end."""
 
+ANSWER_HELD = 2.0
+"""Seconds that the answer to a request/reply client waits for room. WCF repeats a message after 0.4 s, 0.8 s, … eight
+times, and its session is over a minute and a half later: two seconds cost it three of the eight, for that one message."""
+
+ANSWERS_HELD_MAX = 1_000
+"""Answers of one queue that wait so; each is a connection. Beyond that they do not wait."""
+
 INACTIVITY_TIMEOUT = 600.0
 """Seconds after which a sequence that nobody used is over: ten minutes, WCF's own. CXF and Metro send CloseSequence and
 TerminateSequence once, so without it a lost one would leave the sequence for ever."""

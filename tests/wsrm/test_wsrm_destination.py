@@ -23,9 +23,7 @@ from srmp_spark.wsrm.elements import (
     CreateSequenceResponse,
     EndpointReference,
     Fault,
-    IncompleteSequenceBehavior,
     MakeConnection,
-    Offer,
     Sequence,
     SequenceAcknowledgement,
     TerminateSequence,
@@ -278,15 +276,6 @@ def test_the_answer_says_whose_it_is() -> None:
     away = queue.sent(replace(queue.create(THERE, "urn:m2"), reply_to=EndpointReference("http://client.example/replies")))
     assert away.endpoint.address == away.message.to == "http://client.example/replies"
     assert isinstance(away.message.content, CreateSequenceResponse)
-
-
-def test_an_offer_is_not_taken() -> None:
-    """We answer nothing that would need a sequence of our own; without Accept the client knows."""
-    queue = Queue()
-    offer = Offer("urn:o", THERE, None, IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE)
-    answer = queue.answer(queue.create(offer=offer))
-    assert isinstance(answer.content, CreateSequenceResponse)
-    assert answer.content.accept is None
 
 
 def test_create_sequence_is_refused_when_it_can_have_no_acknowledgements_or_there_are_too_many() -> None:
