@@ -1,8 +1,8 @@
 """Reliable sessions in: a CXF client (RM 1.1, one-way, 1 KB) sends to our queue manager, and to CXF's own service.
 
 Server on core 0, client on core 1. A sequence of CXF has one message on the wire: with one sequence the time of an
-acknowledgement counts, with eight our part is what the server's core can do. Ours acknowledges what is synced; CXF's service has
-no store and writes a line for each message to nowhere. Each run is a fresh client, warmed up by 500 messages a sequence; the
+acknowledgement counts, with eight our part is what the server's core can do. Ours acknowledges what is synced; CXF's service
+has no store and writes a line for each message to nowhere. Each run is a fresh client, warmed up by 500 messages a sequence; the
 clock ends when everything is acknowledged. Afterwards each message must be a row.
 """
 
@@ -56,9 +56,10 @@ def build() -> None:
 
 def client(url: str, sequences: int, count: int, warm: int) -> float:
     """Messages a second."""
-    words = [str(PEERS / "peer"), "cxf", "bench", "--url", url, "--sequences", str(sequences), "--count", str(count)]
+    words = ["taskset", "-c", CLIENT_CORE, str(PEERS / "peer"), "cxf", "bench", "--url", url]
+    words += ["--sequences", str(sequences), "--count", str(count), "--warm", str(warm)]
     ran = subprocess.run(
-        ["taskset", "-c", CLIENT_CORE, *words, "--warm", str(warm)], capture_output=True, text=True, timeout=WAIT_S, check=False,
+        words, capture_output=True, text=True, timeout=WAIT_S, check=False,
         env={**os.environ, **JAVA},
     )  # fmt: skip
     if ran.returncode != 0:
@@ -111,8 +112,8 @@ def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
                 cpu.append(used)
                 other.append(theirs(folder, sequences, count, warm))
                 say(
-                    f"wsrm_in {sequences} {number + 1}/{rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; CXF {other[-1]:,.0f}/s; "
-                    f"load {load()}"
+                    f"wsrm_in {sequences} {number + 1}/{rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; "
+                    f"CXF {other[-1]:,.0f}/s; load {load()}"
                 )
             figure = beside(f"wsrm_in_{sequences}", "messages/s", mine, other, "CXF service", at_least=0.5)
             yield replace(figure, note=f"{median(cpu):.0f} us of CPU a message in the server")
