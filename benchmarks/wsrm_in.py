@@ -2,8 +2,8 @@
 
 Server on core 0, client on core 1. A sequence of CXF has one message on the wire: with one sequence the time of an
 acknowledgement counts, with eight our part is what the server's core can do. Ours acknowledges what is synced; CXF's service
-has no store and writes a line for each message to nowhere. Each run is a fresh client, warmed up by 500 messages a sequence; the
-clock ends when everything is acknowledged. Afterwards each message must be a row.
+has no store and writes a line for each message to nowhere. Each run is a fresh client, warmed up by 500 messages a sequence;
+the clock ends when everything is acknowledged. Afterwards each message must be a row.
 """
 
 from __future__ import annotations
