@@ -73,6 +73,8 @@ class Destination:
         """When an acknowledgement goes to the address of a source."""
         self._dirty: dict[str, None] = {}
         self._removed: list[str] = []
+        self._holding: dict[str, InboundSequence] = {}
+        """Those with messages behind a gap."""
         self._generation = 0
         self._position = -1
         self._answers = Answers(address, self._sequences, self.flow)
@@ -98,7 +100,7 @@ class Destination:
     @property
     def held(self) -> int:
         """Messages that wait behind gaps, of all sequences."""
-        return sum(len(sequence.held) for sequence in self._sequences.values())
+        return sum(len(sequence.held) for sequence in self._holding.values())
 
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
@@ -156,9 +158,12 @@ class Destination:
     def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
         if delivery.number == sequence.accepted + 1:
             ready = sequence.take(delivery)
+            if not sequence.held:
+                self._holding.pop(sequence.identifier, None)
             self._dirty[sequence.identifier] = None
         elif self._may_hold(sequence, size_of(delivery.message)):
             sequence.hold(delivery)
+            self._holding[sequence.identifier] = sequence
             ready = []
         else:
             return ()  # no acknowledgement: it comes again
@@ -173,7 +178,7 @@ class Destination:
         settings = self.settings
         if len(sequence.held) >= settings.held_max or sequence.held_bytes + size > settings.held_bytes_max:
             return False
-        return sum(each.held_bytes for each in self._sequences.values()) + size <= settings.held_total_max
+        return sum(each.held_bytes for each in self._holding.values()) + size <= settings.held_total_max
 
     def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
         """A message that only asks. The first sequence that is not known, or over, decides."""
@@ -199,7 +204,8 @@ class Destination:
 
     def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int) -> Received:
         known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
-        if known is not None:  # whatever became of it: a copy that comes late makes no second one
+        if known is not None and _is_same(known, message, content):
+            # Whatever became of it: a copy that comes late makes no second one.
             if known.state is not InboundState.TERMINATED:
                 self._live(known, now, utc)
             return self._result(Kind.CREATED, message, known)
@@ -207,8 +213,8 @@ class Destination:
         if content.acks_to.address == message.addressing.none:
             reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
             return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
-        if len(self._sequences) >= self.settings.sequences_max:
-            reason = f"There are {self.settings.sequences_max} sequences; terminate some, or try again in ten minutes."
+        if len(self._sequences) >= self.settings.sequences_max and not self._forget_a_terminated_one():
+            reason = f"There are {self.settings.sequences_max} sequences in use; terminate some, or try again in ten minutes."
             fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER)
             return self._fault(message, fault)
         expires_at = utc + content.expires * 1_000 if content.expires else None
@@ -222,6 +228,18 @@ class Destination:
         self._dirty[row.identifier] = None
         self._live(sequence, now, utc)
         return self._result(Kind.CREATED, message, sequence)
+
+    def not_the_same(self, message_id: str) -> None:
+        """The CreateSequence of this name comes from somebody else than the one before: it is no copy."""
+        self._created.pop(message_id, None)
+
+    def created(self, message_id: str) -> InboundSequence | None:
+        """What the CreateSequence of this MessageID has made."""
+        return self._sequences.get(self._created.get(message_id, ""))
+
+    def unknown(self, message: SoapMessage, identifier: str) -> Received:
+        """To somebody whose sequence it is not: what it would hear of one that does not exist."""
+        return self._fault(message, fault_of(FaultCode.UNKNOWN_SEQUENCE, version_of(message), identifier))
 
     def _connection(self, message: SoapMessage, content: MakeConnection, now: float, utc: int) -> Received:
         """WS-MakeConnection: what waits for an address that can only be asked from."""
@@ -260,6 +278,7 @@ class Destination:
 
     def _drop_held(self, sequence: InboundSequence) -> None:
         """What was never acknowledged need not be kept, and takes no room any more."""
+        self._holding.pop(sequence.identifier, None)
         for message in sequence.drop_held():
             if not is_last_message(message):
                 self.flow.message_processed()
@@ -355,8 +374,9 @@ class Destination:
         self.flow.set_buffer_remaining(value)
         outputs: list[Output] = []
         if value:
-            for sequence in self._sequences.values():
-                if sequence.told == 0 and sequence.state is InboundState.OPEN:
+            for identifier in self._answers.take_told_0():
+                sequence = self._sequences.get(identifier)
+                if sequence is not None and sequence.told == 0 and sequence.state is InboundState.OPEN:
                     if not sequence.is_anonymous:
                         self._owed.set(sequence.identifier, None)
                         outputs.append(self._answers.unsolicited(sequence))
@@ -386,6 +406,15 @@ class Destination:
                 self._live(sequence, now, utc)
         return outputs
 
+    def _forget_a_terminated_one(self) -> bool:
+        """Whoever begins a sequence for each call must not be refused because of those that are over: the oldest goes early."""
+        for sequence in self._sequences.values():
+            if sequence.state is InboundState.TERMINATED and sequence.identifier not in self._dirty:
+                self._lives.set(sequence.identifier, None)
+                self._forget(sequence)
+                return True
+        return False
+
     def _forget(self, sequence: InboundSequence) -> None:
         del self._sequences[sequence.identifier]
         if self._created.get(sequence.create_id) == sequence.identifier:
@@ -400,6 +429,12 @@ class Destination:
 
     def __repr__(self) -> str:
         return f"<Destination {len(self._sequences)} sequences {self.flow!r}>"
+
+
+def _is_same(known: InboundSequence, message: SoapMessage, content: CreateSequence) -> bool:
+    """Two clients that use one MessageID would share one sequence, and each lose what the other has numbered alike."""
+    same = (known.soap, known.addressing, known.rm) == (message.soap, message.addressing, message.rm)
+    return same and known.acks_to.address == content.acks_to.address and known.returns == return_sequence.taken(content)
 
 
 def _not_reliable(message: SoapMessage) -> Fault:

@@ -57,6 +57,14 @@ class Answers:
         self._address = address
         self._sequences = sequences
         self._flow = flow
+        self._told_0: dict[str, None] = {}
+        """Sequences of which one acknowledgement at least said 0."""
+
+    def take_told_0(self) -> list[str]:
+        """Those that were told 0 since this was asked; whoever was told more since says so itself."""
+        found = list(self._told_0)
+        self._told_0.clear()
+        return found
 
     def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
         """What answers a message whose changes are stored."""
@@ -134,6 +142,8 @@ class Answers:
     def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
         """[MS-WSRVCRM] 3.1.7.1: each one triggers GET_BUFFER_REMAINING."""
         remaining = self._flow.get_buffer_remaining()
+        if not remaining:
+            self._told_0[sequence.identifier] = None
         return sequence.acknowledgement(max(remaining, 1) if sequence.is_request_reply else remaining)
 
     def _here(self, request: SoapMessage) -> str:

@@ -9,7 +9,7 @@ from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
 HELD_OVERHEAD = 512
-"""Bytes that a message costs beside its Body."""
+"""Bytes that a message costs beside what is in it."""
 
 
 class InboundSequence:
@@ -119,5 +119,5 @@ class InboundSequence:
 
 
 def size_of(message: SoapMessage) -> int:
-    """Bytes that it costs to hold: its Body, and the POST that is stored when its turn comes."""
-    return 2 * len(message.body) + HELD_OVERHEAD
+    """Bytes that it costs to hold: what was read of it, and the POST that is stored when its turn comes."""
+    return 2 * message.size + HELD_OVERHEAD

@@ -56,8 +56,8 @@ HELD_MAX = 64
 """Messages behind a gap that one sequence keeps in memory, unacknowledged, until the missing one is there. What is behind them
 comes again by itself."""
 
-HELD_BYTES_MAX = 8_388_608
-"""Bytes that one sequence may keep so: one of the largest messages (with its POST, twice its Body), or 64 of 64 KB."""
+HELD_BYTES_MAX = 10_485_760
+"""Bytes that one sequence may keep so: one of the largest messages (what was read of it, and its POST), or 64 of 80 KB."""
 
 HELD_TOTAL_MAX = 67_108_864
 """Bytes that all sequences of one queue may keep so: identifiers cost a stranger nothing, memory must have an end."""
@@ -77,7 +77,8 @@ TERMINATED_KEPT = 600.0
 """Seconds that a terminated sequence is known: TerminateSequence is answered again, late messages get SequenceTerminated."""
 
 SEQUENCES_MAX = 4_096
-"""Sequences of one endpoint, terminated ones included. WCF's default for a service is a few hundred sessions."""
+"""Sequences of one endpoint; terminated ones go early where they are in the way. WCF's default for a service is a few hundred
+sessions."""
 
 WINDOW_MAX = 4_096
 """Unacknowledged messages of one sequence that we send: .NET's MaxTransferWindowSize ends there."""

@@ -29,7 +29,9 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, code_of
+from srmp_spark.wsrm.inbound_sequence import size_of
 from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
@@ -73,8 +75,11 @@ def test_a_message_behind_a_gap_waits_unacknowledged_and_its_answer_does_not(ver
 
 
 def test_what_is_held_is_bounded_in_number_and_bytes() -> None:
-    for settings in ({"held_max": 2}, {"held_bytes_max": 2 * 512 + 40}, {"held_total_max": 2 * 512 + 40}):
-        queue = Queue(8, **settings)
+    for setting in ("held_max", "held_bytes_max", "held_total_max"):
+        opened = Queue()
+        opened.open()
+        cost = 1 if setting == "held_max" else size_of(decode(encode(opened.number(2))))
+        queue = Queue(8, **{setting: 2 * cost})
         queue.open()
         for number in (2, 3, 4):
             queue.say(queue.number(number))

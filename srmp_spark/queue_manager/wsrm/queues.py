@@ -29,7 +29,7 @@ from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.destination import Destination
 from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond
-from srmp_spark.wsrm.elements import SoapMessage
+from srmp_spark.wsrm.elements import CloseSequence, CreateSequence, SoapMessage, TerminateSequence
 from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
 
 if TYPE_CHECKING:
@@ -132,11 +132,15 @@ class ReliableQueues:
         refused = self._not_now(destination, queue, message, record)
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
         try:
-            if refused is not None:
+            if (named := self._not_of(message, origin)) is not None:
+                received = destination.unknown(message, named)
+            elif refused is not None:
                 # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
                 self._manager.metrics.refuse(refused.status, refused.reason)
                 received = destination.not_now(message, now, utc)
             else:
+                if isinstance(message.content, CreateSequence):
+                    self._tell_apart(destination, message, origin)
                 received = destination.receive(message, record, now, utc)
             if received.kind is Kind.CREATED:
                 self._origins.setdefault(received.identifier, origin)
@@ -146,6 +150,30 @@ class ReliableQueues:
         except Exception as error:
             log.exception("wsrm.fatal queue=%s", queue)
             raise self._manager.journal.abandon("taking a message", error) from error
+
+    def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
+        """A sequence that ``message`` names and that a client with another certificate, or none, began."""
+        content = message.content
+        named = [each.identifier for each in message.ack_requested]
+        if message.sequence is not None:
+            named.append(message.sequence.identifier)
+        if isinstance(content, CloseSequence | TerminateSequence):
+            named.append(content.identifier)
+        for each in named:
+            began = self._origins.get(each)
+            if began is not None and began.sender_name != origin.sender_name:
+                return each
+        return None
+
+    def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
+        """A CreateSequence with the MessageID of another client's is no copy of that."""
+        known = destination.created(message.message_id)
+        began = None if known is None else self._origins.get(known.identifier)
+        if began is None:
+            return
+        same_host = began.peer.rpartition(":")[0] == origin.peer.rpartition(":")[0]
+        if began.sender_name != origin.sender_name or (origin.sender_name is None and not same_host):
+            destination.not_the_same(message.message_id)
 
     def _not_now(self, destination: Destination, queue: str, message: SoapMessage, record: Record) -> Refused | None:
         """Why a new message is not taken at present: a quota, a pause. A copy is answered whatever the queue is."""
