@@ -44,7 +44,7 @@ from srmp_spark.wsrm.elements import (
 )
 from srmp_spark.wsrm.faults import FaultCode, fault_of
 from srmp_spark.wsrm.flow_control import FlowControlObject
-from srmp_spark.wsrm.inbound_sequence import InboundSequence, size_of
+from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence, size_of
 from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
@@ -56,13 +56,17 @@ _FAULTS = {
 
 
 class Destination:
-    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us."""
+    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us, ``held`` is shared."""
 
     flow_class: type[FlowControlObject] = FlowControlObject
     sequence_class: type[InboundSequence] = InboundSequence
 
-    def __init__(self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None) -> None:
+    def __init__(
+        self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None,
+        held: Held | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings or DestinationSettings()
+        self._held = held or Held()
         self._new_identifier = new_identifier
         self.flow = self.flow_class(self.settings.buffer, self.settings.buffer)
         self._sequences: dict[str, InboundSequence] = {}
@@ -157,12 +161,15 @@ class Destination:
 
     def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
         if delivery.number == sequence.accepted + 1:
+            before = sequence.held_bytes
             ready = sequence.take(delivery)
+            self._held.bytes -= before - sequence.held_bytes
             if not sequence.held:
                 self._holding.pop(sequence.identifier, None)
             self._dirty[sequence.identifier] = None
         elif self._may_hold(sequence, size_of(delivery.message)):
             sequence.hold(delivery)
+            self._held.bytes += size_of(delivery.message)
             self._holding[sequence.identifier] = sequence
             ready = []
         else:
@@ -178,7 +185,7 @@ class Destination:
         settings = self.settings
         if len(sequence.held) >= settings.held_max or sequence.held_bytes + size > settings.held_bytes_max:
             return False
-        return sum(each.held_bytes for each in self._holding.values()) + size <= settings.held_total_max
+        return self._held.bytes + size <= settings.held_total_max
 
     def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
         """A message that only asks. The first sequence that is not known, or over, decides."""
@@ -279,6 +286,7 @@ class Destination:
     def _drop_held(self, sequence: InboundSequence) -> None:
         """What was never acknowledged need not be kept, and takes no room any more."""
         self._holding.pop(sequence.identifier, None)
+        self._held.bytes -= sequence.held_bytes
         for message in sequence.drop_held():
             if not is_last_message(message):
                 self.flow.message_processed()

@@ -12,6 +12,15 @@ HELD_OVERHEAD = 512
 """Bytes that a message costs beside what is in it."""
 
 
+class Held:
+    """Bytes of all messages that wait behind gaps; the destinations of all queues share one."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class InboundSequence:
     """Messages are accepted in their order, each once; one that comes too early is held in memory and not acknowledged."""
 

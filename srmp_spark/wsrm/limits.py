@@ -60,7 +60,7 @@ HELD_BYTES_MAX = 10_485_760
 """Bytes that one sequence may keep so: one of the largest messages (what was read of it, and its POST), or 64 of 80 KB."""
 
 HELD_TOTAL_MAX = 67_108_864
-"""Bytes that all sequences of one queue may keep so: identifiers cost a stranger nothing, memory must have an end."""
+"""Bytes that all sequences may keep so, of all queues: identifiers cost a stranger nothing, memory must have an end."""
 
 ANSWER_HELD = 2.0
 """Seconds that the answer to a request/reply client waits for room. WCF repeats a message after 0.4 s, 0.8 s, … eight

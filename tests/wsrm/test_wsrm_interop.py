@@ -82,6 +82,7 @@ def texts(running: RunningQueueManager, after: int) -> list[dict[str, Any]]:
 CASES = [
     *product(["cxf", "metro"], VERSIONS, ["anonymous"], [0.0, 0.2]),
     *product(["cxf"], VERSIONS, ["addressable"], [0.0, 0.2]),
+    *product(["metro"], [VERSIONS[2]], ["polling"], [0.0, 0.2]),
 ]
 
 
@@ -110,7 +111,8 @@ def test_a_foreign_client_delivers_once_and_in_order(
     port = free_port() if way == "addressable" else None
     proxy = Proxy(tmp_path, running.listening, loss, 5, port)
     try:
-        more = () if port is None else ("--decoupled", "--decoupled-port", str(port))
+        more = ("--mc",) if way == "polling" else ()
+        more = more if port is None else ("--decoupled", "--decoupled-port", str(port))
         done = client_of(stack, versions, proxy.url, COUNT, *more)
         time.sleep(0.5)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from roles_kit import HERE, NEW, OLD, THERE, Queue, Versions
@@ -259,3 +260,48 @@ def test_0_is_said_to_a_client_with_an_address() -> None:
     (send,) = queue.destination.set_room(1)
     assert isinstance(send, Send)
     assert send.message.acknowledgements[0].buffer_remaining == 1
+
+
+# --- a client by WCF's rules ------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(60))
+def test_a_client_by_wcf_s_rules_never_faults_and_never_stops(versions: Versions, seed: int) -> None:
+    """Copies, disorder, restarts, a queue that is full, paused or read: no answer breaks a rule of the client, its quota never
+    ends with nothing on its way, and everything is delivered once and in order."""
+    random = Random(seed)
+    queue = opened(random.choice((1, 2, 8)), versions)
+    count, first, next_, quota, steps = 20, 1, 1, 8, 0
+    done: set[int] = set()
+    while first <= count:
+        steps += 1
+        assert steps < 5_000, f"{first} of {count}, quota {quota}"
+        flying = [number for number in range(first, next_) if number not in done]
+        if quota > 0 and next_ - first < 8 and next_ <= count:
+            next_, quota = next_ + 1, quota - 1
+            flying.append(next_ - 1)
+        assert flying, "it waits for ever"
+        number = random.choice(flying)
+        if random.random() < 0.1:
+            queue.restart()
+        if random.random() < 0.3:
+            queue.destination.set_room(random.choice((0, 0, 1, queue.settings.buffer)))
+        pauses = random.random() < 0.2 and not next(iter(queue.destination)).knows(number)
+        sent = queue.number(number)
+        received = queue.destination.not_now(sent, queue.now, queue.utc) if pauses else queue.receive(sent)
+        ((output,),) = queue.commit(received)
+        if isinstance(output, Later):
+            (output,) = queue.destination.answer(output.received, queue.now)
+        assert isinstance(output, Respond)
+        if output.message is None or random.random() < 0.1:  # 202, or lost
+            continue
+        (ack,) = output.message.acknowledgements
+        assert any(lower <= number <= upper for lower, upper in ack.ranges), "InvalidAcknowledgement"
+        assert ack.buffer_remaining > 0
+        done.add(number)
+        if number == first:
+            while first in done:
+                first += 1
+            quota = ack.buffer_remaining - (next_ - first)
+    assert queue.numbers == list(range(1, count + 1))

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from live_kit import PATIENCE, Client, rows
-from roles_kit import OLD, THERE, Queue
+from roles_kit import HERE, OLD, THERE, Queue
 from wsrm_kit import message
 
 from srmp_spark.testing.certificate import Authority, Identity
 from srmp_spark.testing.service import RunningQueueManager
 from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination_effects import Send
+from srmp_spark.wsrm.destination import Destination
+from srmp_spark.wsrm.destination_effects import DestinationSettings, Send
 from srmp_spark.wsrm.elements import (
     CloseSequence,
     CreateSequenceResponse,
@@ -26,6 +27,7 @@ from srmp_spark.wsrm.elements import (
 )
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, code_of
+from srmp_spark.wsrm.inbound_sequence import Held, size_of
 from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS
 
@@ -134,6 +136,26 @@ def test_a_message_behind_a_gap_costs_all_that_it_came_with() -> None:
         queue.commit(queue.destination.receive(decode(envelope), "post", queue.now, queue.utc))
     assert 5 <= queue.destination.held <= 8
     assert decode(encode(message(body=b"<b/>")), 70_000).size == 70_000
+
+
+def test_all_queues_share_what_may_wait_behind_gaps() -> None:
+    """And what is delivered or dropped is given back."""
+    held = Held()
+    first, second, other = Queue(), Queue(), Queue()
+    other.open()
+    cost = size_of(decode(encode(other.number(2))))
+    for queue in (first, second):
+        settings = DestinationSettings(held_total_max=3 * cost)
+        queue.destination = Destination(HERE, iter(["urn:uuid:1", "urn:uuid:2"]).__next__, settings, held)
+        queue.open()
+    for number in (2, 3, 4):
+        first.say(first.number(number))
+        second.say(second.number(number))
+    assert first.destination.held + second.destination.held == 3
+    first.say(first.number(1))
+    assert held.bytes == sum(each.held_bytes for each in second.destination)
+    second.say(second.of_rm("TerminateSequence", TerminateSequence(second.identifier)))
+    assert held.bytes == 0
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------------

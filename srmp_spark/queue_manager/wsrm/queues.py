@@ -30,6 +30,7 @@ from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.destination import Destination
 from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond
 from srmp_spark.wsrm.elements import CloseSequence, CreateSequence, SoapMessage, TerminateSequence
+from srmp_spark.wsrm.inbound_sequence import Held
 from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class ReliableQueues:
         self._sender = sender
         self._new_identifier = new_identifier
         self._settings = settings
+        self._held = Held()
         self._loop = asyncio.get_running_loop()
         self._destinations: dict[str, Destination] = {}
         self._origins: dict[str, Origin] = {}
@@ -108,7 +110,7 @@ class ReliableQueues:
         found = self._destinations.get(queue)
         if found is None:
             address = f"{self._manager.public_base}/wsrm/{quote_queue_name(queue)}"
-            found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings)
+            found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings, self._held)
             found.set_room(self._room(queue))
         entry = self._manager.catalogue.get(queue)
         if entry is not None and entry.on_marks is None:  # also one that was deleted, and is there again
