@@ -90,6 +90,8 @@ class Destination:
             if row.create_id:
                 self._created[row.create_id] = row.identifier
             self._live(sequence, now, utc)
+            if not sequence.is_anonymous and sequence.state is InboundState.OPEN:
+                self._answers.waits_for_room(sequence)  # it may have been told 0: nobody remembers
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -453,5 +455,5 @@ def _not_reliable(message: SoapMessage) -> Fault:
 
 
 def is_last_message(message: SoapMessage) -> bool:
-    """1.0: the empty message that only ends the sequence; it is numbered and acknowledged, and no row."""
-    return message.action == RmVersion.V1_0.action("LastMessage")
+    """1.0: the empty message that only ends the sequence: numbered and acknowledged, and no row. With a Body it is a row."""
+    return message.action == RmVersion.V1_0.action("LastMessage") and not message.body.strip()

@@ -60,6 +60,11 @@ class Answers:
         self._told_0: dict[str, None] = {}
         """Sequences of which one acknowledgement at least said 0."""
 
+    def waits_for_room(self, sequence: InboundSequence) -> None:
+        """Its client hears of room as soon as there is any."""
+        sequence.told = 0
+        self._told_0[sequence.identifier] = None
+
     def take_told_0(self) -> list[str]:
         """Those that were told 0 since this was asked; whoever was told more since says so itself."""
         found = list(self._told_0)

@@ -328,6 +328,16 @@ def test_close_with_a_gap_tells_what_is_missing_and_refuses_it_later() -> None:
     assert queue.numbers == [1]
 
 
+def test_1_0_an_empty_last_message_is_no_row_and_one_with_a_body_is() -> None:
+    """What is acknowledged is delivered, whatever its action."""
+    queue = Queue(8, OLD)
+    queue.open()
+    action = RmVersion.V1_0.action("LastMessage")
+    assert queue.ack_of(replace(queue.number(1), action=action)).ranges == ((1, 1),)
+    assert queue.ack_of(replace(queue.number(2, is_last=True), action=action, body=b"\n ")).ranges == ((1, 2),)
+    assert queue.numbers == [1]
+
+
 def test_no_number_above_the_last_message() -> None:
     """1.0: LastMessageNumberExceeded; CXF and Metro say nothing, or take it."""
     queue = Queue(8, OLD)
@@ -431,6 +441,19 @@ def test_one_message_may_ask_for_several_sequences() -> None:
     assert {(ack.identifier, ack.ranges) for ack in both.acknowledgements} == {(first, ()), (second, ((1, 1),))}
     unknown = queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested("urn:uuid:never")))
     assert code_of(queue.fault_of(unknown)) is FaultCode.UNKNOWN_SEQUENCE
+
+
+def test_after_a_restart_clients_with_an_address_hear_of_room() -> None:
+    """Whether they were told 0 is not stored; an acknowledgement too much hurts nobody, and a silent one waits 30 seconds."""
+    queue = Queue(1)
+    queue.open(THERE)
+    assert queue.sent(queue.number(1, asks=True)).message.acknowledgements[0].buffer_remaining == 0
+    queue.restart()
+    assert queue.destination.set_room(0) == []
+    (send,) = queue.destination.set_room(1)
+    assert isinstance(send, Send)
+    assert send.message.acknowledgements[0].buffer_remaining == 1
+    assert queue.destination.set_room(1) == []
 
 
 # --- WS-MakeConnection ------------------------------------------------------------------------------------------------------
