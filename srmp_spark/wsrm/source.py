@@ -13,6 +13,7 @@ which was never sent, or takes back some and adds others, is invalid, and nothin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
@@ -20,6 +21,7 @@ from srmp_spark.srmp.ranges import gaps
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 from srmp_spark.wsrm.elements import (
+    ABSENT,
     AckRequested,
     CloseSequence,
     CloseSequenceResponse,
@@ -35,6 +37,7 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from srmp_spark.wsrm.faults import code_of
 from srmp_spark.wsrm.limits import NUMBER_MAX
 from srmp_spark.wsrm.namespaces import RmVersion
 from srmp_spark.wsrm.polling import Polling
@@ -133,22 +136,63 @@ class Source:
 
     # --- what leaves ------------------------------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> list[Output]:
-        """Everything that is to be sent by now."""
+    def poll(self, now: float, has: Callable[[int], bool] = lambda number: True) -> list[Output]:
+        """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not go,
+        nor what is behind it; when it is there, :meth:`resend`."""
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
             self._control_at = None if self.state in OVER else now + self._pause(self._control_tries)
             self._control_tries += 1
         if self.state in SENDS_MESSAGES:
-            outputs += [self._transmit(number, now, is_again=True) for number in sorted(self._resends.due(now))]
-            while self.sent < self.assigned and self._may_send():
+            outputs += [self._transmit(number, now, is_again=True) for number in sorted(self._resends.due(now)) if has(number)]
+            while self.sent < self.assigned and self._may_send() and has(self.sent + 1):
                 self.sent += 1
                 self.in_flight.append(self.sent, self.sent)
                 outputs.append(self._transmit(self.sent, now, is_again=False))
         if self.state in EXISTS and self.polling.polling_timer_expired(now):
             outputs.append(Control(self._message(ack_requested=(AckRequested(self.identifier),), action="AckRequested")))
         return outputs
+
+    def left(self, number: int, now: float) -> None:
+        """It went out later than :meth:`poll` said: its pause begins now."""
+        if number in self.in_flight:
+            self._resends.set(number, now + self._pause(self._tries.get(number, 0)))
+
+    def resend(self, number: int, now: float) -> None:
+        """It goes again at once, if it is not acknowledged: its message is at hand, or somebody does not want to wait."""
+        if number in self.in_flight:
+            self._resends.set(number, now)
+
+    def hurry(self, now: float) -> None:
+        """CreateSequence, CloseSequence or TerminateSequence goes again at once, and whoever polls does."""
+        if self._control_at is not None:
+            self._control_at = now
+        if self.polling.timer_at is not None:
+            self.polling.timer_at = now
+
+    @property
+    def room(self) -> int:
+        """How many more messages may get a number, if each that has one may leave at once."""
+        if self.state is not SourceState.OPEN or self._is_ending:
+            return 0
+        unsent = self.assigned - self.sent
+        room = self.settings.window - len(self.in_flight) - unsent
+        if not self.polling.allows(0):
+            return 0
+        if self.polling.buffer_remaining != ABSENT:
+            room = min(room, self.polling.buffer_remaining - len(self.in_flight) - unsent)
+        return max(room, 0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything that has a number is acknowledged."""
+        return not self.in_flight and self.sent == self.assigned
+
+    @property
+    def control_tries(self) -> int:
+        """How often the message went that the present state sends."""
+        return self._control_tries
 
     def _may_send(self) -> bool:
         return len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
@@ -239,6 +283,10 @@ class Source:
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
         if self.state is SourceState.CREATING:
             return relates_to == self.create_id
+        if (
+            not fault.identifier and self.settings.acks_to is None
+        ):  # an answer to what we sent; 1.0 in SOAP 1.1 need not name it
+            return code_of(fault) is not None
         return bool(fault.subcode) and fault.identifier == self.identifier
 
     def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:

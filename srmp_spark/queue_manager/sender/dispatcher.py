@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -23,10 +23,12 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
 from srmp_spark.interface import IDENTIFIERS_USED_UP
 from srmp_spark.message import Message
+from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.multicasts import Multicasts
+from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
 from srmp_spark.queue_manager.sender.roads import Roads
 from srmp_spark.queue_manager.sender.sendings import Sendings
@@ -48,6 +50,8 @@ from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
+from srmp_spark.store.outbox.sessions import SessionRow
+from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1
 """Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
@@ -99,8 +103,11 @@ class Dispatcher:
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
         multicast: PgmSettings | None = None,
+        sessions: Mapping[QueueKey, SessionRow] | None = None,
+        poll_interval: float = POLL_INTERVAL,
     ) -> None:
-        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
+        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions``: reliable ones that the last
+        process left; ``poll_interval``: seconds, theirs."""
         self.sender = sender
         self._outbox = outbox
         self._store = store
@@ -124,6 +131,10 @@ class Dispatcher:
         )
         self.connections = Roads(connections, Multicasts(
             multicast, sender.identity, on_answer=self._answered, on_failure=self._failed, on_trouble=self._troubled
+        ), ReliableSessions(
+            sessions or {}, tls=tls or ClientTls(), endpoint_of=endpoint_of, poll_interval=poll_interval, late_at=self._late_at,
+            on_answer=self._answered, on_failure=self._failed, on_expired=self._expired, on_left=self._note_sending,
+            on_trouble=self._troubled, on_lost=self._hold, on_change=self.work,
         ))  # fmt: skip
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
@@ -162,7 +173,8 @@ class Dispatcher:
                     self._load(effect)
                 else:
                     self._post(effect)
-        if not self._writing and (self._new or self.sender.has_changes or self._write_wanted):
+        has_changes = self.sender.has_changes or self.connections.sessions.has_changes()
+        if not self._writing and (self._new or has_changes or self._write_wanted):
             self._writing = True
             try:
                 self._write()
@@ -196,12 +208,16 @@ class Dispatcher:
 
     def _post(self, send: Send) -> None:
         try:
-            self.sendings.note(send.key, send.serial, self._clock.utc())
+            if not is_reliable(send.key.destination):  # a session says itself when one leaves
+                self._note_sending(send)
             self.connections.post(send)
         except LocalProtocolError as error:
             log.exception("sender.cannot_be_written send=%r", send)
             self.sender.failed(send, self._clock.monotonic(), left=False)
             self._hold(send.key, f"a message cannot be written: {error}")
+
+    def _note_sending(self, send: Send) -> None:
+        self.sendings.note(send.key, send.serial, self._clock.utc())
 
     def _hold(self, key: QueueKey, why: str) -> None:
         """Something waits that can neither be sent nor skipped: an operator decides."""
@@ -247,14 +263,16 @@ class Dispatcher:
         changes = self.sender.changes()
         batches = [numbered for _, numbered in given]
         sent = self.sendings.of(changes)
-        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent))
-        future.add_done_callback(partial(self._written, changes, given, wanted))
+        sessions = self.connections.sessions.take_changes()  # after the engine's: what they name no more is finished with these
+        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions))
+        future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
     def _written(
         self,
         changes: OutgoingChanges,
         given: list[tuple[_New, Numbered]],
         wanted: deque[asyncio.Future[None]],
+        sessions: Mapping[QueueKey, SessionRow | None],
         future: asyncio.Future[Proof],
     ) -> None:
         try:
@@ -262,6 +280,7 @@ class Dispatcher:
             self.sendings.forget(changes)
             for outcome in self.sender.committed(changes, proof):
                 self._tell(outcome)
+            self.connections.sessions.stored(sessions)
         except Exception as error:
             log.exception("sender.write_failed")
             self._store.die("a write could not end", error)
@@ -465,6 +484,10 @@ class Dispatcher:
             self.errors[send.key] = why
             log.info('sender.failed destination=%s reason="%s"', send.key.destination, why)
         self.sender.failed(send, self._clock.monotonic(), left=left)
+        self.work()
+
+    def _expired(self, send: Send) -> None:
+        self.sender.expired(send)
         self.work()
 
     def _withdrawn(self, send: Send) -> None:

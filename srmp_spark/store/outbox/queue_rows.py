@@ -6,6 +6,7 @@ import json
 import sqlite3
 
 from srmp_spark.srmp.outgoing_effects import EarlierStream, OutgoingQueueRow
+from srmp_spark.store.outbox import sessions
 
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
 _COLUMNS = ", ".join(_NAMES)
@@ -30,6 +31,7 @@ def add_columns(connection: sqlite3.Connection) -> None:
     for table, column, definition in _ADDED:
         if column not in _columns_of(connection, table):
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
+    connection.execute(sessions.DDL)
 
 
 def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
