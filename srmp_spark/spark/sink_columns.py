@@ -67,7 +67,7 @@ RELIABLE_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("soap_version", _TEXT, "string", "1.1 or 1.2 (default)"),
     SinkColumn("wsa_version", _TEXT, "string", "WS-Addressing, 2004/08 or 2005/08 (default)"),
 )
-"""Of rows for a service of WS-ReliableMessaging, ``wsrm:URL``; of any other they mean nothing. Or the options of these names."""
+"""Of rows for a service of WS-ReliableMessaging, ``wsrm:URL``; of others they mean nothing. Or the options of these names."""
 
 POSITION_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("queue_manager", _TEXT, "string", "source position"),

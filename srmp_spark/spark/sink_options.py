@@ -39,7 +39,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
                "(what .NET's XmlMessageFormatter writes for a string)"),
     OptionSpec("soap_action", "both", "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
                "over the column of this name, as do the next three"),
-    OptionSpec("wsrm_version", "both", "of messages for wsrm:URL: 1.0 (what WCF speaks unless told otherwise), 1.1 (default), 1.2"),
+    OptionSpec("wsrm_version", "both", "of messages for wsrm:URL: 1.0 (WCF's own default), 1.1 (default), 1.2"),
     OptionSpec("soap_version", "both", "of messages for wsrm:URL: 1.1 (WCF's basicHttpBinding), 1.2 (default)"),
     OptionSpec("wsa_version", "both", "of messages for wsrm:URL: WS-Addressing 2004/08 (with wsrm_version 1.0 alone), 2005/08 "
                "(default)"),
@@ -190,7 +190,7 @@ def _destination(text: str | None) -> str | None:
     for name in () if text is None else format_names(text):
         try:
             canonical_outgoing(name)
-        except ConfigurationError as error:  # what the queue manager would say of the first batch
+        except ConfigurationError as error:  # noqa: PERF203  # what the queue manager would say of the first batch
             raise ConfigurationError(f"option destination: {error}") from None
     return text
 
@@ -203,8 +203,8 @@ def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     destination = values.get("destination")
     if found and destination is not None and reliable_url(destination) is None:
         raise ConfigurationError(
-            f"option {found[0][0]} has no effect: destination {destination[:200]!r} is no service of WS-ReliableMessaging; leave "
-            "it out, or write wsrm:URL"
+            f"option {found[0][0]} has no effect: destination {destination[:200]!r} is no service of WS-ReliableMessaging; "
+            "leave it out, or write wsrm:URL"
         )
     given = dict(found)
     if not given.get("soap_action", "-"):

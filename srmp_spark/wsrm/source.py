@@ -137,8 +137,8 @@ class Source:
     # --- what leaves ------------------------------------------------------------------------------------------------------
 
     def poll(self, now: float, has: Callable[[int], bool] = lambda number: True) -> list[Output]:
-        """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not go,
-        nor what is behind it; when it is there, :meth:`resend`."""
+        """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not
+        go, nor what is new behind it; when it is there, :meth:`resend`."""
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
@@ -188,6 +188,11 @@ class Source:
     def is_idle(self) -> bool:
         """Everything that has a number is acknowledged."""
         return not self.in_flight and self.sent == self.assigned
+
+    @property
+    def is_ending(self) -> bool:
+        """It gets no more messages."""
+        return self._is_ending
 
     @property
     def control_tries(self) -> int:
@@ -283,9 +288,7 @@ class Source:
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
         if self.state is SourceState.CREATING:
             return relates_to == self.create_id
-        if (
-            not fault.identifier and self.settings.acks_to is None
-        ):  # an answer to what we sent; 1.0 in SOAP 1.1 need not name it
+        if not fault.identifier and self.settings.acks_to is None:  # an answer; 1.0 in SOAP 1.1 need not name it
             return code_of(fault) is not None
         return bool(fault.subcode) and fault.identifier == self.identifier
 

@@ -14,28 +14,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
-from srmp_spark.interface import IDENTIFIERS_USED_UP
 from srmp_spark.message import Message
 from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
+from srmp_spark.queue_manager.sender.late_at import LateAt
 from srmp_spark.queue_manager.sender.multicasts import Multicasts
-from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.roads import Roads
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.effects import Committed as Proof
-from srmp_spark.srmp.expiry_clock import PAUSE_S, ExpiryClock
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
     Delivered,
@@ -59,15 +59,10 @@ RECEIPTS_NOTED_SECONDS = 2.0
 """How often it is stored how far the receipts were read, also while more come: ORDER_QUEUE_UNREAD_MAX counts from there."""
 RECEIPTS_RETRY_SECONDS = 2.0
 """After receipts could not be read: no other may come for a long time."""
-IDENTIFIERS_AT_ONCE = 1_000
-"""Message identifiers that are asked for at least: one question for many small batches."""
 DRAIN_SECONDS = 1.0
 """At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
 
 log = logging.getLogger(__name__)
-
-Reserve = Callable[[int], Awaitable[int]]
-"""Asks the main process for so many message identifiers; the first of them."""
 
 
 class CommittedBatch(NamedTuple):
@@ -106,17 +101,15 @@ class Dispatcher:
         sessions: Mapping[QueueKey, SessionRow] | None = None,
         poll_interval: float = POLL_INTERVAL,
     ) -> None:
-        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions``: reliable ones that the last
-        process left; ``poll_interval``: seconds, theirs."""
+        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions``: reliable ones that the
+        last process left; ``poll_interval``: seconds, theirs."""
         self.sender = sender
         self._outbox = outbox
         self._store = store
         self._receipt_log = receipt_log
         self._clock = clock
-        self._expiry = ExpiryClock()
-        self._expiry_paused = False
+        self._late_at = LateAt(clock)
         self._receipts_url = receipts_url
-        self._reserve = reserve
         self.loop = self._loop = asyncio.get_running_loop()
         connections = Connections(
             self._loop,
@@ -145,7 +138,7 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._commits = asyncio.Lock()
-        self._ids_next, self._ids_end = 1, 0
+        self._identifiers = IdentifierStock(reserve)
         self._reading = ThreadPoolExecutor(1, "receipts")
         self._is_reading = self._read_again = self._has_read = False
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -187,18 +180,6 @@ class Dispatcher:
                 self._timer.cancel()
             self._timer_at = when
             self._timer = self._loop.call_later(max(0.0, when - self._clock.monotonic()), self._on_timer)
-
-    def _late_at(self) -> int:
-        """The time by which waiting messages expire; tells when the wall clock is not believed."""
-        at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
-        paused = self._expiry.ahead_s > 0
-        if paused and not self._expiry_paused:
-            log.warning(
-                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine slept; what waits to be sent does "
-                "not expire by it for %.0f s. Set the clock right if it is wrong", self._expiry.ahead_s, PAUSE_S,
-            )  # fmt: skip
-        self._expiry_paused = paused
-        return at
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -346,7 +327,7 @@ class Dispatcher:
                     pass
                 assert preparation.result is not None, "all steps are done"
                 self._check_destinations(preparation)
-                ids_first = await self._identifiers(preparation.result.new)
+                ids_first = await self._identifiers.take(preparation.result.new)
             except BaseException:
                 await self._store.run(preparation.abort, later=True)
                 raise
@@ -364,21 +345,6 @@ class Dispatcher:
             if preparation.destinations_max < DESTINATIONS_MAX:
                 message += f", for what is forwarded {preparation.destinations_max}"
             raise ApiError(409, "too-many-destinations", message, hint)
-
-    async def _identifiers(self, count: int) -> int:
-        """The first of ``count`` message identifiers that follow each other."""
-        if self._ids_end - self._ids_next + 1 < count:
-            asked = max(count, IDENTIFIERS_AT_ONCE)
-            try:
-                begin = await self._reserve(asked)
-            except ApiError as error:
-                if asked == count or error.code != IDENTIFIERS_USED_UP:
-                    raise
-                asked = count  # the last of all are given out too
-                begin = await self._reserve(asked)
-            self._ids_next, self._ids_end = begin, begin + asked - 1
-        first, self._ids_next = self._ids_next, self._ids_next + count
-        return first
 
     # --- receipts ------------------------------------------------------------------------------------------------------------
 

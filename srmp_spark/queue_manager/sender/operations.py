@@ -48,9 +48,7 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
             raise ApiError(409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}")
         keys = keys[:1]
     if action == "reset" and keys[0].kind != "stream" and not is_reliable(keys[0].destination):
-        raise ApiError(
-            409, "no-stream", f"there is no stream to {destination}: only streams and reliable sessions can be reset"
-        )
+        raise ApiError(409, "no-stream", f"there is no stream to {destination}: only streams and sessions can be reset")
     for key in keys:
         _apply(dispatcher, clock, action, key)
     log.warning("sender.operated action=%s destination=%s", action, keys[0].destination)

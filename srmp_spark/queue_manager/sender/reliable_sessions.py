@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class ReliableSessions:
-    """Those of one sender process; the :class:`.reliable_wire.Owner` of its wires."""
+    """Those of one sender process; the :class:`.wire_owner.WireOwner` of its wires."""
 
     def __init__(
         self, rows: Mapping[QueueKey, SessionRow], *, tls: ClientTls, endpoint_of: Callable[[str], str], poll_interval: float,

@@ -1,8 +1,8 @@
 """SOAP over HTTP to one service: a request, its answer with what stands in it, the next request; one connection, kept alive.
 
-As of messages in SRMP (:mod:`.connections`) only a complete answer counts, redirects are never followed, TLS is always verified
-and the URL comes from our own user. A service may close a connection that it kept idle just when we use it: then the request goes
-once more over a new one, with the same bytes.
+As of messages in SRMP (:mod:`.connections`) only a complete answer counts, redirects are never followed, TLS is always
+verified and the URL comes from our own user. A service may close a connection that it kept idle just when we use it: then the
+request goes once more over a new one, with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
 from srmp_spark.names import split_url
 from srmp_spark.queue_manager.http_answer import ANSWER_BODY_MAX, AnswerParser, MalformedAnswerError
 from srmp_spark.queue_manager.replies import SERVER
 from srmp_spark.queue_manager.sender.addresses import Addresses
 from srmp_spark.queue_manager.sender.connections import ADDRESSES_MAX, ANSWER_SECONDS, CONNECT_SECONDS
 from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.wsrm.elements import SoapMessage
+from srmp_spark.wsrm.decoder import decode
+from srmp_spark.wsrm.elements import Fault, SoapMessage
 from srmp_spark.wsrm.encoder import encode, http_fields
 
 
@@ -70,6 +71,11 @@ class _Exchange(asyncio.Protocol):
         """Whether a request may be written."""
         return self.transport is not None and not self.transport.is_closing()
 
+    @property
+    def was_silent(self) -> bool:
+        """The service closed a connection that had served before, without a byte of an answer."""
+        return self.answers > 0 and not self.has_heard and not self.is_usable
+
     async def ask(self, request: bytes) -> tuple[int, str, bytes]:
         """The answer to a request. Raises :class:`NoAnswerError`."""
         assert self.transport is not None
@@ -85,10 +91,10 @@ class _Exchange(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102  # asyncio's
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # asyncio's
         self.transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102  # asyncio's
+    def data_received(self, data: bytes) -> None:  # asyncio's
         if self.answer is None or self.answer.done():  # the service speaks unasked
             self.close()
             return
@@ -101,12 +107,12 @@ class _Exchange(asyncio.Protocol):
         if self._parser.head_has_no_end or self._parser.body_got > ANSWER_BODY_MAX:
             self._failed("the answer has no end")
 
-    def eof_received(self) -> bool:  # noqa: D102  # asyncio's
+    def eof_received(self) -> bool:  # asyncio's
         if self._parser.ends_with_connection:
             self._complete()  # a body without a length ends with the connection
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102  # asyncio's
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's
         self._failed(f"the connection ended before the answer{f': {exc}' if exc else ''}")
 
     def _complete(self) -> None:
@@ -151,7 +157,7 @@ class SoapConnection:
             try:
                 return SoapAnswer(*await exchange.ask(request), twice=False)
             except NoAnswerError as error:
-                if exchange.has_heard or not exchange.answers or exchange.is_usable:
+                if not exchange.was_silent:
                     raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=True) from None
             return SoapAnswer(*await self._ask_anew(request, left=True), twice=True)
         return SoapAnswer(*await self._ask_anew(request, left=False), twice=False)
@@ -195,3 +201,20 @@ class SoapConnection:
 
     def __repr__(self) -> str:
         return f"<SoapConnection {self._authority} open={self._exchange is not None}>"
+
+
+def read_answer(answer: SoapAnswer) -> tuple[SoapMessage | None, str | None]:
+    """The message in an answer, if there is one, and what is wrong with the answer, if something is."""
+    message: SoapMessage | None = None
+    problem = None if answer.status in (200, 202) else f"{answer.status} {answer.reason}".strip()
+    if answer.body.strip():
+        try:
+            message = decode(answer.body)
+        except RemoteProtocolError as error:
+            problem = f"{problem}: " if problem else "an answer that is no SOAP message: "
+            problem += str(error)[:200]
+        else:
+            if isinstance(message.content, Fault):
+                fault = message.content
+                problem = f"{answer.status} {fault.subcode.rpartition('}')[2]} {fault.reason}".strip()[:300]
+    return message, problem

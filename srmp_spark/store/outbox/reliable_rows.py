@@ -7,6 +7,7 @@ looked at, and are no part of its identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,41 +51,40 @@ def check_reliable_rows(columns: Mapping[str, pa.Array], addresses: Addresses, r
     if not services.any():
         return
     chosen = np.flatnonzero(services[spelled.indices.to_numpy(zero_copy_only=False)])
-    taken = {name: column.take(pa.array(chosen)).to_pylist() for name, column in columns.items() if name in _LOOKED_AT}
+    taken: dict[str, list[Any]] = {
+        name: column.take(pa.array(chosen)).to_pylist() for name, column in columns.items() if name in _LOOKED_AT
+    }
     for name, nothing in _NO_PLACE.items():
         for row, value in zip(chosen, taken.get(name, ()), strict=False):
-            if value is not None and value != nothing:
-                refuse(
-                    int(row), f"{name} has a value, and a SOAP message has no place for it",
-                    f"send the row without it: .drop({name!r})",
-                )  # fmt: skip
+            if value not in (None, nothing):
+                refuse(int(row), f"{name} has a value, and a SOAP message has no place for it", "send the row without it")
     for row, delivery in zip(chosen, taken.get("delivery", ()), strict=False):
         if delivery not in (None, "recoverable"):
             refuse(int(row), f"a message of a reliable session is recoverable, not {delivery}", "leave delivery null for it")
-    nothing = [None] * len(chosen)
-    judged: dict[tuple[str | None, str | None, str | None], None] = {}
-    actions: set[str] = set()
-    for row, action, body, *versions in zip(
-        chosen, taken.get("soap_action", nothing), taken.get("body", nothing),
-        *(taken.get(name, nothing) for name in ("wsrm_version", "soap_version", "wsa_version")), strict=True,
-    ):  # fmt: skip
-        try:
-            if action is None:
-                raise ConfigurationError("soap_action is missing")  # noqa: TRY301  # told with its row below
-            if action not in actions:
-                uri(action, "soap_action", "")
-                actions.add(action)
-            known = (versions[0], versions[1], versions[2])
-            if known not in judged:
-                Versions.of(*known)
-                judged[known] = None
-        except (ConfigurationError, RemoteProtocolError) as error:
-            hint = "a row for wsrm:URL has the wsa:Action of its message as column or option soap_action, for example "
-            refuse(int(row), str(error), hint + "http://tempuri.org/IOrders/Submit")
+    none: list[Any] = [None] * len(chosen)
+    said = [taken.get(name, none) for name in RELIABLE_COLUMNS]
+    judged: set[tuple[Any, ...]] = set()
+    for row, *spoken in zip(chosen, *said, strict=True):
+        if tuple(spoken) not in judged:
+            _check(int(row), spoken[0], spoken[1:], refuse)
+            judged.add(tuple(spoken))
+    for row, body in zip(chosen, taken.get("body", none), strict=True):
         try:
             check_body(body)
-        except ConfigurationError as error:
+        except ConfigurationError as error:  # noqa: PERF203  # each row for itself
             refuse(int(row), f"body is no content of a SOAP Body: {error}", "wsrm: takes the XML that stands in the SOAP Body")
+
+
+def _check(row: int, action: str | None, versions: list[str | None], refuse: Refuse) -> None:
+    try:
+        if action is None:
+            hint = "it is the wsa:Action of the message, as column or option, for example http://tempuri.org/IOrders/Submit"
+            refuse(row, "soap_action is missing in a row for wsrm:URL", hint)
+            return
+        uri(action, "soap_action", "")
+        Versions.of(*versions)
+    except (ConfigurationError, RemoteProtocolError) as error:
+        refuse(row, str(error), "see INTERFACE.md section 4, Sink")
 
 
 _LOOKED_AT = frozenset((*_NO_PLACE, *RELIABLE_COLUMNS, "delivery", "body"))

@@ -29,7 +29,7 @@ class NumberRun(NamedTuple):
 
     number: int
     serial: int
-    count: int
+    length: int
 
 
 class SessionRow(NamedTuple):
@@ -55,7 +55,7 @@ class SessionRow(NamedTuple):
     @property
     def last_serial(self) -> int:
         """The highest one that may have left; 0: none."""
-        return max((run.serial + run.count - 1 for run in self.numbers), default=0)
+        return max((run.serial + run.length - 1 for run in self.numbers), default=0)
 
 
 def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
@@ -63,8 +63,8 @@ def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
     runs: list[NumberRun] = []
     for number in sorted(serials):
         serial, last = serials[number], runs[-1] if runs else None
-        if last is not None and number - last.number == serial - last.serial == last.count:
-            runs[-1] = last._replace(count=last.count + 1)
+        if last is not None and number - last.number == serial - last.serial == last.length:
+            runs[-1] = last._replace(length=last.length + 1)
         else:
             runs.append(NumberRun(number, serial, 1))
     return tuple(runs)
@@ -72,14 +72,15 @@ def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
 
 def serials_of(runs: Iterable[NumberRun]) -> dict[int, int]:
     """The inverse."""
-    return {run.number + each: run.serial + each for run in runs for each in range(run.count)}
+    return {run.number + each: run.serial + each for run in runs for each in range(run.length)}
 
 
 def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
     """All of them."""
     found = {}
     for destination, kind, *values in connection.execute(
-        "SELECT destination, kind, create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, begun_at "
+        "SELECT destination, kind, create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, "
+        "begun_at "
         "FROM reliable_sessions JOIN queues ON queues.id = queue_id ORDER BY queue_id"
     ):
         row = SessionRow(*values)

@@ -6,7 +6,7 @@ Each is a source or a destination with one fault; the docstring says what it doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.wsrm.destination import Destination
@@ -127,8 +127,8 @@ class NewestBelieved(Source):
 class NeverSendsAgain(Source):
     """What is lost is lost."""
 
-    def poll(self, now: float) -> list[SourceOutput]:
-        return [each for each in super().poll(now) if not (isinstance(each, Transmit) and each.is_again)]
+    def poll(self, now: float, has: Callable[[int], bool] = lambda number: True) -> list[SourceOutput]:
+        return [each for each in super().poll(now, has) if not (isinstance(each, Transmit) and each.is_again)]
 
 
 class PollingForgotten(Source):
