@@ -38,7 +38,7 @@ from srmp_spark.wsrm.elements import (
     TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.faults import code_of
-from srmp_spark.wsrm.limits import NUMBER_MAX
+from srmp_spark.wsrm.limits import NUMBER_MAX, WINDOW_MAX
 from srmp_spark.wsrm.namespaces import RmVersion
 from srmp_spark.wsrm.polling import Polling
 from srmp_spark.wsrm.source_effects import (
@@ -88,13 +88,16 @@ class Source:
         self._is_ending = False
         self._resends: Timers[int] = Timers()
         self._tries: dict[int, int] = {}
+        self._unsure: set[int] = set()
+        """After a restart: numbers in flight of which nobody knows whether they left. They go again as if they were new: where
+        there is room, and before any new one."""
         self._control_at: float | None = now
         """When CreateSequence, CloseSequence or TerminateSequence goes (again)."""
         self._control_tries = 0
 
     @classmethod
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
-        """As it was; what was on its way goes again at once."""
+        """As it was; what was on its way goes again as soon as there is room for it, which is at once if nothing is known."""
         source = cls(settings, row.create_id, now)
         source.identifier, source.state = row.identifier, row.state
         source.assigned, source.sent, source.last_number = row.assigned, row.sent, row.last_number
@@ -103,6 +106,7 @@ class Source:
         for first, last in row.in_flight:
             for number in range(first, last + 1):
                 source._resends.set(number, now)
+                source._unsure.add(number)
         source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
         if row.state in OVER:
             source.polling.seq_terminated(now)
@@ -136,17 +140,24 @@ class Source:
 
     # --- what leaves ------------------------------------------------------------------------------------------------------
 
-    def poll(self, now: float, has: Callable[[int], bool] = lambda number: True) -> list[Output]:
+    def poll(self, now: float, has: Callable[[int], bool] = lambda number: True, *, new_max: int = WINDOW_MAX) -> list[Output]:
         """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not
-        go, nor what is new behind it; when it is there, :meth:`resend`."""
+        go, nor what is new behind it; when it is there, :meth:`resend`. ``new_max``: of those that go for the first time; who
+        sends one after the other asks for one, as its answer says whether there is room for the next."""
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
             self._control_at = None if self.state in OVER else now + self._pause(self._control_tries)
             self._control_tries += 1
         if self.state in SENDS_MESSAGES:
-            outputs += [self._transmit(number, now, is_again=True) for number in sorted(self._resends.due(now)) if has(number)]
-            while self.sent < self.assigned and self._may_send() and has(self.sent + 1):
+            outputs += [
+                self._transmit(number, now, is_again=True)
+                for number in sorted(self._resends.due(now))
+                if has(number) and (number not in self._unsure or self._allows_unsure())
+            ]
+            new_max = min(new_max, self.assigned - self.sent)
+            while new_max > 0 and self._may_send() and has(self.sent + 1):
+                new_max -= 1
                 self.sent += 1
                 self.in_flight.append(self.sent, self.sent)
                 outputs.append(self._transmit(self.sent, now, is_again=False))
@@ -199,10 +210,14 @@ class Source:
         """How often the message went that the present state sends."""
         return self._control_tries
 
+    def _allows_unsure(self) -> bool:
+        return self.polling.allows(len(self.in_flight) - len(self._unsure))
+
     def _may_send(self) -> bool:
-        return len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
+        return not self._unsure and len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
 
     def _transmit(self, number: int, now: float, *, is_again: bool) -> Transmit:
+        self._unsure.discard(number)
         tries = self._tries[number] = self._tries.get(number, -1) + 1
         self._resends.set(number, now + self._pause(tries))
         wanted = is_again or number == self.assigned or not self._may_send()
@@ -307,9 +322,13 @@ class Source:
             for number in range(first, last + 1):
                 self._resends.set(number, None)
                 self._tries.pop(number, None)
+                self._unsure.discard(number)
         if new:
             self._progress(now)
         self.polling.seq_ack_received(ack.buffer_remaining, now)
+        if self._unsure and self._allows_unsure():
+            for number in self._unsure:
+                self._resends.set(number, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
         return events + self._end(now) if self.state is SourceState.ENDING else events
 

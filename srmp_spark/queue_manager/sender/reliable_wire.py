@@ -44,7 +44,6 @@ from srmp_spark.store.outbox.sessions import SessionRow, runs_of, serials_of
 from srmp_spark.wsrm.elements import ABSENT, Fault, SoapMessage
 from srmp_spark.wsrm.faults import FaultCode, code_of
 from srmp_spark.wsrm.limits import RESEND_LAST
-from srmp_spark.wsrm.polling_states import PollingState
 from srmp_spark.wsrm.source import Source, SourceRow
 from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, Output, SourceSettings, Suspicious, Transmit
 from srmp_spark.wsrm.source_states import OVER, SourceState
@@ -80,8 +79,6 @@ class ReliableWire:
         self._planned: Change | None = None
         self._writing: Change | None = None
         self._dirty = False
-        self._hushed = False
-        """Restarted while polling: what the destination says now comes first."""
         self._silent = 0
         self._trouble: str | None = None
         self._retry_at = 0.0
@@ -112,7 +109,6 @@ class ReliableWire:
             row.create_id, row.identifier, state, row.assigned, row.assigned, self._book.in_flight(), row.buffer_remaining, 0,
             False,
         ), now)  # fmt: skip
-        self._hushed = row.buffer_remaining == 0
         if row.ending:
             self.source.end(now)
 
@@ -248,13 +244,13 @@ class ReliableWire:
                 has_sent = await self._turn()
             except Exception as error:  # a bug; what it was about goes again, and the others must not wait for it
                 log.exception("wsrm.failed destination=%s", self.key.destination)
-                self._pause(f"please report this: {error!r}")
+                self._in_trouble(f"please report this: {error!r}")
                 has_sent = False
             if not has_sent:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        times = [self._used_at + self._patience] if self._may_idle() else []
+        times = [] if (idle_at := self._idle_at()) is None else [idle_at]
         source = self.source
         if source is not None and not self._writes_first() and (source.state is not SourceState.CREATING or self._book.waiting):
             when = source.next_timer()
@@ -278,7 +274,7 @@ class ReliableWire:
         self._retry_at = 0.0
         if source.state is SourceState.CREATING and not self._book.waiting:
             return False
-        outputs = source.poll(now, self._has)
+        outputs = source.poll(now, self._has, new_max=1)
         for output in outputs:
             if source is not self.source or not await self._send(source, output):
                 return False
@@ -292,26 +288,19 @@ class ReliableWire:
         return any(each.begins for each in changes)
 
     def _has(self, number: int) -> bool:
-        return not self._hushed and (
-            number in self._book.sends or (self.source is not None and number == self.source.last_number)
-        )
+        return number in self._book.sends or (self.source is not None and number == self.source.last_number)
 
-    def _may_idle(self) -> bool:
+    def _idle_at(self) -> float | None:
+        """When a sequence ends in which nothing is to be sent. One that nobody answers for is asked for longer."""
         source = self.source
-        if source is None or self._book.waiting or self._book.sends or not source.is_idle:
-            return False
-        return source.state in (SourceState.OPEN, SourceState.CREATING) and not source.is_ending
-
-    @property
-    def _patience(self) -> float:
-        """Seconds until an unused sequence ends. One that nobody answers for is asked for again under its MessageID."""
-        is_creating = self.source is not None and self.source.state is SourceState.CREATING
-        return CREATING_SECONDS if is_creating else IDLE_SECONDS
+        if source is None or self._book.waiting or self._book.sends or not source.is_idle or source.is_ending:
+            return None
+        return self._used_at + (CREATING_SECONDS if source.state is SourceState.CREATING else IDLE_SECONDS)
 
     def _make_plans(self, now: float) -> None:
         if self._planned is not None or self._writing is not None or self._lost:
             return
-        source = self.source
+        source, idle_at = self.source, self._idle_at()
         if source is None:
             if self._book.waiting:
                 self._versions = Versions.load(self._book.waiting[0].stored.reliable)
@@ -321,9 +310,9 @@ class ReliableWire:
         elif source.state is SourceState.OPEN and not source.is_ending:
             if self._book.waiting and source.room:
                 self._number(source)
-            elif self._may_idle() and now >= self._used_at + IDLE_SECONDS:
+            elif idle_at is not None and now >= idle_at:
                 self._plan(Change(ends=True))
-        elif source.state is SourceState.CREATING and self._may_idle() and now >= self._used_at + CREATING_SECONDS:
+        elif source.state is SourceState.CREATING and idle_at is not None and now >= idle_at:
             self._forget_sequence()
         elif source.state in (SourceState.CLOSING, SourceState.TERMINATING) and source.control_tries >= END_TRIES:
             log.info("wsrm.end_unanswered destination=%s sequence=%s", self.key.destination, source.identifier)
@@ -374,7 +363,7 @@ class ReliableWire:
         except NoAnswerError as error:
             if number and not error.left and not was_in_doubt:
                 self._book.doubt.discard(number)
-            self._in_trouble(source, str(error))
+            self._in_trouble(str(error))
             return False
         return self._answered(source, number, answer, was_in_doubt=was_in_doubt or answer.twice)
 
@@ -405,12 +394,12 @@ class ReliableWire:
         if problem is not None:
             if number and answer.status in RECEIVED_NOTHING and not was_in_doubt:
                 self._book.doubt.discard(number)
-            self._in_trouble(source, problem)
+            self._in_trouble(problem)
             return False
         progress = (len(source.in_flight), source.state) != before or (message is not None and bool(message.acknowledgements))
         self._silent = 0 if progress else self._silent + 1
         if self._silent >= SILENT_ANSWERS:
-            self._in_trouble(source, f"{self._silent} answers without an acknowledgement: {LOST_PERHAPS}")
+            self._in_trouble(f"{self._silent} answers without an acknowledgement: {LOST_PERHAPS}")
             return False
         if self._trouble is not None:
             self._trouble = None
@@ -434,10 +423,6 @@ class ReliableWire:
             else:
                 log.info("wsrm.sequence_begins destination=%s sequence=%s", self.key.destination, event.identifier)
                 self._note()
-        if self._hushed and source.polling.state is not PollingState.POLLING:
-            self._hushed = False
-            for number in self._book.sends:
-                source.resend(number, time.monotonic())
         if source.polling.buffer_remaining != self._told:
             self._told = source.polling.buffer_remaining
             self._note()
@@ -452,12 +437,7 @@ class ReliableWire:
 
     # --- trouble ----------------------------------------------------------------------------------------------------------
 
-    def _in_trouble(self, source: Source, why: str) -> None:
-        self._pause(why)
-        if source.state is SourceState.CREATING:
-            self._give_back(why)
-
-    def _pause(self, why: str) -> None:
+    def _in_trouble(self, why: str) -> None:
         """Nothing leaves until the source wants to send something again anyway."""
         if self._trouble != why:
             self._trouble = why
@@ -466,6 +446,8 @@ class ReliableWire:
         now = time.monotonic()
         when = self.source.next_timer() if self.source is not None else None
         self._retry_at = max(now + TROUBLE_SECONDS, min(when or 0.0, now + RESEND_LAST))
+        if self.source is not None and self.source.state is SourceState.CREATING:
+            self._give_back(why)
 
     def _give_back(self, why: str) -> None:
         """Nothing has a number: the engine waits, and hands them out again."""
@@ -505,7 +487,6 @@ class ReliableWire:
         self._planned = None
         self._lost = ""
         self._silent = 0
-        self._hushed = False
         self.source = None
         self._note()
         self._wake.set()

@@ -23,7 +23,8 @@ _ADDED = (
 
 def is_current(connection: sqlite3.Connection) -> bool:
     """Whether the tables have all columns; those that 0.1 made have them once the sender process has opened them."""
-    return all(column in _columns_of(connection, table) for table, column, _ in _ADDED)
+    has_sessions = bool(_columns_of(connection, "reliable_sessions"))
+    return has_sessions and all(column in _columns_of(connection, table) for table, column, _ in _ADDED)
 
 
 def add_columns(connection: sqlite3.Connection) -> None:
