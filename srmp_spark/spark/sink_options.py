@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple, get_args
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import RELIABLE_VERSIONS
 from srmp_spark.names import dead_letter_queue_name, format_names, reliable_url
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
-from srmp_spark.wsrm.versions import Versions
 
 BodyFormatName = Literal["raw", "activex", "xml"]
 
@@ -209,10 +209,9 @@ def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     given = dict(found)
     if not given.get("soap_action", "-"):
         raise ConfigurationError("option soap_action is empty: give the wsa:Action of the service's operation")
-    try:
-        Versions.of(given.get("wsrm_version"), given.get("soap_version"), given.get("wsa_version"))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"option {error}") from None
+    for name, known in RELIABLE_VERSIONS.items():
+        if name in given:
+            choice(name, given[name], known)
     return found
 
 

@@ -20,10 +20,10 @@ WINDOW = HANDED_OUT_MAX // 2
 """Messages on their way at most where the destination says nothing of its room."""
 
 LOST_PERHAPS = (
-    "the service may have lost the sequence; if it stays so, `srmp-spark streams --destination D reset` goes on in a new one, "
+    "the service may have lost the sequence; if it stays so, `srmp-spark streams reset --destination D` goes on in a new one, "
     "and what it took of the last messages it gets twice"
 )
 LOST_WITH = (
     "the service has lost the sequence (%s) with %d messages of which nobody knows whether it took them: `srmp-spark streams "
-    "--destination D resend` sends them again, `drop` gives them up"
+    "resend --destination D` sends them again, `drop` gives them up"
 )

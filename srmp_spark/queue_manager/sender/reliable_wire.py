@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from srmp_spark.errors import ConfigurationError
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.reliable_limits import (
     CREATING_SECONDS,
@@ -97,12 +96,9 @@ class ReliableWire:
         self._begun_at = row.begun_at
         if row.lost:
             self._lost = row.lost
+            asyncio.get_running_loop().call_soon(self._owner.on_trouble, self.key, self._lost)
             return
-        try:
-            self._versions = Versions.load(row.versions)
-        except ConfigurationError as error:
-            self._lost = f"its versions cannot be read: {error}"
-            return
+        self._versions = Versions.load(row.versions)
         state = SourceState.OPEN if row.identifier else SourceState.CREATING
         now = time.monotonic()
         self.source = Source.restored(self._settings(), SourceRow(
@@ -153,7 +149,7 @@ class ReliableWire:
             also += self._writing.numbered
             self._writing = self._writing._replace(is_held=True)
         for send, left in self._book.take_all(also):
-            self._owner.on_failure(send, why, left)
+            self._owner.on_failure(send, self._lost or why, left)
 
     def reset(self) -> None:
         """An operator's word: go on in a new sequence. What is not acknowledged goes again, also what may have been taken."""
