@@ -91,6 +91,7 @@ class Source:
         self._unsure: set[int] = set()
         """After a restart: numbers in flight of which nobody knows whether they left. They go again as if they were new: where
         there is room, and before any new one."""
+        self._armed = 0
         self._control_at: float | None = now
         """When CreateSequence, CloseSequence or TerminateSequence goes (again)."""
         self._control_tries = 0
@@ -104,10 +105,9 @@ class Source:
         source.in_flight = SerialRuns(row.in_flight)
         source._is_ending = row.is_ending
         for first, last in row.in_flight:
-            for number in range(first, last + 1):
-                source._resends.set(number, now)
-                source._unsure.add(number)
+            source._unsure.update(range(first, last + 1))
         source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
+        source._arm_unsure(now)
         if row.state in OVER:
             source.polling.seq_terminated(now)
         if row.state in (*SENDS_MESSAGES, *OVER):
@@ -153,7 +153,7 @@ class Source:
             outputs += [
                 self._transmit(number, now, is_again=True)
                 for number in sorted(self._resends.due(now))
-                if has(number) and (number not in self._unsure or self._allows_unsure())
+                if has(number) and (number not in self._unsure or self._allows_unsure() or number == self._lowest)
             ]
             new_max = min(new_max, self.assigned - self.sent)
             while new_max > 0 and self._may_send() and has(self.sent + 1):
@@ -173,7 +173,8 @@ class Source:
     def resend(self, number: int, now: float) -> None:
         """It goes again at once, if it is not acknowledged: its message is at hand, or somebody does not want to wait."""
         if number in self.in_flight:
-            self._resends.set(number, now)
+            is_new = number in self._unsure and not self._allows_unsure()
+            self._resends.set(number, now + self._pause(0) if is_new else now)
 
     def hurry(self, now: float) -> None:
         """CreateSequence, CloseSequence or TerminateSequence goes again at once, and whoever polls does."""
@@ -209,6 +210,10 @@ class Source:
     def control_tries(self) -> int:
         """How often the message went that the present state sends."""
         return self._control_tries
+
+    @property
+    def _lowest(self) -> int:
+        return next((first for first, _ in self.in_flight), 0)
 
     def _allows_unsure(self) -> bool:
         return self.polling.allows(len(self.in_flight) - len(self._unsure))
@@ -325,10 +330,7 @@ class Source:
                 self._unsure.discard(number)
         if new:
             self._progress(now)
-        self.polling.seq_ack_received(ack.buffer_remaining, now)
-        if self._unsure and self._allows_unsure():
-            for number in self._unsure:
-                self._resends.set(number, now)
+        self._told(ack.buffer_remaining, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
         return events + self._end(now) if self.state is SourceState.ENDING else events
 
@@ -351,8 +353,24 @@ class Source:
         for number in wanted:
             self._resends.set(number, now)
         if len(wanted) == len(ack.nacks):
-            self.polling.seq_ack_received(ack.buffer_remaining, now)
+            self._told(ack.buffer_remaining, now)
         return []
+
+    def _told(self, buffer_remaining: int, now: float) -> None:
+        self.polling.seq_ack_received(buffer_remaining, now)
+        self._arm_unsure(now)
+
+    def _arm_unsure(self, now: float) -> None:
+        """Those that may not have left go where there is room. Without room the lowest goes as what was lost does: it may be
+        the one that a destination waits for, whose room is full of those behind it."""
+        if not self._unsure:
+            return
+        if self._allows_unsure():
+            for number in self._unsure:
+                self._resends.set(number, now)
+        elif self._lowest in self._unsure and self._lowest != self._armed:
+            self._armed = self._lowest
+            self._resends.set(self._lowest, now + self._pause(0))
 
     # --- the end ----------------------------------------------------------------------------------------------------------
 
