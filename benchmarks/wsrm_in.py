@@ -40,7 +40,8 @@ PEERS = ROOT / "tests" / "peers" / "wsrm"
 COUNTS = {1: 3_000, 8: 1_500}
 """Messages of each sequence that are timed, by the number of sequences."""
 WARM = 500
-JAVA = {"PEER_JAVA_OPTS": "-XX:TieredStopAtLevel=4 -Xmx512m"}
+JAVA = {"PEER_JAVA_OPTS": "-XX:TieredStopAtLevel=4 -Xmx512m -Dpeers.log=SEVERE"}
+"""Both compilers, and no warnings: the service has two for each message."""
 WAIT_S = 300
 
 

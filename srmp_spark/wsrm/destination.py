@@ -16,6 +16,7 @@ room returns after we said 0, those with an address are told at once, and the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.effects import Committed
@@ -352,7 +353,9 @@ class Destination:
             if sequence is not None:
                 sequence.committed(each.accepted, proof)
             if sequence is not None and self._waits_for_room(each, sequence):
-                answers.append([Later(each, now + self.settings.answer_held)])
+                # Without what is stored by now: a thousand of the largest messages would be gigabytes.
+                bare = each._replace(deliveries=(), request=replace(each.request, body=b""))
+                answers.append([Later(bare, now + self.settings.answer_held)])
             else:
                 answers.append(self.answer(each, now))
         return answers

@@ -136,6 +136,7 @@ def test_0_is_never_said_to_a_client_that_would_not_hear_otherwise() -> None:
         ((later,),) = queue.commit(queue.receive(queue.number(number)))
         assert isinstance(later, Later)
         assert later.until == queue.now + queue.settings.answer_held
+        assert (later.received.deliveries, later.received.request.body) == ((), b"")  # it waits without its 4 MB
         (respond,) = queue.destination.answer(later.received, queue.now)
         assert respond.message is not None
         (ack,) = respond.message.acknowledgements
