@@ -155,6 +155,7 @@ def wsrm_sequences() -> TableSpec:
         ("sender_name", pa.string()),
         ("created_at", _TIMESTAMP),
         ("changed_at", _TIMESTAMP),
+        ("returns", pa.string()),  # the sequence for replies that its client offered, empty: none
         *_OWN,
     ]
     return TableSpec(name="wsrm_sequences", schema=pa.schema(columns), append_only=False, statistics=("position",))
