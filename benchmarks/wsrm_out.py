@@ -1,9 +1,9 @@
 """Reliable sessions out: rows for ``wsrm:URL`` (RM 1.1, one-way, 1 KB) to CXF's service, beside CXF's own client to the same.
 
 The service on core 0, whoever sends on core 1: our queue manager with its sender process, or CXF's client. Both have one
-sequence with one message on the wire at a time. Ours has each number on the disk before it leaves and each acknowledgement after
-it came; CXF's client keeps nothing. The service is warmed up by 500 messages of each run; then ours is from the end of a hold
-until everything is acknowledged, CXF's from the first call until everything is acknowledged.
+sequence with one message on the wire at a time. Ours has each number on the disk before it leaves and each acknowledgement
+after it came; CXF's client keeps nothing. Both are warmed up by 500 messages; then ours is from the end of a hold until
+everything is acknowledged, CXF's from the first call until everything is acknowledged.
 """
 
 from __future__ import annotations
