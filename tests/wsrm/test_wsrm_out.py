@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from live_kit import wait_for
 from out_kit import ACTION, body, client, delivered, finished, kill_sender, send, send_keyed, status
 from scripted_service import RM, SOAP, WSA, Request, ScriptedService, lossy, once
 from wsrm_kit import schema_faults
 
+from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -375,6 +379,37 @@ def test_a_service_that_answers_and_acknowledges_nothing_is_told_of_and_reset_go
 
 
 # --- expiry, and what is refused ----------------------------------------------------------------------------------------
+
+
+def test_a_row_whose_time_is_over_before_it_has_a_number_is_a_dead_letter_and_leaves_no_gap(
+    running: RunningQueueManager,
+) -> None:
+    with ScriptedService(room=1) as service:
+        send(running, service.destination, 1, 1)
+        delivered(service, 1, 1)
+        wait_for(lambda: service.seen["AckRequested"] > 0)
+        until = datetime.now(timezone.utc) + timedelta(seconds=1)
+        rows = [{"body": body(number), "destination": service.destination, "soap_action": ACTION} for number in (2, 3, 4)]
+        rows[1]["time_to_reach_queue"] = until
+        staged = OutboxClient(running.api).stage(
+            "late", "1", partition=0, attempt=0, content=lambda: iter([arrow(rows)])
+        )  # fmt: skip
+        OutboxClient(running.api).commit("late", "1", [staged.stage])
+        wait_for(lambda: datetime.now(timezone.utc) > until + timedelta(seconds=1))
+        wait_for(lambda: service.drain(1) or len(service.delivered) == 3)
+        finished(running, service.destination)
+        assert service.delivered == [body(number) for number in (1, 2, 4)]
+        assert [number for each in service.sequences.values() for number in each.taken] == [1, 2, 3]
+        assert "sender.dead" in running.stderr()
+        assert service.wrong == []
+
+
+def arrow(rows: list[dict[str, Any]]) -> bytes:
+    sink = io.BytesIO()
+    table = pa.Table.from_pylist(rows)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def test_a_row_without_a_soap_action_or_with_a_body_that_is_none_is_refused(running: RunningQueueManager) -> None:
