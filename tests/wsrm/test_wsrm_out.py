@@ -389,8 +389,10 @@ def test_a_row_whose_time_is_over_before_it_has_a_number_is_a_dead_letter_and_le
         delivered(service, 1, 1)
         wait_for(lambda: service.seen["AckRequested"] > 0)
         until = datetime.now(timezone.utc) + timedelta(seconds=1)
-        rows = [{"body": body(number), "destination": service.destination, "soap_action": ACTION} for number in (2, 3, 4)]
-        rows[1]["time_to_reach_queue"] = until
+        rows: list[dict[str, Any]] = [
+            {"body": body(number), "destination": service.destination, "soap_action": ACTION, "time_to_reach_queue": late}
+            for number, late in ((2, None), (3, until), (4, None))
+        ]
         staged = OutboxClient(running.api).stage(
             "late", "1", partition=0, attempt=0, content=lambda: iter([arrow(rows)])
         )  # fmt: skip
