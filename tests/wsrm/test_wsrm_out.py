@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ from wsrm_kit import schema_faults
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError
+from srmp_spark.testing.certificate import Authority
 from srmp_spark.testing.service import RunningQueueManager
 
 VERSIONS = [
@@ -435,3 +439,37 @@ def test_a_row_without_a_soap_action_or_with_a_body_that_is_none_is_refused(runn
         with pytest.raises(ApiError, match=said):
             client(running).send_away([message])
     assert status(running, destination) == {}
+
+
+def test_https_is_verified_by_our_authorities_and_nothing_is_said_to_anybody_else(
+    start: Callable[..., RunningQueueManager], tmp_path: Path
+) -> None:
+    ours, others = Authority(tmp_path / "ours"), Authority(tmp_path / "others", "Other")
+    running = start(ca_file=ours.ca)
+    with (
+        ScriptedService(certificate=tuple(ours.issue("localhost"))) as good,
+        ScriptedService(certificate=tuple(others.issue("localhost"))) as bad,
+    ):
+        send(running, bad.destination, 1, 1)
+        send(running, good.destination, 1, 3)
+        delivered(good, 1, 3)
+        wait_for(lambda: "certificate verify failed" in (status(running, bad.destination)["last_error"] or ""))
+        assert bad.requests == []
+        assert status(running, bad.destination)["queued"] == 1
+
+
+def test_send_waits_for_the_acknowledgement_and_says_what_became_of_a_lost_session(
+    running: RunningQueueManager, service: ScriptedService
+) -> None:
+    line = [sys.executable, "-m", "srmp_spark.cli", "send", "--api", running.api, "--destination", service.destination]
+    line += ["--soap-action", ACTION, "--wsrm-version", "1.0", "--body", body(1).decode(), "--wait", "60"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["state"] == "acknowledged"
+    delivered(service, 1, 1)
+    service.delivered.clear()
+    lost_with_one_in_doubt(running, service)
+    done = subprocess.run([*line[:-1], "1"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 4
+    assert "the service has lost the sequence" in done.stderr
+    assert "srmp-spark streams resend" in done.stderr
