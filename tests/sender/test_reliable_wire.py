@@ -12,7 +12,7 @@ from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
 from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send, StoredMessage
-from srmp_spark.wsrm.elements import CreateSequence, CreateSequenceResponse, SoapMessage
+from srmp_spark.wsrm.elements import CreateSequence, CreateSequenceResponse, SequenceAcknowledgement, SoapMessage
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, fault_of
 from srmp_spark.wsrm.versions import Versions
@@ -125,6 +125,40 @@ def test_what_is_about_to_get_a_number_comes_back_when_the_sequence_is_lost() ->
         wire.hurry()
         await until(lambda: owner.lost)
         assert sorted(owner.ends) == [(1, "in doubt"), (2, "not sent")]
+        wire.end()
+
+    asyncio.run(run())
+
+
+def test_a_message_held_and_let_go_while_its_number_is_written_gets_no_second_number() -> None:
+    async def run() -> None:
+        owner = Owner()
+        numbers: list[int] = []
+
+        def script(message: SoapMessage) -> SoapMessage | None:
+            if isinstance(message.content, CreateSequence):
+                return answer(message, content=CreateSequenceResponse("urn:s"))
+            assert message.sequence is not None
+            numbers.append(message.sequence.number)
+            acknowledgement = SequenceAcknowledgement("urn:s", ((1, message.sequence.number),))
+            return answer(message, acknowledgements=(acknowledgement,))
+
+        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire.post(send_of(1))
+        await until(lambda: owner.ends == [(1, "acknowledged")])
+        owner.writes = False
+        wire.post(send_of(2))
+        await until(lambda: wire._planned is not None and wire._planned.numbered)
+        wire.take_change()  # it is being written
+        wire.close("held")
+        assert owner.ends[1:] == [(2, "not sent")]
+        wire.post(send_of(2))
+        wire.stored()
+        owner.writes = True
+        await until(lambda: owner.ends[2:] == [(2, "acknowledged")])
+        wire.post(send_of(3))
+        await until(lambda: owner.ends[3:] == [(3, "acknowledged")])
+        assert numbers == [1, 2, 3]
         wire.end()
 
     asyncio.run(run())
