@@ -86,6 +86,12 @@ def _pgm(rounds: int, *, quick: bool) -> Iterator[Figure]:
     return run(rounds, quick=quick)
 
 
+def _wsrm_out(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.wsrm_out import run
+
+    return run(rounds, quick=quick)
+
+
 BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
     "decode": (_decode, "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")),
     "ingest": (
@@ -111,6 +117,7 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
         "goodput of multicast over a veth pair, 1 KB and 8 KB, without loss and with 1 %, against OpenPGM",
         ("pgm_1k", "pgm_1k_loss", "pgm_8k", "pgm_8k_loss"),
     ),
+    "wsrm_out": (_wsrm_out, "rows for wsrm:URL to CXF's service, against CXF's own client", ("wsrm_out",)),
     "spark_drain": (
         _drain,
         "1,000,000 rows into the noop sink, against Spark's Kafka source",

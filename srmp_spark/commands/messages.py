@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
 from srmp_spark.commands.send_unfinished import unfinished
 from srmp_spark.errors import ConfigurationError
@@ -193,7 +194,10 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
     if len(format_names(destination)) > 1:  # each of them by HTTP, also one that is ours; the queue manager judges them
         return None
     try:
-        if multicast_address(destination) is not None or reliable_url(destination) is not None:
+        if multicast_address(destination) is not None:
+            return None
+        if reliable_url(destination) is not None:
+            canonical_outgoing(destination)  # what the queue manager would say of it
             return None
     except ValueError as error:
         raise ConfigurationError(f"--destination {destination}: {error}") from None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from srmp_spark.errors import with_hint
-from srmp_spark.names import split_url
+from srmp_spark.names import is_reliable, split_url
 
 _ANSWER = re.compile(r"(\d{3})(?: ([a-z-]+)(?=;|$))?")
 """``last_error`` of an answer: its status, and of another srmp-spark the code in ``Srmp-Reason``."""
@@ -40,11 +40,15 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
     error: str | None = told.get("last_error")
     if state == "dead":
         return _dead(error)
+    session: Mapping[str, Any] = told.get("wsrm") or {}
+    if session.get("state") == "lost" and error is not None:  # it says what an operator can do
+        return f"not acknowledged: {error}"
     if told.get("state") == "OnHold":
         cause = told.get("damaged") or "the destination is on hold"
         return with_hint(cause, "srmp-spark streams resume --destination URL sends what waits, streams drop gives it up")
     if error is not None:
-        return with_hint(f"not acknowledged: {error}; it is kept and tried again", _remedy(error) or "see streams --table")
+        remedy = "" if is_reliable(told.get("destination", "")) else _remedy(error)  # those are of MSMQ
+        return with_hint(f"not acknowledged: {error}; it is kept and tried again", remedy or "see streams --table")
     if state == "queued" or not told.get("awaiting_stream_receipt"):
         return "not acknowledged in that time; it is kept and sent: srmp-spark streams --table shows how it stands"
     return _no_receipt(told.get("send_receipts_to"))

@@ -18,6 +18,7 @@ from restore_kit import LATER, PEER, QUEUE, Manager, srmp_record, stream_record,
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError, StoreInUseError
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.history import HistoryRun
+from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import queues, state
 from srmp_spark.store.delta import table_specs
@@ -27,6 +28,7 @@ from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
 from srmp_spark.store.lock import take_lock
+from srmp_spark.store.outbox.sessions import NumberRun, SessionRow
 from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
 from srmp_spark.store.restore.report import Line
 from srmp_spark.store.restore.restore import LIVING_SECONDS, SEQUENCES_SKIPPED, restore
@@ -236,6 +238,28 @@ def test_a_plain_message_keeps_its_delivery_and_priority(manager: Manager) -> No
     desk = restored_desk(manager)
     assert desk.read(A, "plain") == before
     assert [(stored.message.durable, stored.message.priority) for stored in before] == [(False, 6), (True, 3)]
+    desk.close()
+
+
+def test_a_row_for_a_service_keeps_its_action_and_versions_and_its_sequence_ends(manager: Manager) -> None:
+    service = "wsrm:http://other.example/Orders.svc"
+    row = {"body": b"<a/>", "destination": service, "soap_action": "urn:a"}
+    desk = manager.sends()
+    desk.send([row, row | {"wsrm_version": "1.0", "soap_version": "1.1", "wsa_version": "2004/08"}])
+    before = desk.read(service, "plain")
+    numbers = (NumberRun(1, before[0].serial, 1),)
+    session = SessionRow("urn:c", "urn:s", before[0].reliable, 1, numbers, buffer_remaining=7)
+    desk.outbox.write(None, desk.at, sessions={QueueKey(service, "plain"): session})
+    manager.publish()
+    (shown,) = DeltaTable(str(manager.folder / "outgoing_streams")).to_pyarrow_table().to_pylist()
+    assert (shown["wsrm_sequence"], shown["wsrm_number"], shown["buffer_remaining"]) == ("urn:s", 1, 7)
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    assert desk.read(service, "plain") == before
+    assert desk.outbox.sessions() == {}, "its next numbers may be other messages at the service"
+    (after,) = desk.outbox.queue_rows()
+    assert (after.paused, after.released_to) == (True, after.end), "all of it may have left"
     desk.close()
 
 

@@ -7,6 +7,7 @@ forgets everything. And it judges what comes: a number that means two messages, 
 from __future__ import annotations
 
 import random
+import ssl
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from lxml import etree
@@ -66,8 +68,16 @@ and other statuses, ``"empty"`` (202 and not done), or the name of a fault."""
 class ScriptedService:
     """``with ScriptedService() as service: … service.destination``; attributes may be changed while it runs, under ``lock``."""
 
-    def __init__(self, *, room: int | None = None, script: Script | None = None, seed: int = 0) -> None:
-        """``room``: how many messages it can hold, ``None``: it says nothing of its room. :meth:`drain` makes room."""
+    def __init__(
+        self,
+        *,
+        room: int | None = None,
+        script: Script | None = None,
+        seed: int = 0,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
+        """``room``: how many messages it can hold, ``None``: it says nothing of its room. :meth:`drain` makes room.
+        ``certificate``: its file and that of its key, for https."""
         self.lock = threading.RLock()
         self.room = room
         self.held = 0
@@ -83,6 +93,10 @@ class ScriptedService:
         self.judges_room = True
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
+        self._tls: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(*certificate)
 
     # --- life ---------------------------------------------------------------------------------------------------------------
 
@@ -119,6 +133,8 @@ class ScriptedService:
 
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_address[1]
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:
@@ -137,7 +153,8 @@ class ScriptedService:
 
     @property
     def destination(self) -> str:
-        return f"wsrm:http://127.0.0.1:{self._port}/Orders.svc"
+        base = "http://127.0.0.1" if self._tls is None else "https://localhost"
+        return f"wsrm:{base}:{self._port}/Orders.svc"
 
     def forget(self) -> None:
         """It was started again, and its sequences were in memory."""

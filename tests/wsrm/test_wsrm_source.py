@@ -380,3 +380,72 @@ def test_progress_ends_the_long_pauses() -> None:
     sender.now += 1.0
     assert again(sender) == [2, 3]
     assert again(sender) == []
+
+
+# --- for who sends one after the other, and reads its messages from a store -------------------------------------------------
+
+
+def test_one_new_message_at_a_time_as_its_answer_may_say_that_there_is_no_room() -> None:
+    sender = Sender().open(5)
+
+    def numbers() -> list[int]:
+        return [each.number for each in sender.source.poll(sender.now, new_max=1) if isinstance(each, Transmit)]
+
+    assert numbers() == [1]
+    sender.ack(1, 0)
+    assert numbers() == []
+    sender.ack(1, 1)
+    assert numbers() == [2]
+
+
+def test_a_message_that_is_not_at_hand_waits_and_so_do_the_new_ones_behind_it() -> None:
+    sender = Sender().open(3)
+    assert [
+        each.number for each in sender.source.poll(sender.now, lambda number: number != 2) if isinstance(each, Transmit)
+    ] == [1]
+    sender.now += 60
+    assert sender.source.poll(sender.now, lambda number: False) == []
+    sender.source.resend(1, sender.now)
+    assert sorted(again(sender)) == [1]
+
+
+def test_room_is_what_may_get_a_number_and_leave_at_once() -> None:
+    sender = Sender(window=8).open()
+    assert sender.source.room == 8
+    sender.source.enqueue(3)
+    assert sender.source.room == 5
+    sender.poll()
+    sender.ack(1, 4)
+    assert sender.source.room == 2  # of four two are taken
+    sender.ack(3, 0)
+    assert sender.source.room == 0
+
+
+@BOTH
+def test_after_a_restart_what_may_not_have_left_goes_where_there_is_room(versions: Versions) -> None:
+    sender = Sender(versions).open(6)
+    sender.poll()
+    sender.ack(1, 5)
+    row = sender.source.row()
+    sender.source = Source.restored(sender.settings, row._replace(buffer_remaining=2), sender.now)
+    assert again(sender) == [2, 3]
+    sender.ack(3, 1)
+    assert again(sender) == [4]
+
+
+@BOTH
+def test_after_a_restart_at_0_it_asks_first_and_then_the_lowest_number_alone_goes(versions: Versions) -> None:
+    """The room may be full of what is behind a gap, and the lowest number is the gap."""
+    sender = Sender(versions).open(4)
+    sender.poll()
+    sender.ack(1, 0)
+    sender.source = Source.restored(sender.settings, sender.source.row(), sender.now)
+    (asked,) = sender.poll()
+    assert isinstance(asked, Control)
+    assert asked.message.action.endswith("/AckRequested")
+    sender.ack(1, 0)
+    assert again(sender) == []
+    sender.now += 2.0
+    assert again(sender) == [2]
+    sender.ack(2, 2)
+    assert again(sender) == [3, 4]

@@ -471,8 +471,8 @@ class ReliableWire:
         self._book.serials = {number: self._book.serials[number] for number in doubtful}
         self._lost = LOST_WITH % (why, len(doubtful))
         self.source = None
+        self._owner.on_lost(self.key, self._lost)  # which closes us: whatever we hold goes back to the engine
         self._planned = None
-        self._owner.on_lost(self.key, self._lost)
         self._note()  # in this order: a sequence that is lost begins anew with the first message that is posted
 
     def _forget_sequence(self) -> None:

@@ -119,7 +119,7 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
                 uniquifier=ids_base + serial,
                 has_msmq=True,
                 priority=PRIORITY_DEFAULT if priority is None else priority,
-                durable=stream or delivery == "recoverable",
+                durable=stream or delivery == "recoverable" or soap_action is not None,
                 sent_at=sent_at,
                 time_to_reach_queue=None if until is None or until > REACH_MAX else until,
                 body=body or b"",

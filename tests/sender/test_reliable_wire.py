@@ -1,0 +1,164 @@
+"""The wire of a reliable session alone: every message that was handed to it comes back once, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from srmp_spark.message import Message
+from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
+from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer
+from srmp_spark.srmp.effects import Committed
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send, StoredMessage
+from srmp_spark.wsrm.elements import CreateSequence, CreateSequenceResponse, SequenceAcknowledgement, SoapMessage
+from srmp_spark.wsrm.encoder import encode
+from srmp_spark.wsrm.faults import FaultCode, fault_of
+from srmp_spark.wsrm.versions import Versions
+
+URL = "http://127.0.0.1:1/Orders.svc"
+KEY = QueueKey(f"wsrm:{URL}", "plain")
+GUID = "aaaaaaaa-0000-4000-8000-000000000001"
+
+
+class Owner:
+    """Notes what becomes of each, and holds the queue as the dispatcher does."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[int, str]] = []
+        self.lost = ""
+        self.writes = True
+        self.wire: ReliableWire
+
+    def on_answer(self, send: Send, answer: PeerAnswer) -> None:
+        self.ends.append((send.serial, "acknowledged"))
+
+    def on_failure(self, send: Send, why: str, left: bool) -> None:
+        self.ends.append((send.serial, "in doubt" if left else "not sent"))
+
+    def on_expired(self, send: Send) -> None:
+        self.ends.append((send.serial, "expired"))
+
+    def on_left(self, send: Send) -> None:
+        pass
+
+    def on_trouble(self, key: QueueKey, why: str | None) -> None:
+        pass
+
+    def on_lost(self, key: QueueKey, why: str) -> None:
+        self.lost = why
+        self.wire.close("held")
+
+    def on_change(self, key: QueueKey) -> None:
+        asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        if self.writes:
+            self.wire.take_change()
+            self.wire.stored()
+
+
+class Connection:
+    """Answers by a script."""
+
+    def __init__(self, script: Callable[[SoapMessage], SoapMessage | None]) -> None:
+        self._script = script
+
+    async def post(self, message: SoapMessage) -> SoapAnswer:
+        await asyncio.sleep(0)
+        answer = self._script(message)
+        if answer is None:
+            raise NoAnswerError("cut off", left=True)
+        return SoapAnswer(200, "", encode(answer), False)
+
+    def close(self) -> None:
+        pass
+
+
+def answer(message: SoapMessage, **more: Any) -> SoapMessage:
+    return SoapMessage(
+        soap=message.soap,
+        addressing=message.addressing,
+        rm=message.rm,
+        action="urn:answer",
+        relates_to=message.message_id,
+        **more,
+    )
+
+
+def send_of(serial: int) -> Send:
+    message = Message(KEY.destination, "urn:a", GUID, serial, body=b"<a/>")
+    return Send(KEY, StoredMessage(serial, message, reliable=Versions().dump()), message, serial, 0, 0, False, Committed(1))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_what_is_about_to_get_a_number_comes_back_when_the_sequence_is_lost() -> None:
+    """Its number is planned and not written yet, and the fault comes: it must not stay with a wire that has no sequence."""
+
+    async def run() -> None:
+        owner = Owner()
+        is_lost = [False]
+
+        def script(message: SoapMessage) -> SoapMessage | None:
+            if isinstance(message.content, CreateSequence):
+                return answer(message, content=CreateSequenceResponse("urn:s"))
+            if not is_lost[0]:
+                return None
+            assert message.rm is not None
+            return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, "urn:s"))
+
+        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire.post(send_of(1))
+        await until(lambda: wire._book.doubt == {1})
+        owner.writes = False
+        wire.post(send_of(2))
+        await until(lambda: wire._planned is not None and wire._planned.numbered)
+        is_lost[0] = True
+        wire.hurry()
+        await until(lambda: owner.lost)
+        assert sorted(owner.ends) == [(1, "in doubt"), (2, "not sent")]
+        wire.end()
+
+    asyncio.run(run())
+
+
+def test_a_message_held_and_let_go_while_its_number_is_written_gets_no_second_number() -> None:
+    async def run() -> None:
+        owner = Owner()
+        numbers: list[int] = []
+
+        def script(message: SoapMessage) -> SoapMessage | None:
+            if isinstance(message.content, CreateSequence):
+                return answer(message, content=CreateSequenceResponse("urn:s"))
+            assert message.sequence is not None
+            numbers.append(message.sequence.number)
+            acknowledgement = SequenceAcknowledgement("urn:s", ((1, message.sequence.number),))
+            return answer(message, acknowledgements=(acknowledgement,))
+
+        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire.post(send_of(1))
+        await until(lambda: owner.ends == [(1, "acknowledged")])
+        owner.writes = False
+        wire.post(send_of(2))
+        await until(lambda: wire._planned is not None and wire._planned.numbered)
+        wire.take_change()  # it is being written
+        wire.close("held")
+        assert owner.ends[1:] == [(2, "not sent")]
+        wire.post(send_of(2))
+        wire.stored()
+        owner.writes = True
+        await until(lambda: owner.ends[2:] == [(2, "acknowledged")])
+        wire.post(send_of(3))
+        await until(lambda: owner.ends[3:] == [(3, "acknowledged")])
+        assert numbers == [1, 2, 3]
+        wire.end()
+
+    asyncio.run(run())
