@@ -113,6 +113,16 @@ def test_a_message_can_be_rejected_until_the_outcome(world, one):
     assert world.reasons() == [(1, Reason.RECEIVED), (2, Reason.REJECTED)]
 
 
+def test_who_may_not_receive_rejects_nothing(world, one):
+    """3.1.4.14: the handle was opened with MQ_RECEIVE_ACCESS; another client's message would be refused to its sender."""
+    assert take(one) == 1
+    looker = world.reader("two").peeking()
+    reject = SetClassRequest(looker.handle, lookup_id(1, 0), 0xC004)
+    assert looker.ask(14, reject).status == Status.MQ_ERROR_INVALID_HANDLE
+    world.do(world.server.outcome(TX, committed=True))
+    assert world.reasons() == [(1, Reason.RECEIVED)]
+
+
 def test_a_purge_waits_for_the_transaction(world, one):
     assert take(one) == 1
     assert one.ask(6, HandleRequest(one.handle)).status == Status.MQ_OK
@@ -123,6 +133,8 @@ def test_a_purge_waits_for_the_transaction(world, one):
 
 def test_transactions_are_for_receives_of_transactional_queues_that_were_enlisted(world, one):
     assert one.get(Action.PEEK_CURRENT, transaction=TX) == Status.MQ_ERROR_TRANSACTION_USAGE
+    next_of_nothing = one.get(Action.PEEK_NEXT, transaction=TX, cursor=one.cursor())
+    assert next_of_nothing == Status.MQ_ERROR_TRANSACTION_USAGE, "3.1.4.13 looks at the action before the cursor does"
     assert one.get(transaction=OTHER) == Status.MQ_ERROR_TRANSACTION_SEQUENCE
     plain = World(coordinator=True)
     plain.came(3)
