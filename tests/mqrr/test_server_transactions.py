@@ -10,6 +10,8 @@ from srmp_spark.mqrr.ndr.methods import RR_NACK, EnlistRequest, HandleRequest, S
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Reason
+from srmp_spark.mqrr.server.limits import TIMED_OUT_KEPT
+from srmp_spark.mqrr.server.transactions import Transactions
 from srmp_spark.mqrr.status import Status
 
 TX, OTHER = b"transaction one!", b"transaction two!"
@@ -65,6 +67,44 @@ def test_no_outcome_in_five_minutes_is_an_abort(world, one):
     assert world.reader("two").opened().get() == 1
     world.do(world.server.outcome(TX, committed=True))
     assert world.taken == []
+
+
+def test_a_commit_that_comes_too_late_is_told_so(world, one):
+    """A coordinator that hears nothing would wait for ever, or believe that the messages are received."""
+    assert take(one) == 1
+    world.wait(301)
+    world.do(world.server.outcome(TX, committed=True))
+    assert (world.committed, world.undone, world.taken) == ([], [TX], [])
+    world.do(world.server.outcome(TX, committed=True))
+    assert world.undone == [TX], "once"
+
+
+def test_an_abort_that_comes_too_late_is_what_it_wants(world, one):
+    world.wait(301)
+    world.do(world.server.outcome(TX, committed=False))
+    world.do(world.server.outcome(TX, committed=True))
+    assert (world.committed, world.undone) == ([], [])
+
+
+def test_a_transaction_that_is_enlisted_anew_is_not_late(world, one):
+    world.wait(301)
+    assert enlist(one) == Status.MQ_OK
+    assert take(one) == 1
+    world.do(world.server.outcome(TX, committed=True))
+    assert (world.committed, world.undone) == ([TX], [])
+
+
+def test_transactions_that_timed_out_are_remembered_up_to_a_limit():
+    transactions = Transactions(coordinator=True)
+    names = [number.to_bytes(16, "big") for number in range(TIMED_OUT_KEPT + 2)]
+    for name in names:
+        transactions.timed_out(name)
+    assert [transactions.came_too_late(each) for each in (names[0], names[1], names[2], names[-1])] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_what_was_not_acknowledged_is_not_committed(world, one):

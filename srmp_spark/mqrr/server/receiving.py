@@ -427,6 +427,8 @@ class Receiving:
         """The coordinator has decided. What was received and not acknowledged goes back either way."""
         ended = self.transactions.pop(transaction)
         if ended is None:
+            if self.transactions.came_too_late(transaction) and committed:
+                self._emit(OutcomeNotStored(transaction))
             return
         taken: list[tuple[OpenQueue, Request, Taken]] = []
         back: list[Operation] = []
@@ -488,6 +490,7 @@ class Receiving:
             descriptor, what = self._timers.pop()
             if isinstance(what, bytes):
                 self.outcome(what, committed=False, event=RequestEvent.CLEANED_UP)
+                self.transactions.timed_out(what)
             elif descriptor is not None and what.state is RequestState.WAITING:
                 status = Status.MQ_ERROR_IO_TIMEOUT if what.may_wait else what.nothing
                 self._stop_waiting(descriptor, what, RequestEvent.TIMED_OUT, status)

@@ -71,7 +71,8 @@ class Coordinator(Protocol):
     """Who ends transactions, by :meth:`RemoteReadService.outcome`. None is built ([MS-DTCO]): tests have one."""
 
     def ended(self, transaction: bytes, *, committed: bool) -> None:
-        """The commit that it asked for is stored; or it could not be, and all is as it was before the transaction."""
+        """The commit that it asked for is stored; or it could not be, or its time was over, and all is as it was before the
+        transaction."""
         ...
 
 
