@@ -204,7 +204,7 @@ class Receiving:
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING or request.found is None:
             return
-        if descriptor.queue.state_of(request.found) is not PositionState.GONE:
+        if descriptor.queue.state_of(request.found) not in (PositionState.GONE, PositionState.STORING):
             descriptor.queue.move(request.found, PositionEvent.VANISHED)
         request.vanished()
         cancelled = request.call is None  # who asked is gone and does not wait
