@@ -163,8 +163,8 @@ interop-mqrr: setup ## foreign clients read our queues over RPC: go-msrpc (needs
 	@$(PYTHON) -m pip install --progress-bar off --disable-pip-version-check --quiet --editable '.[dev,interop]'
 	@SRMP_SPARK_INTEROP_MQRR=1 $(PYTHON) -m pytest -v tests/remote_read/test_peers.py $(PYTEST)
 
-interop-wsrm: setup java ## Apache CXF and Eclipse Metro clients send to us, with losses; needs Maven; ten minutes
-	@SRMP_SPARK_INTEROP_WSRM=1 $(PYTHON) -m pytest -v tests/wsrm/test_wsrm_interop.py $(PYTEST)
+interop-wsrm: setup java ## Apache CXF and Eclipse Metro, clients and services, against us, with losses; needs Maven; fifteen minutes
+	@SRMP_SPARK_INTEROP_WSRM=1 $(PYTHON) -m pytest -v tests/wsrm/test_wsrm_interop.py tests/wsrm/test_wsrm_out_interop.py $(PYTEST)
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
 	@$(PYTHON) -m srmp_spark.testing.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)

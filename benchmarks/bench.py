@@ -74,6 +74,12 @@ def _remote_read(rounds: int, *, quick: bool) -> Iterator[Figure]:
     return run(rounds, quick=quick)
 
 
+def _wsrm_in(rounds: int, *, quick: bool) -> Iterator[Figure]:
+    from benchmarks.wsrm_in import run
+
+    return run(rounds, quick=quick)
+
+
 def _pgm(rounds: int, *, quick: bool) -> Iterator[Figure]:
     from benchmarks.pgm import run
 
@@ -99,6 +105,7 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
         "peeks of 4 KB over RPC with their rows, against go-msrpc and impacket",
         ("peek_rate", "peek_vs_go", "peek_vs_impacket"),
     ),
+    "wsrm_in": (_wsrm_in, "reliable sessions of a CXF client, against CXF's own service", ("wsrm_in_1", "wsrm_in_8")),
     "pgm": (
         _pgm,
         "goodput of multicast over a veth pair, 1 KB and 8 KB, without loss and with 1 %, against OpenPGM",

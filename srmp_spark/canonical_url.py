@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote, unquote
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import VIRTUAL_DIRECTORY, multicast_address, queue_of_path, split_url
+from srmp_spark.names import RELIABLE_PREFIX, VIRTUAL_DIRECTORY, multicast_address, queue_of_path, reliable_url, split_url
 
 HOST_LENGTH_MAX, HOST_LABEL_LENGTH_MAX = 253, 63
 """Of a host name and of a part of it (RFC 1035 2.3.4)."""
@@ -35,12 +35,26 @@ def canonical_destination(destination: str) -> str:
 
 
 def canonical_outgoing(destination: str) -> str:
-    """:func:`canonical_destination`, and ``MULTICAST=234.1.1.1:8001`` for a multicast group. Raises the same."""
+    """:func:`canonical_destination`, ``MULTICAST=234.1.1.1:8001`` for a multicast group, and ``wsrm:URL`` for a service of
+    WS-ReliableMessaging, whose path keeps its case wherever it leads. Raises the same."""
+    service = reliable_url(destination)
+    if service is not None:
+        return RELIABLE_PREFIX + _canonical_service(service)
     try:
         multicast = multicast_address(destination)
     except ValueError as error:
         raise ConfigurationError(f"not a destination: {error}") from None
     return canonical_destination(destination) if multicast is None else multicast.format_name
+
+
+def _canonical_service(url: str) -> str:
+    try:
+        parts = split_url(url)
+        _check_host(parts.host)
+        path = _other_path(parts.path or "/")
+    except ValueError as error:
+        raise ConfigurationError(f"not a destination: {error}; write wsrm:http://HOST/PATH") from None
+    return f"{parts.scheme}://{parts.authority}{path}{parts.query}"
 
 
 def _check_host(host: str) -> None:
@@ -56,9 +70,7 @@ def _canonical_path(path: str) -> str:
     if path in ("", "/"):
         raise ValueError("the URL has no path, so it names no queue; write http://HOST/msmq/private$/QUEUE")
     if path.split("/")[1].lower() != VIRTUAL_DIRECTORY:
-        if "%00" in path:
-            raise ValueError("an encoded NUL in the path")
-        return _ESCAPES.sub(lambda match: _decode_unreserved(match[0]), quote(path, safe=_AS_WRITTEN))
+        return _other_path(path)
     queue_of_path(path)
     name = unquote(path, errors="strict").lower()
     if not name.isprintable():
@@ -67,6 +79,12 @@ def _canonical_path(path: str) -> str:
     name = name.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     bare = name.rstrip(" ")
     return bare + "%20" * (len(name) - len(bare))
+
+
+def _other_path(path: str) -> str:
+    if "%00" in path:
+        raise ValueError("an encoded NUL in the path")
+    return _ESCAPES.sub(lambda match: _decode_unreserved(match[0]), quote(path, safe=_AS_WRITTEN))
 
 
 _AS_WRITTEN = "/%:@!$&'()*+,;=~-._[]{}|^`\"<>"

@@ -54,10 +54,9 @@ _BETWEEN_ELEMENTS = re.compile(
     r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)", re.IGNORECASE
 )
 _MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE | re.DOTALL)
-_LATER = (("WS-ReliableMessaging", re.compile(r"(?:DIRECT=)?WSRM:(?:[^\s/]*:)?//.*", re.IGNORECASE | re.DOTALL)),)
-"""Transports of INTERFACE.md that later versions have, and the destinations that need them."""
-SERVED_DESTINATION = "send to DIRECT=http://HOST/msmq/private$/QUEUE"
-"""What to do instead (:func:`not_served_yet`)."""
+_RELIABLE = re.compile(r"(?:DIRECT=)?WSRM:(.*)", re.IGNORECASE | re.DOTALL)
+RELIABLE_PREFIX = "wsrm:"
+"""Before the URL of a service that is reached by WS-ReliableMessaging (INTERFACE.md section 4, Sink)."""
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
 
@@ -220,17 +219,6 @@ def queue_of_path(path: str) -> str:
     return canonical_queue_name("/".join(segments[2:]))
 
 
-def not_served_yet(destination: str) -> str | None:
-    """What is wrong with a destination of a transport that comes with a later version; ``None`` for any other.
-
-    One sentence for the command line, Spark's sink and the queue manager; :data:`SERVED_DESTINATION` ends it.
-    """
-    for transport, form in _LATER:
-        if form.fullmatch(destination.strip()):
-            return f"destination {destination[:200]!r}: there is no {transport} yet"
-    return None
-
-
 class MulticastAddress(NamedTuple):
     """``IP:PORT`` of a multicast group ([MS-MQMQ] 2.1.6)."""
 
@@ -275,6 +263,17 @@ def multicast_address(destination: str) -> MulticastAddress | None:
     """
     match = _MULTICAST.fullmatch(destination.strip())
     return None if match is None else MulticastAddress.parse(match[1])
+
+
+def is_reliable(destination: str) -> bool:
+    """Whether a destination in its one spelling is a service of WS-ReliableMessaging."""
+    return destination.startswith(RELIABLE_PREFIX)
+
+
+def reliable_url(destination: str) -> str | None:
+    """The URL in ``wsrm:URL``, as it is spelled; ``None`` for any other destination."""
+    match = _RELIABLE.fullmatch(destination.strip())
+    return None if match is None else match[1]
 
 
 def parse_queue_url(url: str) -> QueueAddress:

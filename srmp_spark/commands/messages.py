@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
 from srmp_spark.commands.send_unfinished import unfinished
-from srmp_spark.errors import ConfigurationError, with_hint
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
 from srmp_spark.names import (
-    SERVED_DESTINATION,
     format_names,
     local_queue_name,
     multicast_address,
-    not_served_yet,
     parse_queue_url,
+    reliable_url,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +38,10 @@ SEND_MESSAGES = 1_000
 
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
 _SENT = ("message_id", "destination", "stream_id", "stream_sequence", "state")
+_RELIABLE = (
+    ("soap_action", "URI", "wsa:Action of the message; required"), ("wsrm_version", "V", "1.0, 1.1 (default) or 1.2"),
+    ("soap_version", "V", "1.1 or 1.2 (default)"), ("wsa_version", "V", "2004/08 or 2005/08 (default)"),
+)  # fmt: skip
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
 """A URL without a port means the queue manager of its host; any other port but ours is another one on this host."""
@@ -64,6 +67,8 @@ def add_commands(commands: Commands[Any]) -> None:
         help="default: what a queue of ours takes; transactional for a URL, and then the queue there must be transactional",
     )
     parser.add_argument("--key", metavar="S", help="identity: the same message with it again is known and not sent twice (URL)")
+    for name, metavar, text in _RELIABLE:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL)")
     parser.add_argument(
         "--wait",
         type=_seconds,
@@ -125,6 +130,7 @@ def _send(args: argparse.Namespace) -> int:
         fields["delivery"] = args.delivery
     if args.key is not None:
         fields["key"] = args.key
+    fields |= {name: value for name, *_ in _RELIABLE if (value := getattr(args, name)) is not None}
     left: set[tuple[str, str, str]] = set()
     deadline = None if args.wait is None else time.monotonic() + args.wait
     messages = ({**fields, "body_base64": base64.b64encode(body).decode("ascii")} for body in _bodies(args))
@@ -184,14 +190,10 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
 
     Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
     """
-    names = format_names(destination)
-    for name in names:
-        if (later := not_served_yet(name)) is not None:
-            raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
-    if len(names) > 1:  # each of them by HTTP, also one that is ours; the queue manager judges them
+    if len(format_names(destination)) > 1:  # each of them by HTTP, also one that is ours; the queue manager judges them
         return None
     try:
-        if multicast_address(destination) is not None:
+        if multicast_address(destination) is not None or reliable_url(destination) is not None:
             return None
     except ValueError as error:
         raise ConfigurationError(f"--destination {destination}: {error}") from None

@@ -11,6 +11,7 @@ administration queues (an envelope names one for delivery and one for commitment
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
@@ -18,7 +19,7 @@ from srmp_spark.message import Message
 from srmp_spark.mqrr.packets.base_header import INFINITE, BaseHeader
 from srmp_spark.mqrr.packets.debug_header import DebugHeader
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress
-from srmp_spark.mqrr.packets.limits import LABEL_WCHARS_MAX, U16_MAX, U32_MAX, U64_MAX
+from srmp_spark.mqrr.packets.limits import LABEL_WCHARS_MAX, NAMES_REMEMBERED, U16_MAX, U32_MAX, U64_MAX
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
 from srmp_spark.mqrr.packets.message_properties_header import CORRELATION_SIZE, Acknowledgements, MessagePropertiesHeader
 from srmp_spark.mqrr.packets.queue_names import (
@@ -132,6 +133,7 @@ def _label(text: str) -> str:
     return data.decode("utf-16-le", "ignore")
 
 
+@lru_cache(NAMES_REMEMBERED)
 def _queue(name: str | None, allowed: frozenset[QueueNameType]) -> QueueName:
     """A queue of an envelope as one of a packet; a name that no packet can hold (multicast, a list) is left out."""
     if not name:

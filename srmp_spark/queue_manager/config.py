@@ -38,7 +38,7 @@ from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writer
 from srmp_spark.signing_in.accounts import Accounts, read_accounts
 from srmp_spark.srmp.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
 from srmp_spark.store.delta.state_folder import check_state
-from srmp_spark.wsrm.limits import BUFFER_INITIAL, BUFFER_LIMIT
+from srmp_spark.wsrm.limits import BUFFER_INITIAL, BUFFER_LIMIT, POLL_INTERVAL
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -112,6 +112,7 @@ class ServeConfig:
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
     wsrm_buffer: int = BUFFER_INITIAL
+    wsrm_poll_interval: float = POLL_INTERVAL
     pgm: Encapsulation | None = None
     pgm_interface: str = LOOPBACK
     pgm_ttl: int = TTL_DEFAULT
@@ -300,6 +301,9 @@ OPTIONS: tuple[Option, ...] = (
         _buffer,
         "N",
         f"unreceived messages in a queue at which WS-ReliableMessaging clients wait (default {BUFFER_INITIAL})",
+    ),
+    Option(
+        "wsrm_poll_interval", _positive, "S", f"how often a service with no room is asked for it (default {POLL_INTERVAL:g})"
     ),
     Option("pgm", Encapsulation.parse, "raw|udp:PORT", "multicast: PGM over IP protocol 113 (needs CAP_NET_RAW), or over UDP"),
     Option("pgm_interface", str, "IF", "name or address of the interface for multicast (default: loopback)"),

@@ -31,6 +31,8 @@ _DECLARATION = re.compile(rb"""<\?xml\s[^>]{0,100}?encoding\s*=\s*["']([A-Za-z0-
 _MARKS = (b"<?xml", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 """How a body may begin that says its own encoding."""
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
+_FIRST_LOOK = 64
+"""Bytes: what is binary mostly shows it by then, and the rest need not be walked."""
 
 
 def body_text(body_type: int, body: bytes) -> str | None:
@@ -57,8 +59,9 @@ def body_of(body_type: int, text: str) -> bytes:
 
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
     """Whether the text of every VT_EMPTY body is its bytes taken as UTF-8, or one of them is not UTF-8 at all."""
-    joined = b"".join(bodies)
-    if len(joined.translate(None, _CONTROLS)) != len(joined):
+    if bodies and _has_controls(bodies[0][:_FIRST_LOOK]):
+        return False
+    if _has_controls(b"".join(bodies)):
         return False
     return not any(body.startswith(_MARKS) for body in bodies)
 
@@ -69,7 +72,7 @@ def _undeclared(body: bytes) -> str | None:
             return _strict(body[3:], "utf-8")
         if body[:2] in _MARKS:
             return _strict(body, "utf-16")
-    if len(body.translate(None, _CONTROLS)) != len(body):
+    if _has_controls(body[:_FIRST_LOOK]) or _has_controls(body):
         return None
     if body[:5] == b"<?xml":
         match = _DECLARATION.match(body)
@@ -77,6 +80,10 @@ def _undeclared(body: bytes) -> str | None:
         if _ENCODINGS.fullmatch(encoding):
             return _strict(body, encoding)
     return _strict(body, "utf-8")
+
+
+def _has_controls(body: bytes) -> bool:
+    return len(body.translate(None, _CONTROLS)) != len(body)
 
 
 def _strict(body: bytes, encoding: str) -> str | None:

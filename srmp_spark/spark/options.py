@@ -79,6 +79,7 @@ SERVE_OPTIONS: dict[str, str] = {
     "apiKey": "api-key",
     "storeAndForward": "store-and-forward",
     "wsrmBuffer": "wsrm-buffer",
+    "wsrmPollInterval": "wsrm-poll-interval",
     "pgm": "pgm",
     "pgmInterface": "pgm-interface",
     "pgmTtl": "pgm-ttl",

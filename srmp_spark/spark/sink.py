@@ -36,6 +36,8 @@ class SrmpSink:
     | ``deadLetterQueue`` | a transactional queue of that queue manager: a dead letter is a row there, too |
     | ``deadLetter`` | ``True``: a message is finished when the receiving application took it; else by its stream receipt |
     | ``bodyFormat`` | ``raw`` (default), ``activex``, ``xml``: how a string body is written |
+    | ``soap_action`` | of messages for ``wsrm:URL``: the wsa:Action of the service's operation; or the column of this name |
+    | ``wsrm_version``, ``soap_version``, ``wsa_version`` | in which versions they leave: 1.1, 1.2, 2005/08; or columns |
     | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
 
     Columns: ``body`` (binary or string) is required; ``destination``, ``label``, ``priority``, ``correlation_id``,
@@ -62,6 +64,10 @@ class SrmpSink:
         deadLetter: bool = False,  # noqa: N803
         deadLetterQueue: str | None = None,  # noqa: N803
         bodyFormat: BodyFormatName = "raw",  # noqa: N803
+        soap_action: str | None = None,
+        wsrm_version: str | None = None,
+        soap_version: str | None = None,
+        wsa_version: str | None = None,
         token: str | None = None,
         **misspelt: NoReturn,  # for type checkers none is right; at run time they are told, or only written in another case
     ) -> None:
@@ -73,6 +79,10 @@ class SrmpSink:
             "deadLetter": deadLetter,
             "deadLetterQueue": deadLetterQueue,
             "bodyFormat": bodyFormat,
+            "soap_action": soap_action,
+            "wsrm_version": wsrm_version,
+            "soap_version": soap_version,
+            "wsa_version": wsa_version,
             "token": token,
         }
         for key, value in cast("dict[str, object]", misspelt).items():

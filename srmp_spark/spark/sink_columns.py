@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import reliable_url
 from srmp_spark.rows.body_text import VT_BSTR
 from srmp_spark.spark.sink_options import SinkOptions
 
@@ -59,6 +60,14 @@ SINK_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("delivery", _TEXT, "string", "transactional (default), recoverable, express"),
     SinkColumn("transaction", _NAMES, "string, binary or an integer", "consecutive rows of one value: one MSMQ transaction"),
 )
+
+RELIABLE_COLUMNS: tuple[SinkColumn, ...] = (
+    SinkColumn("soap_action", _TEXT, "string", "wsa:Action of the message; required for wsrm:URL"),
+    SinkColumn("wsrm_version", _TEXT, "string", "1.0, 1.1 (default) or 1.2"),
+    SinkColumn("soap_version", _TEXT, "string", "1.1 or 1.2 (default)"),
+    SinkColumn("wsa_version", _TEXT, "string", "WS-Addressing, 2004/08 or 2005/08 (default)"),
+)
+"""Of rows for a service of WS-ReliableMessaging, ``wsrm:URL``; of others they mean nothing. Or the options of these names."""
 
 POSITION_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("queue_manager", _TEXT, "string", "source position"),
@@ -119,6 +128,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
     ]
     if options.destination is not None:
         columns.append(Staged("destination", None, options.destination))
+    columns += _reliable(options, fields)
     if all(spec.name in fields for spec in POSITION_COLUMNS):
         columns += [Staged(spec.name, _checked(fields[spec.name], spec)) for spec in POSITION_COLUMNS]
     text_body = fields["body"][1].dataType.typeName() != "binary"
@@ -133,8 +143,30 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
     return StagePlan(options=options, columns=tuple(columns), text_body=text_body, order_by=order_by)
 
 
+def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> list[Staged]:
+    """The columns of a reliable session, where a row may be for one. The option of a name wins."""
+    named = options.destination
+    if named is not None and reliable_url(named) is None:
+        return []
+    found = []
+    given = dict(options.reliable)
+    for spec in RELIABLE_COLUMNS:
+        if spec.name in given:
+            found.append(Staged(spec.name, None, given[spec.name]))
+        elif spec.name in fields and (named is not None or fields[spec.name][1].dataType.typeName() in _TEXT):
+            found.append(Staged(spec.name, _checked(fields[spec.name], spec)))
+    if named is not None and not any(each.name == "soap_action" for each in found):
+        raise ConfigurationError(
+            f"soap_action is missing: a message for {named} has the wsa:Action that the service knows its operation by; give "
+            "option soap_action (for example http://tempuri.org/IOrders/Submit), or a string column soap_action"
+        )
+    return found
+
+
 def _by_name(schema: StructType, options: SinkOptions) -> dict[str, tuple[int, StructField]]:
-    wanted = {spec.name for spec in (*SINK_COLUMNS, *POSITION_COLUMNS)} | {name.lower() for name in options.order_by}
+    wanted = {spec.name for spec in (*SINK_COLUMNS, *RELIABLE_COLUMNS, *POSITION_COLUMNS)} | {
+        name.lower() for name in options.order_by
+    }
     fields: dict[str, tuple[int, StructField]] = {}
     for index, found in enumerate(schema.fields):
         name = found.name.lower()

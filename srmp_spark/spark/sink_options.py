@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from srmp_spark.canonical_url import canonical_outgoing
-from srmp_spark.errors import ConfigurationError, with_hint
-from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, format_names, not_served_yet
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import RELIABLE_VERSIONS
+from srmp_spark.names import dead_letter_queue_name, format_names, reliable_url
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
@@ -36,6 +37,12 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
                "is a row there, too. Default: the tables of --state alone have it"),
     OptionSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
                "(what .NET's XmlMessageFormatter writes for a string)"),
+    OptionSpec("soap_action", "both", "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
+               "over the column of this name, as do the next three"),
+    OptionSpec("wsrm_version", "both", "of messages for wsrm:URL: 1.0 (WCF's own default), 1.1 (default), 1.2"),
+    OptionSpec("soap_version", "both", "of messages for wsrm:URL: 1.1 (WCF's basicHttpBinding), 1.2 (default)"),
+    OptionSpec("wsa_version", "both", "of messages for wsrm:URL: WS-Addressing 2004/08 (with wsrm_version 1.0 alone), 2005/08 "
+               "(default)"),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
     OptionSpec("batch", "batch", "which write of the application this is; SrmpSink sets the number of the micro-batch. "
                "Default: a new one"),
@@ -60,6 +67,8 @@ class SinkOptions:
     dead_letter: bool = False
     dead_letter_queue: str | None = None
     body_format: BodyFormatName = "raw"
+    reliable: tuple[tuple[str, str], ...] = ()
+    """``soap_action`` and the versions, those that are given."""
     token: str | None = field(default=None, repr=False)
     batch: str | None = None
     checkpoint: str | None = None
@@ -77,6 +86,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
         dead_letter_queue=_dead_letter_queue(values.get("deadLetterQueue")),
         body_format=_body_format(values.get("bodyFormat", "raw")),
+        reliable=_reliable(values),
         token=token(values),
         batch=_name("batch", values.get("batch")),
         checkpoint=values.get("checkpointlocation"),
@@ -178,13 +188,31 @@ def _destination(text: str | None) -> str | None:
             "or leave it out and name it in the column destination"
         )
     for name in () if text is None else format_names(text):
-        if (later := not_served_yet(name)) is not None:
-            raise ConfigurationError(with_hint(later, SERVED_DESTINATION))
         try:
             canonical_outgoing(name)
-        except ConfigurationError as error:  # what the queue manager would say of the first batch
+        except ConfigurationError as error:  # noqa: PERF203  # what the queue manager would say of the first batch
             raise ConfigurationError(f"option destination: {error}") from None
     return text
+
+
+def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Raises :class:`ConfigurationError` for a version that there is not, and where none of them has an effect."""
+    found = tuple(
+        (name, values[name]) for name in ("soap_action", "wsrm_version", "soap_version", "wsa_version") if name in values
+    )
+    destination = values.get("destination")
+    if found and destination is not None and reliable_url(destination) is None:
+        raise ConfigurationError(
+            f"option {found[0][0]} has no effect: destination {destination[:200]!r} is no service of WS-ReliableMessaging; "
+            "leave it out, or write wsrm:URL"
+        )
+    given = dict(found)
+    if not given.get("soap_action", "-"):
+        raise ConfigurationError("option soap_action is empty: give the wsa:Action of the service's operation")
+    for name, known in RELIABLE_VERSIONS.items():
+        if name in given:
+            choice(name, given[name], known)
+    return found
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

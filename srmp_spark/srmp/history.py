@@ -23,13 +23,13 @@ from srmp_spark.srmp.trust_domain import SEPARATOR, lineage_of
 
 MESSAGE_ID_HISTORY_DAYS = 30
 """Far beyond the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>)."""
-MESSAGE_ID_RUNS_MAX = 4_000_000
-"""24 bytes each, so about 100 MB. A sender that shares its numbers among many destinations makes a run per message:
-30 days of one and a half messages a second."""
-MESSAGE_ID_LINEAGES_MAX = 100_000
+MESSAGE_ID_RUNS_MAX = 3_500_000
+"""24 bytes each, so about 85 MB. A sender that shares its numbers among many destinations makes a run per message:
+30 days of one and a third messages a second. With both limits reached a queue manager stays below 300 MB."""
+MESSAGE_ID_LINEAGES_MAX = 80_000
 """About 700 bytes each. A peer that invents a source GUID per message reaches this; honest ones have one each."""
 EVICTED_SHARE = 16
-"""A full table loses its oldest 1/16, then looks again how old "the oldest" is. Of 90,000 senders with 44 runs each that is
+"""A full table loses its oldest 1/16, then looks again how old "the oldest" is. Of 72,000 senders with 48 runs each that is
 three runs of each, and a page of the table is written once for them; with 1/64 it was written for one run."""
 EVICTION_SAMPLES = 4096
 """How many arrival times are compared to find out how old "the oldest" is."""

@@ -51,6 +51,9 @@ class StoredMessage(NamedTuple):
     """As it is sent, with its identifier, but for ``stream``, which the engine fills."""
     via: str = ""
     """Of a message that we forward: the marks of those who did, ours the last (:mod:`.redirection`)."""
+    reliable: str = ""
+    """Of a message of a reliable session: its versions (:class:`srmp_spark.wsrm.versions.Versions`), of which nothing is known
+    here."""
 
 
 class Enqueued(NamedTuple):

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.message import Message
+from srmp_spark.names import is_reliable
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.message_types import ABOUT_STREAMS, message_type
 from srmp_spark.srmp.outgoing_effects import (
@@ -50,6 +51,7 @@ from srmp_spark.srmp.outgoing_effects import (
 from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_regular import OutgoingRegular
+from srmp_spark.srmp.outgoing_reliable import OutgoingReliable
 from srmp_spark.srmp.outgoing_states import QueueEvent, SenderSettings
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.serial_runs import SerialRuns
@@ -106,6 +108,8 @@ class Sender:
         queue: OutgoingQueue
         if row.kind == "stream":
             queue = self.stream_class(row, self.identity, self.settings, self._ledger, SerialRuns(finals))
+        elif is_reliable(row.destination):
+            queue = OutgoingReliable(row, self.identity, self.settings, self._ledger)
         else:
             queue = self.regular_class(row, self.identity, self.settings, self._ledger)
         self._queues[queue.key] = queue
@@ -213,6 +217,12 @@ class Sender:
         queue = self._find(send.key)
         if queue is not None:
             queue.failed(send, now, left)
+
+    def expired(self, send: Send) -> None:
+        """The time of a message of a reliable session was over before it left; this ends the sending."""
+        queue = self._find(send.key)
+        if isinstance(queue, OutgoingReliable):
+            queue.expired(send)
 
     def doubted(self, send: Send) -> None:
         """It left, no answer came, and it is posted once more before its end is told: the peer may have it, whatever that is.

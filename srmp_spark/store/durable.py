@@ -47,8 +47,13 @@ def write_durably(path: Path, data: bytes, *, sync_folder: bool = True) -> None:
     Without ``sync_folder`` the caller syncs the folder, once for several files.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    temporary.write_bytes(data)
-    sync_file(temporary)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(data)
+        sync_file(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):  # a full disk gets the room back that half a file took
+            temporary.unlink(missing_ok=True)
+        raise
     if sync_folder:
         sync_directory(path.parent)

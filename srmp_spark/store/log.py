@@ -236,8 +236,11 @@ class Log:
                 return end
             return self._byte_end(db, queue_id, after, end, max_bytes)
 
-    def chunks(self, queue: str, epoch: str | None, after: int, to: int) -> Iterator[Chunk]:
-        """The pieces that hold the rows in (after, to], in order.
+    def chunks(
+        self, queue: str, epoch: str | None, after: int, to: int, fetch_bytes: int = GROUPS_BYTES_MAX
+    ) -> Iterator[Chunk]:
+        """The pieces that hold the rows in (after, to], in order; ``fetch_bytes``: of groups that one query fetches, for
+        callers who may stop early.
 
         Raises as :meth:`end_for` (a missing row: :class:`StoreDamagedError`); between two pieces no snapshot is open.
         """
@@ -248,7 +251,7 @@ class Log:
             raise PastTheEndError(queue, to, bounds.end)
         at = after + 1
         while at <= to:
-            pieces, at = self._next(queue, queue_id, bounds.epoch, at, to)
+            pieces, at = self._next(queue, queue_id, bounds.epoch, at, to, fetch_bytes)
             yield from pieces
 
     # One snapshot each
@@ -312,7 +315,7 @@ class Log:
                 at = min(last, end)
         return end
 
-    def _next(self, queue: str, queue_id: int, epoch: str, at: int, to: int) -> tuple[list[Chunk], int]:
+    def _next(self, queue: str, queue_id: int, epoch: str, at: int, to: int, fetch_bytes: int) -> tuple[list[Chunk], int]:
         """The piece or pieces that begin at ``at``, and the sequence to go on with."""
         with self.snapshot() as db:
             _, trimmed_to = self._queue(queue)
@@ -336,7 +339,7 @@ class Log:
                 if not chunk.columns.exists():  # trimmed after our snapshot has begun, or gone
                     return self._after_loss(queue, chunk, at)
                 return [chunk], last + 1
-            return self._groups(db, queue, queue_id, epoch, at, to, holes)
+            return self._groups(db, queue, queue_id, epoch, at, to, holes, fetch_bytes)
 
     @staticmethod
     def _segment(db: sqlite3.Connection, queue_id: int, at: int) -> tuple[int, int, str, int, int, int, int] | None:
@@ -356,7 +359,7 @@ class Log:
 
     @staticmethod
     def _groups(
-        db: sqlite3.Connection, queue: str, queue_id: int, epoch: str, at: int, to: int, holes: list[Range]
+        db: sqlite3.Connection, queue: str, queue_id: int, epoch: str, at: int, to: int, holes: list[Range], fetch_bytes: int
     ) -> tuple[list[Chunk], int]:
         found: list[Chunk] = []
         began, size = at, 0
@@ -371,7 +374,7 @@ class Log:
             if kept:  # what lies in a hole is not even looked at: it may be there because it is damaged
                 found.append(GroupChunk(queue, epoch, first, last, kept, blob))
             at, size = last + 1, size + len(blob)
-            if size >= GROUPS_BYTES_MAX:
+            if size >= fetch_bytes:
                 break
         if at == began:
             raise damaged(queue, at, at, "they are in no group, no segment and no hole")

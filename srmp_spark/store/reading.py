@@ -10,7 +10,7 @@ from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.dense import BATCH_BYTES, BATCH_ROWS
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.segment import read_segment, records_of, rows_kept
-from srmp_spark.store.log import GroupChunk, Log
+from srmp_spark.store.log import Chunk, GroupChunk, Log
 
 
 def batches(
@@ -48,9 +48,14 @@ def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Ite
     Errors as :func:`batches`.
     """
     for chunk in log.chunks(queue, epoch, after, to):
-        if isinstance(chunk, GroupChunk):
-            yield from chunk.records()
-        else:
-            for sequence, record in records_of(chunk.read_columns(), chunk.read_posts()):
-                if any(first <= sequence <= last for first, last in chunk.keep):
-                    yield sequence, record
+        yield from chunk_records(chunk)
+
+
+def chunk_records(chunk: Chunk) -> Iterator[tuple[int, Record]]:
+    """The rows of one piece that count. Raises :class:`StoreDamagedError`, which names queue and rows."""
+    if isinstance(chunk, GroupChunk):
+        yield from chunk.records()
+        return
+    for sequence, record in records_of(chunk.read_columns(), chunk.read_posts()):
+        if any(first <= sequence <= last for first, last in chunk.keep):
+            yield sequence, record

@@ -16,10 +16,11 @@ CREATE TABLE IF NOT EXISTS wsrm_sequences(
     identifier TEXT PRIMARY KEY, queue_id INTEGER NOT NULL, create_id TEXT NOT NULL, soap TEXT NOT NULL,
     addressing TEXT NOT NULL, rm TEXT NOT NULL, acks_to TEXT NOT NULL, state TEXT NOT NULL, accepted INTEGER NOT NULL,
     last_number INTEGER, expires_at INTEGER, peer TEXT NOT NULL, sender_name TEXT, created_at INTEGER NOT NULL,
-    changed_at INTEGER NOT NULL
+    changed_at INTEGER NOT NULL, returns TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
-"""``soap``, ``addressing``, ``rm``: names of versions; ``accepted``: messages 1 to this are rows; times: microseconds, UTC."""
+"""``soap``, ``addressing``, ``rm``: names of versions; ``accepted``: messages 1 to this are rows; times: microseconds, UTC;
+``returns``: the sequence for replies that was offered and taken."""
 
 
 class Origin(NamedTuple):
@@ -44,20 +45,21 @@ def load(connection: sqlite3.Connection) -> list[StoredSequence]:
     """All of them; those of queues that are deleted stay where they are."""
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, "
-        "peer, sender_name, created_at FROM wsrm_sequences JOIN queues ON queues.id = queue_id WHERE deleted_at IS NULL "
-        "ORDER BY created_at, identifier"
+        "returns, peer, sender_name, created_at FROM wsrm_sequences JOIN queues ON queues.id = queue_id "
+        "WHERE deleted_at IS NULL ORDER BY created_at, identifier"
     )
     return [
         StoredSequence(
             queue,
             SequenceRow(
                 identifier, create_id, SoapVersion[soap], AddressingVersion[addressing], RmVersion[rm], endpoint_of(acks_to),
-                InboundState[state], accepted, last_number, expires_at,
+                InboundState[state], accepted, last_number, expires_at, returns,
             ),
             Origin(*origin),
         )
         for (
-            queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, *origin,
+            queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, returns,
+            *origin,
         ) in found
     ]  # fmt: skip
 
@@ -70,12 +72,12 @@ def save(
     for row in rows:
         origin = origins[row.identifier]
         connection.execute(
-            "INSERT OR REPLACE INTO wsrm_sequences SELECT ?, id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM queues "
+            "INSERT OR REPLACE INTO wsrm_sequences SELECT ?, id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM queues "
             "WHERE name = ?",
             (
                 row.identifier, row.create_id, row.soap.name, row.addressing.name, row.rm.name,
                 text_of(row.acks_to, row.addressing), row.state.name, row.accepted, row.last_number, row.expires_at, *origin,
-                now, queue,
+                now, row.returns, queue,
             ),
         )  # fmt: skip
     connection.executemany("DELETE FROM wsrm_sequences WHERE identifier = ?", [(each,) for each in removed])

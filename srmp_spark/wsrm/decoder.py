@@ -47,8 +47,8 @@ _RELIABLE = frozenset(("Sequence", "AckRequested", "SequenceAcknowledgement", "S
 _MAKE_CONNECTION = frozenset(("MessagePending", "UsesMakeConnection"))
 
 
-def decode(envelope: bytes) -> SoapMessage:
-    """The message in ``envelope``.
+def decode(envelope: bytes, size: int = 0) -> SoapMessage:
+    """The message in ``envelope``; ``size``: bytes of the request around it.
 
     Raises :class:`SoapFaultError` when it is refused and a fault can tell why, :class:`RemoteProtocolError` when nothing can be
     said of who sent it in which version.
@@ -58,7 +58,7 @@ def decode(envelope: bytes) -> SoapMessage:
     addressing = _addressing_of(blocks)
     message_id = next((b.text for b in blocks if b.tag == qualified(addressing.value, "MessageID")), "")
     try:
-        return _Reading(tree, blocks, addressing).message()
+        return _Reading(tree, blocks, addressing).message(max(size, len(envelope)))
     except SoapFaultError:
         raise
     except RemoteProtocolError as error:
@@ -98,7 +98,7 @@ class _Reading:
         self._pending: bool | None = None
         self._rm: RmVersion | None = None
 
-    def message(self) -> SoapMessage:
+    def message(self, size: int) -> SoapMessage:
         for block in self._blocks:
             self._block(block)
         tree = self._tree
@@ -114,7 +114,7 @@ class _Reading:
             fault_to=endpoints.get("FaultTo"), from_=endpoints.get("From"), sequence=self._sequence,
             ack_requested=tuple(self._ack_requested), acknowledgements=tuple(self._acknowledgements),
             refused=tuple(self._refused), message_pending=self._pending, content=content,
-            body=tree.body if content is None or isinstance(content, Fault) else b"",
+            body=tree.body if content is None or isinstance(content, Fault) else b"", size=size,
         )  # fmt: skip
 
     # --- header blocks ----------------------------------------------------------------------------------------------------

@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.timers import Timers
+from srmp_spark.wsrm import return_sequence
 from srmp_spark.wsrm.destination_answers import Answers, version_of
 from srmp_spark.wsrm.destination_effects import (
     Changes,
     Delivery,
     DestinationSettings,
     Kind,
+    Later,
     Output,
     Received,
     Respond,
@@ -42,7 +44,7 @@ from srmp_spark.wsrm.elements import (
 )
 from srmp_spark.wsrm.faults import FaultCode, fault_of
 from srmp_spark.wsrm.flow_control import FlowControlObject
-from srmp_spark.wsrm.inbound_sequence import InboundSequence, size_of
+from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence, size_of
 from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
@@ -54,13 +56,17 @@ _FAULTS = {
 
 
 class Destination:
-    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us."""
+    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us, ``held`` is shared."""
 
     flow_class: type[FlowControlObject] = FlowControlObject
     sequence_class: type[InboundSequence] = InboundSequence
 
-    def __init__(self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None) -> None:
+    def __init__(
+        self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None,
+        held: Held | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings or DestinationSettings()
+        self._held = held or Held()
         self._new_identifier = new_identifier
         self.flow = self.flow_class(self.settings.buffer, self.settings.buffer)
         self._sequences: dict[str, InboundSequence] = {}
@@ -71,6 +77,8 @@ class Destination:
         """When an acknowledgement goes to the address of a source."""
         self._dirty: dict[str, None] = {}
         self._removed: list[str] = []
+        self._holding: dict[str, InboundSequence] = {}
+        """Those with messages behind a gap."""
         self._generation = 0
         self._position = -1
         self._answers = Answers(address, self._sequences, self.flow)
@@ -82,6 +90,8 @@ class Destination:
             if row.create_id:
                 self._created[row.create_id] = row.identifier
             self._live(sequence, now, utc)
+            if not sequence.is_anonymous and sequence.state is InboundState.OPEN:
+                self._answers.waits_for_room(sequence)  # it may have been told 0: nobody remembers
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -96,7 +106,7 @@ class Destination:
     @property
     def held(self) -> int:
         """Messages that wait behind gaps, of all sequences."""
-        return sum(len(sequence.held) for sequence in self._sequences.values())
+        return sum(len(sequence.held) for sequence in self._holding.values())
 
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
@@ -106,7 +116,7 @@ class Destination:
         if isinstance(content, CreateSequence):
             return self._create(message, content, now, utc)
         if isinstance(content, MakeConnection):
-            return self._connection(message, content)
+            return self._connection(message, content, now, utc)
         if isinstance(content, CloseSequence | TerminateSequence):
             return self._ends(message, content, now, utc)
         if message.sequence is not None:
@@ -128,8 +138,8 @@ class Destination:
         sequence = self._sequences.get(header.identifier)
         if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
             return self._fault(message, wrong)
-        knows = sequence is not None and sequence.knows(header.number)
-        event = InboundEvent.KNOWN_MESSAGE if knows else InboundEvent.NEW_MESSAGE
+        is_copy = sequence is not None and sequence.knows(header.number)
+        event = InboundEvent.KNOWN_MESSAGE if is_copy else InboundEvent.NEW_MESSAGE
         reaction = self._happened(sequence, event, now, utc)
         if reaction in _FAULTS or sequence is None:
             return self._fault(message, self._fault_for(reaction, message, header.identifier), sequence)
@@ -140,14 +150,29 @@ class Destination:
                 fault = fault_of(FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier)
                 return self._fault(message, fault, sequence)
             deliveries = self._taken(sequence, Delivery(header.identifier, header.number, message, payload), header.is_last)
-        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)._replace(is_copy=is_copy)
+
+    def not_now(self, message: SoapMessage, now: float, utc: int) -> Received:
+        """A new message that the queue does not take at present: its source keeps it, and hears what is stored."""
+        assert message.sequence is not None, "only a numbered message waits for its turn"
+        sequence = self._sequences.get(message.sequence.identifier)
+        reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
+        if reaction in _FAULTS:
+            return self._fault(message, self._fault_for(reaction, message, message.sequence.identifier), sequence)
+        return self._result(Kind.ACKNOWLEDGE, message, sequence)
 
     def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
         if delivery.number == sequence.accepted + 1:
+            before = sequence.held_bytes
             ready = sequence.take(delivery)
+            self._held.bytes -= before - sequence.held_bytes
+            if not sequence.held:
+                self._holding.pop(sequence.identifier, None)
             self._dirty[sequence.identifier] = None
         elif self._may_hold(sequence, size_of(delivery.message)):
             sequence.hold(delivery)
+            self._held.bytes += size_of(delivery.message)
+            self._holding[sequence.identifier] = sequence
             ready = []
         else:
             return ()  # no acknowledgement: it comes again
@@ -162,7 +187,7 @@ class Destination:
         settings = self.settings
         if len(sequence.held) >= settings.held_max or sequence.held_bytes + size > settings.held_bytes_max:
             return False
-        return sum(each.held_bytes for each in self._sequences.values()) + size <= settings.held_total_max
+        return self._held.bytes + size <= settings.held_total_max
 
     def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
         """A message that only asks. The first sequence that is not known, or over, decides."""
@@ -188,7 +213,8 @@ class Destination:
 
     def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int) -> Received:
         known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
-        if known is not None:  # whatever became of it: a copy that comes late makes no second one
+        if known is not None and _is_same(known, message, content):
+            # Whatever became of it: a copy that comes late makes no second one.
             if known.state is not InboundState.TERMINATED:
                 self._live(known, now, utc)
             return self._result(Kind.CREATED, message, known)
@@ -196,14 +222,14 @@ class Destination:
         if content.acks_to.address == message.addressing.none:
             reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
             return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
-        if len(self._sequences) >= self.settings.sequences_max:
-            reason = f"There are {self.settings.sequences_max} sequences; terminate some, or try again in ten minutes."
+        if len(self._sequences) >= self.settings.sequences_max and not self._forget_a_terminated_one():
+            reason = f"There are {self.settings.sequences_max} sequences in use; terminate some, or try again in ten minutes."
             fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER)
             return self._fault(message, fault)
         expires_at = utc + content.expires * 1_000 if content.expires else None
         row = SequenceRow(
             self._new_identifier(), message.message_id, message.soap, message.addressing, rm, content.acks_to,
-            InboundState.OPEN, 0, None, expires_at,
+            InboundState.OPEN, 0, None, expires_at, return_sequence.taken(content),
         )  # fmt: skip
         sequence = self._sequences[row.identifier] = self.sequence_class(row, None)
         if row.create_id:
@@ -212,16 +238,30 @@ class Destination:
         self._live(sequence, now, utc)
         return self._result(Kind.CREATED, message, sequence)
 
-    def _connection(self, message: SoapMessage, content: MakeConnection) -> Received:
+    def not_the_same(self, message_id: str) -> None:
+        """The CreateSequence of this name comes from somebody else than the one before: it is no copy."""
+        self._created.pop(message_id, None)
+
+    def created(self, message_id: str) -> InboundSequence | None:
+        """What the CreateSequence of this MessageID has made."""
+        return self._sequences.get(self._created.get(message_id, ""))
+
+    def unknown(self, message: SoapMessage, identifier: str) -> Received:
+        """To somebody whose sequence it is not: what it would hear of one that does not exist."""
+        return self._fault(message, fault_of(FaultCode.UNKNOWN_SEQUENCE, version_of(message), identifier))
+
+    def _connection(self, message: SoapMessage, content: MakeConnection, now: float, utc: int) -> Received:
         """WS-MakeConnection: what waits for an address that can only be asked from."""
         if content.address is None:
             code = FaultCode.MISSING_SELECTION if content.identifier is None else FaultCode.UNSUPPORTED_SELECTION
             return self._fault(message, fault_of(code, RmVersion.V1_1))
         if not content.address.startswith(MAKE_CONNECTION_ANONYMOUS):
             return self._fault(message, fault_of(FaultCode.UNSUPPORTED_SELECTION, RmVersion.V1_1))
-        sequence = next(
-            (each for each in self._sequences.values() if each.is_owed and each.acks_to.address == content.address), None
-        )
+        asking = [each for each in self._sequences.values() if each.acks_to.address == content.address]
+        for each in asking:  # whoever asks lives
+            if each.state is not InboundState.TERMINATED:
+                self._live(each, now, utc)
+        sequence = next((each for each in asking if each.is_owed), None)
         return self._result(Kind.CONNECTION, message, sequence)
 
     def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
@@ -247,6 +287,8 @@ class Destination:
 
     def _drop_held(self, sequence: InboundSequence) -> None:
         """What was never acknowledged need not be kept, and takes no room any more."""
+        self._holding.pop(sequence.identifier, None)
+        self._held.bytes -= sequence.held_bytes
         for message in sequence.drop_held():
             if not is_last_message(message):
                 self.flow.message_processed()
@@ -302,19 +344,31 @@ class Destination:
         if type(proof) is not Committed or proof.position < self._position:
             raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
         self._position = proof.position
-        answers = []
+        answers: list[list[Output]] = []
         for each in received:
             if each.generation > self._generation:
                 raise LocalProtocolError("a message is newer than the changes that were committed")
             sequence = self._sequences.get(each.identifier)
             if sequence is not None:
                 sequence.committed(each.accepted, proof)
-            answers.append(self._answer(each, sequence, now))
+            if sequence is not None and self._waits_for_room(each, sequence):
+                answers.append([Later(each, now + self.settings.answer_held)])
+            else:
+                answers.append(self.answer(each, now))
         return answers
 
-    def _answer(self, received: Received, sequence: InboundSequence | None, now: float) -> list[Output]:
+    def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
+        """A request/reply client cannot be told 0; that its answer comes late is what it understands."""
+        header = received.request.sequence
+        is_taken = header is not None and header.number <= sequence.stored
+        is_open = sequence.state is InboundState.OPEN
+        return is_taken and is_open and sequence.is_request_reply and not self.flow.get_buffer_remaining()
+
+    def answer(self, received: Received, now: float) -> list[Output]:
+        """To a message that is stored; :class:`Later` has given it back."""
+        sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
-            if not received.request.ack_requested:
+            if not received.request.ack_requested and not self._answers.ends_return_sequence(received.request, sequence):
                 if sequence.state is not InboundState.TERMINATED and not sequence.is_due:
                     sequence.is_due = True
                     self._owed.set(sequence.identifier, now + self.settings.acknowledgement_interval)
@@ -330,8 +384,9 @@ class Destination:
         self.flow.set_buffer_remaining(value)
         outputs: list[Output] = []
         if value:
-            for sequence in self._sequences.values():
-                if sequence.told == 0 and sequence.state is InboundState.OPEN:
+            for identifier in self._answers.take_told_0():
+                sequence = self._sequences.get(identifier)
+                if sequence is not None and sequence.told == 0 and sequence.state is InboundState.OPEN:
                     if not sequence.is_anonymous:
                         self._owed.set(sequence.identifier, None)
                         outputs.append(self._answers.unsolicited(sequence))
@@ -361,6 +416,15 @@ class Destination:
                 self._live(sequence, now, utc)
         return outputs
 
+    def _forget_a_terminated_one(self) -> bool:
+        """Whoever begins a sequence for each call must not be refused because of those that are over: the oldest goes early."""
+        for sequence in self._sequences.values():
+            if sequence.state is InboundState.TERMINATED and sequence.identifier not in self._dirty:
+                self._lives.set(sequence.identifier, None)
+                self._forget(sequence)
+                return True
+        return False
+
     def _forget(self, sequence: InboundSequence) -> None:
         del self._sequences[sequence.identifier]
         if self._created.get(sequence.create_id) == sequence.identifier:
@@ -377,6 +441,12 @@ class Destination:
         return f"<Destination {len(self._sequences)} sequences {self.flow!r}>"
 
 
+def _is_same(known: InboundSequence, message: SoapMessage, content: CreateSequence) -> bool:
+    """Two clients that use one MessageID would share one sequence, and each lose what the other has numbered alike."""
+    same = (known.soap, known.addressing, known.rm) == (message.soap, message.addressing, message.rm)
+    return same and known.acks_to.address == content.acks_to.address and known.returns == return_sequence.taken(content)
+
+
 def _not_reliable(message: SoapMessage) -> Fault:
     """WSRMRequired; 1.0, with which alone WS-Addressing 2004/08 goes, has no name for it."""
     if version_of(message) is RmVersion.V1_1:
@@ -385,5 +455,5 @@ def _not_reliable(message: SoapMessage) -> Fault:
 
 
 def is_last_message(message: SoapMessage) -> bool:
-    """1.0: the empty message that only ends the sequence; it is numbered and acknowledged, and no row."""
-    return message.action == RmVersion.V1_0.action("LastMessage")
+    """1.0: the empty message that only ends the sequence: numbered and acknowledged, and no row. With a Body it is a row."""
+    return message.action == RmVersion.V1_0.action("LastMessage") and not message.body.strip()

@@ -2,7 +2,7 @@
 
 An acknowledgement goes where AcksTo says, whatever ReplyTo says (CXF's one-way messages have ReplyTo ``none``); a response goes
 to ReplyTo; a fault to FaultTo, ReplyTo or AcksTo, whichever of them is an address that is there, and else back on the HTTP
-answer.
+answer. What a sequence for replies adds to them is in :mod:`.return_sequence`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from srmp_spark.wsrm import return_sequence
 from srmp_spark.wsrm.destination_effects import Kind, Output, Received, Respond, Send
 from srmp_spark.wsrm.elements import (
     CloseSequenceResponse,
     Content,
     CreateSequenceResponse,
     EndpointReference,
+    IncompleteSequenceBehavior,
     SequenceAcknowledgement,
     SoapMessage,
     TerminateSequenceResponse,
@@ -55,6 +57,19 @@ class Answers:
         self._address = address
         self._sequences = sequences
         self._flow = flow
+        self._told_0: dict[str, None] = {}
+        """Sequences of which one acknowledgement at least said 0."""
+
+    def waits_for_room(self, sequence: InboundSequence) -> None:
+        """Its client hears of room as soon as there is any."""
+        sequence.told = 0
+        self._told_0[sequence.identifier] = None
+
+    def take_told_0(self) -> list[str]:
+        """Those that were told 0 since this was asked; whoever was told more since says so itself."""
+        found = list(self._told_0)
+        self._told_0.clear()
+        return found
 
     def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
         """What answers a message whose changes are stored."""
@@ -65,16 +80,18 @@ class Answers:
             return [Respond(None)]
         if kind is Kind.CREATED:
             expires = None if sequence.expires_at is None else getattr(request.content, "expires", None)
-            created = CreateSequenceResponse(sequence.identifier, expires)
+            behavior = IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP if sequence.rm is RmVersion.V1_1 else None
+            accept = EndpointReference(self._here(request)) if sequence.returns else None
+            created = CreateSequenceResponse(sequence.identifier, expires, behavior, accept)
             return self._response(request, sequence, "CreateSequenceResponse", created)
         if kind is Kind.CLOSED:
             closed = CloseSequenceResponse(sequence.identifier)
-            return self._response(request, sequence, "CloseSequenceResponse", closed, self._acknowledgement(sequence))
+            outputs = self._response(request, sequence, "CloseSequenceResponse", closed, self._acknowledgement(sequence))
+            if sequence.returns and not sequence.is_anonymous:
+                outputs.append(Send(sequence.acks_to, return_sequence.close(sequence, self._here(request))))
+            return outputs
         if kind is Kind.TERMINATED:
-            if sequence.rm is RmVersion.V1_0:
-                return [Respond(None)]
-            over = TerminateSequenceResponse(sequence.identifier)
-            return self._response(request, sequence, "TerminateSequenceResponse", over)
+            return self._terminated(request, sequence)
         if kind is Kind.CONNECTION:
             pending = any(
                 each.is_owed for each in self._sequences.values() if each.acks_to == sequence.acks_to and each is not sequence
@@ -85,14 +102,42 @@ class Answers:
             return [Respond(replace(message, message_pending=pending))]
         return self._acknowledged(request, sequence)
 
+    def _terminated(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
+        """WCF's 1.1 client wants the final acknowledgement in this answer, too."""
+        ack = self._acknowledgement(sequence)
+        outputs: list[Output] = [Respond(None)]
+        if sequence.rm is RmVersion.V1_1:
+            over = TerminateSequenceResponse(sequence.identifier)
+            outputs = self._response(request, sequence, "TerminateSequenceResponse", over, ack)
+        if not sequence.returns:
+            return outputs
+        ours = return_sequence.terminate(sequence, self._here(request), ack, request.message_id)
+        if not sequence.is_anonymous:
+            return [*outputs, Send(sequence.acks_to, replace(ours, relates_to=""))]
+        return [Respond(ours)] if sequence.rm is RmVersion.V1_0 else outputs
+
+    def ends_return_sequence(self, request: SoapMessage, sequence: InboundSequence) -> bool:
+        """Is ``request`` the last message of 1.0, and all before it is there?"""
+        header = request.sequence
+        is_last = header is not None and header.is_last and sequence.stored >= header.number
+        return bool(sequence.returns) and is_last
+
     def _acknowledged(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
         """One block for each sequence that the message is of, or asks for."""
+        header = request.sequence
+        if sequence.is_request_reply and header is not None and sequence.stored < header.number:
+            return [Respond(None)]
         identifiers = dict.fromkeys((sequence.identifier, *(each.identifier for each in request.ack_requested)))
         found = [self._sequences[each] for each in identifiers if each in self._sequences]
         same = [each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm]
         acks = tuple(self._acknowledgement(each) for each in same)
         message = self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, request.message_id, acks=acks)
-        return [Respond(message)] if sequence.is_anonymous else [Respond(None), Send(sequence.acks_to, message)]
+        if sequence.is_anonymous:
+            return [Respond(message)]
+        outputs: list[Output] = [Respond(None), Send(sequence.acks_to, message)]
+        if self.ends_return_sequence(request, sequence):
+            outputs.append(Send(sequence.acks_to, return_sequence.last_message(sequence, self._here(request))))
+        return outputs
 
     def unsolicited(self, sequence: InboundSequence) -> Send:
         """An acknowledgement that nobody asked for, to the address of the source."""
@@ -101,7 +146,14 @@ class Answers:
 
     def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
         """[MS-WSRVCRM] 3.1.7.1: each one triggers GET_BUFFER_REMAINING."""
-        return sequence.acknowledgement(self._flow.get_buffer_remaining())
+        remaining = self._flow.get_buffer_remaining()
+        if not remaining:
+            self._told_0[sequence.identifier] = None
+        return sequence.acknowledgement(max(remaining, 1) if sequence.is_request_reply else remaining)
+
+    def _here(self, request: SoapMessage) -> str:
+        """What the client calls us, letter for letter (WCF's R1108 and R1112)."""
+        return request.to or self._address
 
     def _response(
         self, request: SoapMessage, sequence: InboundSequence, name: str, content: Content,

@@ -4,7 +4,7 @@ The dangerous order is in the types. A message that is taken becomes a :class:`D
 acknowledgement names is :class:`Durable`, and that is made of the store's proof of a sync alone
 (:class:`~srmp_spark.srmp.effects.Committed`).
 
-    receive() → Received ──→ store: deliveries + changes(), sync ──→ Committed ──→ committed() → Respond, Send
+    receive() → Received ──→ store: deliveries + changes(), sync ──→ Committed ──→ committed() → Respond, Send, Later
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from srmp_spark.wsrm.elements import EndpointReference, Fault, SoapMessage
 from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.limits import (
     ACKNOWLEDGEMENT_INTERVAL,
+    ANSWER_HELD,
     BUFFER_INITIAL,
     HELD_BYTES_MAX,
     HELD_MAX,
@@ -39,6 +40,7 @@ class DestinationSettings:
     inactivity_timeout: float = INACTIVITY_TIMEOUT
     terminated_kept: float = TERMINATED_KEPT
     acknowledgement_interval: float = ACKNOWLEDGEMENT_INTERVAL
+    answer_held: float = ANSWER_HELD
     sequences_max: int = SEQUENCES_MAX
     held_max: int = HELD_MAX
     held_bytes_max: int = HELD_BYTES_MAX
@@ -84,6 +86,8 @@ class SequenceRow(NamedTuple):
     last_number: int | None
     expires_at: int | None
     """Microseconds since 1970, UTC."""
+    returns: str = ""
+    """The sequence that its client offered and we took (:mod:`.return_sequence`)."""
 
 
 class Changes(NamedTuple):
@@ -122,6 +126,8 @@ class Received(NamedTuple):
     fault: Fault | None
     generation: int
     """Which call of :meth:`.Destination.changes` must be committed before the answer."""
+    is_copy: bool = False
+    """Its number was known already."""
 
 
 class Respond(NamedTuple):
@@ -137,4 +143,12 @@ class Send(NamedTuple):
     message: SoapMessage
 
 
-Output = Respond | Send
+class Later(NamedTuple):
+    """No answer yet: it is all that can slow this client down. :meth:`.Destination.answer` has it, when there is room or it is
+    ``until`` (monotonic seconds)."""
+
+    received: Received
+    until: float
+
+
+Output = Respond | Send | Later

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
@@ -194,3 +194,5 @@ class SoapMessage:
     content: Content | None = None
     body: bytes = b""
     """The bytes of an application's Body; empty where there is ``content``."""
+    size: int = field(default=0, compare=False)
+    """Bytes of the request that it came in."""

@@ -9,7 +9,16 @@ from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
 HELD_OVERHEAD = 512
-"""Bytes that a message costs beside its Body."""
+"""Bytes that a message costs beside what is in it."""
+
+
+class Held:
+    """Bytes of all messages that wait behind gaps; the destinations of all queues share one."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class InboundSequence:
@@ -17,7 +26,7 @@ class InboundSequence:
 
     __slots__ = (
         "accepted", "acks_to", "addressing", "create_id", "durable", "expires_at", "generation", "held", "held_bytes",
-        "identifier", "is_due", "is_owed", "last_number", "rm", "soap", "state", "told",
+        "identifier", "is_due", "is_owed", "last_number", "returns", "rm", "soap", "state", "told",
     )  # fmt: skip
 
     def __init__(self, row: SequenceRow, proof: Committed | None) -> None:
@@ -30,6 +39,8 @@ class InboundSequence:
         """The last number of those that were delivered: all before it were, too."""
         self.last_number = row.last_number
         self.expires_at = row.expires_at
+        self.returns = row.returns
+        """The sequence for replies that its client offered; empty: none."""
         self.durable = Durable(row.accepted, proof) if proof is not None else None
         self.held: dict[int, Delivery] = {}
         self.held_bytes = 0
@@ -46,6 +57,16 @@ class InboundSequence:
         """Acknowledgements go back on the HTTP answers. An address of WS-MakeConnection allows that, too."""
         address = self.acks_to.address
         return address == self.addressing.anonymous or address.startswith(MAKE_CONNECTION_ANONYMOUS)
+
+    @property
+    def is_request_reply(self) -> bool:
+        """Does its client take each HTTP answer for the reply to that very message (:mod:`.return_sequence`)?"""
+        return bool(self.returns) and self.is_anonymous
+
+    @property
+    def stored(self) -> int:
+        """The last number that may be acknowledged."""
+        return 0 if self.durable is None else self.durable.number
 
     def knows(self, number: int) -> bool:
         """Is a message of this number a copy?"""
@@ -89,7 +110,7 @@ class InboundSequence:
 
     def acknowledgement(self, buffer_remaining: int) -> SequenceAcknowledgement:
         """Exactly what is stored ([MS-WSRVCRM] 3.1.7.1 for the value). A sequence that takes nothing more says so: Final."""
-        number = 0 if self.durable is None else self.durable.number
+        number = self.stored
         ranges: tuple[Range, ...] = ((1, number),) if number else ()
         self.told, self.is_owed, self.is_due = buffer_remaining, False, False
         is_final = self.rm is RmVersion.V1_1 and self.state is not InboundState.OPEN
@@ -99,7 +120,7 @@ class InboundSequence:
         """For the store."""
         return SequenceRow(
             self.identifier, self.create_id, self.soap, self.addressing, self.rm, self.acks_to, self.state, self.accepted,
-            self.last_number, self.expires_at,
+            self.last_number, self.expires_at, self.returns,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -107,5 +128,5 @@ class InboundSequence:
 
 
 def size_of(message: SoapMessage) -> int:
-    """Bytes that it costs to hold: its Body, and the POST that is stored when its turn comes."""
-    return 2 * len(message.body) + HELD_OVERHEAD
+    """Bytes that it costs to hold: what was read of it, and the POST that is stored when its turn comes."""
+    return 2 * message.size + HELD_OVERHEAD

@@ -56,11 +56,18 @@ HELD_MAX = 64
 """Messages behind a gap that one sequence keeps in memory, unacknowledged, until the missing one is there. What is behind them
 comes again by itself."""
 
-HELD_BYTES_MAX = 8_388_608
-"""Bytes that one sequence may keep so: one of the largest messages (with its POST, twice its Body), or 64 of 64 KB."""
+HELD_BYTES_MAX = 10_485_760
+"""Bytes that one sequence may keep so: one of the largest messages (what was read of it, and its POST), or 64 of 80 KB."""
 
 HELD_TOTAL_MAX = 67_108_864
-"""Bytes that all sequences of one queue may keep so: identifiers cost a stranger nothing, memory must have an end."""
+"""Bytes that all sequences may keep so, of all queues: identifiers cost a stranger nothing, memory must have an end."""
+
+ANSWER_HELD = 2.0
+"""Seconds that the answer to a request/reply client waits for room. WCF repeats a message after 0.4 s, 0.8 s, … eight
+times, and its session is over a minute and a half later: two seconds cost it three of the eight, for that one message."""
+
+ANSWERS_HELD_MAX = 1_000
+"""Answers of one queue that wait so; each is a connection. Beyond that they do not wait."""
 
 INACTIVITY_TIMEOUT = 600.0
 """Seconds after which a sequence that nobody used is over: ten minutes, WCF's own. CXF and Metro send CloseSequence and
@@ -70,7 +77,8 @@ TERMINATED_KEPT = 600.0
 """Seconds that a terminated sequence is known: TerminateSequence is answered again, late messages get SequenceTerminated."""
 
 SEQUENCES_MAX = 4_096
-"""Sequences of one endpoint, terminated ones included. WCF's default for a service is a few hundred sessions."""
+"""Sequences of one endpoint; terminated ones go early where they are in the way. WCF's default for a service is a few hundred
+sessions."""
 
 WINDOW_MAX = 4_096
 """Unacknowledged messages of one sequence that we send: .NET's MaxTransferWindowSize ends there."""

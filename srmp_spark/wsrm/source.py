@@ -13,6 +13,7 @@ which was never sent, or takes back some and adds others, is invalid, and nothin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
@@ -20,6 +21,7 @@ from srmp_spark.srmp.ranges import gaps
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 from srmp_spark.wsrm.elements import (
+    ABSENT,
     AckRequested,
     CloseSequence,
     CloseSequenceResponse,
@@ -35,7 +37,8 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.limits import NUMBER_MAX
+from srmp_spark.wsrm.faults import code_of
+from srmp_spark.wsrm.limits import NUMBER_MAX, WINDOW_MAX
 from srmp_spark.wsrm.namespaces import RmVersion
 from srmp_spark.wsrm.polling import Polling
 from srmp_spark.wsrm.source_effects import (
@@ -85,22 +88,26 @@ class Source:
         self._is_ending = False
         self._resends: Timers[int] = Timers()
         self._tries: dict[int, int] = {}
+        self._unsure: set[int] = set()
+        """After a restart: numbers in flight of which nobody knows whether they left. They go again as if they were new: where
+        there is room, and before any new one."""
+        self._armed = 0
         self._control_at: float | None = now
         """When CreateSequence, CloseSequence or TerminateSequence goes (again)."""
         self._control_tries = 0
 
     @classmethod
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
-        """As it was; what was on its way goes again at once."""
+        """As it was; what was on its way goes again as soon as there is room for it, which is at once if nothing is known."""
         source = cls(settings, row.create_id, now)
         source.identifier, source.state = row.identifier, row.state
         source.assigned, source.sent, source.last_number = row.assigned, row.sent, row.last_number
         source.in_flight = SerialRuns(row.in_flight)
         source._is_ending = row.is_ending
         for first, last in row.in_flight:
-            for number in range(first, last + 1):
-                source._resends.set(number, now)
+            source._unsure.update(range(first, last + 1))
         source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
+        source._arm_unsure(now)
         if row.state in OVER:
             source.polling.seq_terminated(now)
         if row.state in (*SENDS_MESSAGES, *OVER):
@@ -133,16 +140,24 @@ class Source:
 
     # --- what leaves ------------------------------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> list[Output]:
-        """Everything that is to be sent by now."""
+    def poll(self, now: float, has: Callable[[int], bool] = lambda number: True, *, new_max: int = WINDOW_MAX) -> list[Output]:
+        """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not
+        go, nor what is new behind it; when it is there, :meth:`resend`. ``new_max``: of those that go for the first time; who
+        sends one after the other asks for one, as its answer says whether there is room for the next."""
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
             self._control_at = None if self.state in OVER else now + self._pause(self._control_tries)
             self._control_tries += 1
         if self.state in SENDS_MESSAGES:
-            outputs += [self._transmit(number, now, is_again=True) for number in sorted(self._resends.due(now))]
-            while self.sent < self.assigned and self._may_send():
+            outputs += [
+                self._transmit(number, now, is_again=True)
+                for number in sorted(self._resends.due(now))
+                if has(number) and (number not in self._unsure or self._allows_unsure() or number == self._lowest)
+            ]
+            new_max = min(new_max, self.assigned - self.sent)
+            while new_max > 0 and self._may_send() and has(self.sent + 1):
+                new_max -= 1
                 self.sent += 1
                 self.in_flight.append(self.sent, self.sent)
                 outputs.append(self._transmit(self.sent, now, is_again=False))
@@ -150,10 +165,64 @@ class Source:
             outputs.append(Control(self._message(ack_requested=(AckRequested(self.identifier),), action="AckRequested")))
         return outputs
 
+    def left(self, number: int, now: float) -> None:
+        """It went out later than :meth:`poll` said: its pause begins now."""
+        if number in self.in_flight:
+            self._resends.set(number, now + self._pause(self._tries.get(number, 0)))
+
+    def resend(self, number: int, now: float) -> None:
+        """It goes again at once, if it is not acknowledged: its message is at hand, or somebody does not want to wait."""
+        if number in self.in_flight:
+            is_new = number in self._unsure and not self._allows_unsure()
+            self._resends.set(number, now + self._pause(0) if is_new else now)
+
+    def hurry(self, now: float) -> None:
+        """CreateSequence, CloseSequence or TerminateSequence goes again at once, and whoever polls does."""
+        if self._control_at is not None:
+            self._control_at = now
+        if self.polling.timer_at is not None:
+            self.polling.timer_at = now
+
+    @property
+    def room(self) -> int:
+        """How many more messages may get a number, if each that has one may leave at once."""
+        if self.state is not SourceState.OPEN or self._is_ending:
+            return 0
+        unsent = self.assigned - self.sent
+        room = self.settings.window - len(self.in_flight) - unsent
+        if not self.polling.allows(0):
+            return 0
+        if self.polling.buffer_remaining != ABSENT:
+            room = min(room, self.polling.buffer_remaining - len(self.in_flight) - unsent)
+        return max(room, 0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything that has a number is acknowledged."""
+        return not self.in_flight and self.sent == self.assigned
+
+    @property
+    def is_ending(self) -> bool:
+        """It gets no more messages."""
+        return self._is_ending
+
+    @property
+    def control_tries(self) -> int:
+        """How often the message went that the present state sends."""
+        return self._control_tries
+
+    @property
+    def _lowest(self) -> int:
+        return next((first for first, _ in self.in_flight), 0)
+
+    def _allows_unsure(self) -> bool:
+        return self.polling.allows(len(self.in_flight) - len(self._unsure))
+
     def _may_send(self) -> bool:
-        return len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
+        return not self._unsure and len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
 
     def _transmit(self, number: int, now: float, *, is_again: bool) -> Transmit:
+        self._unsure.discard(number)
         tries = self._tries[number] = self._tries.get(number, -1) + 1
         self._resends.set(number, now + self._pause(tries))
         wanted = is_again or number == self.assigned or not self._may_send()
@@ -239,6 +308,8 @@ class Source:
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
         if self.state is SourceState.CREATING:
             return relates_to == self.create_id
+        if not fault.identifier and self.settings.acks_to is None:  # an answer; 1.0 in SOAP 1.1 need not name it
+            return code_of(fault) is not None
         return bool(fault.subcode) and fault.identifier == self.identifier
 
     def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
@@ -256,9 +327,10 @@ class Source:
             for number in range(first, last + 1):
                 self._resends.set(number, None)
                 self._tries.pop(number, None)
+                self._unsure.discard(number)
         if new:
             self._progress(now)
-        self.polling.seq_ack_received(ack.buffer_remaining, now)
+        self._told(ack.buffer_remaining, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
         return events + self._end(now) if self.state is SourceState.ENDING else events
 
@@ -281,8 +353,24 @@ class Source:
         for number in wanted:
             self._resends.set(number, now)
         if len(wanted) == len(ack.nacks):
-            self.polling.seq_ack_received(ack.buffer_remaining, now)
+            self._told(ack.buffer_remaining, now)
         return []
+
+    def _told(self, buffer_remaining: int, now: float) -> None:
+        self.polling.seq_ack_received(buffer_remaining, now)
+        self._arm_unsure(now)
+
+    def _arm_unsure(self, now: float) -> None:
+        """Those that may not have left go where there is room. Without room the lowest goes as what was lost does: it may be
+        the one that a destination waits for, whose room is full of those behind it."""
+        if not self._unsure:
+            return
+        if self._allows_unsure():
+            for number in self._unsure:
+                self._resends.set(number, now)
+        elif self._lowest in self._unsure and self._lowest != self._armed:
+            self._armed = self._lowest
+            self._resends.set(self._lowest, now + self._pause(0))
 
     # --- the end ----------------------------------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ def test_transactional_messages_continue_one_stream(running: RunningQueueManager
     [
         ("DIRECT=OS:machine\\private$\\q", "give the URL of the queue"),
         ("MULTICAST=234.1.1.1", "is no multicast address"),
-        ("wsrm:http://host/wsrm/q", "there is no WS-ReliableMessaging yet"),
+        ("wsrm://host/wsrm/q", "write wsrm:http://HOST/PATH"),
     ],
 )
 def test_destinations_that_no_message_over_http_can_go_to(running: RunningQueueManager, destination: str, says: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disk_mounts import mount_for_this_thread_alone
+from disk_mounts import may_mount, mount_for_this_thread_alone
 
 for folder in ("store", "outbox", "sender"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
@@ -27,6 +27,24 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_name() -> Iterator[Path | None]:
+    """The folder of the parts, in a full run. Once for a process and before its first test: a library's own threads (Delta has
+    some) see what was mounted when they began, and nothing that comes later."""
+    if (
+        not MEMORY.is_dir()
+        or not may_mount
+        or "full" not in (os.environ.get("SRMP_SPARK_CRASH"), os.environ.get("SRMP_SPARK_POWERLOSS"))
+    ):
+        yield None
+        return
+    folder = MEMORY / "srmp-spark-disk-parts"
+    folder.mkdir(exist_ok=True)
+    mount_for_this_thread_alone(folder)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 @pytest.fixture
 def fast_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A folder in memory, or ``tmp_path`` where there is none. All parts of a trace see theirs under one name."""
@@ -35,11 +53,10 @@ def fast_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         return
     callspec = getattr(request.node, "callspec", None)
     if callspec and getattr(callspec.params.get("part"), "of", 1) > 1:
-        folder = MEMORY / "srmp-spark-disk-parts"
-        folder.mkdir(exist_ok=True)
-        mount_for_this_thread_alone(folder)
+        folder = request.getfixturevalue("one_name")
         yield folder
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        for each in folder.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
         return
     folder = Path(tempfile.mkdtemp(prefix="srmp-spark-disk-", dir=MEMORY))
     yield folder

@@ -45,7 +45,7 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "no URL": ({"destination": r"DIRECT=OS:host\private$\q"}, "not a destination.*write DIRECT=http"),
     "user info in a destination": ({"destination": "http://127.0.0.1:9@evil/msmq/q"}, "not a destination"),
     "multicast": ({"destination": "MULTICAST=234.1.1.1:8001"}, "PGM is not spoken here; start serve with --pgm"),
-    "WS-RM": ({"destination": "wsrm:http://h/x"}, "there is no WS-ReliableMessaging yet"),
+    "WS-RM": ({"destination": "wsrm:http://h/x"}, "soap_action is missing"),
     "an empty response queue": ({"response_queue": ""}, "response_queue is empty"),
     "a response queue nobody knows": ({"response_queue": "replies"}, "response_queue is no URL and no format name"),
     "an admin queue without HTTP": ({"admin_queue": r"DIRECT=OS:h\private$\q"}, "admin_queue is no http or https URL"),

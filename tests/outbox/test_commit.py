@@ -239,6 +239,22 @@ def test_a_stage_again_replaces_an_uncommitted_one(desk: Desk) -> None:
     assert list(desk.outbox.stages.folder.glob("*.arrow")) == []
 
 
+def test_a_replaced_file_that_cannot_be_deleted_is_left_and_told(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.stage(rows("first"), attempt="1")
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "read-only file system", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        again = desk.stage(rows("second"), attempt="1")
+    assert "outbox.stage_file_left" in caplog.text
+    desk.commit([again])
+    assert bodies(desk.read()) == [b"second"]
+
+
 def test_two_stages_of_one_partition_are_refused(desk: Desk) -> None:
     stages = [desk.stage(rows("a"), attempt="1"), desk.stage(rows("a"), attempt="2")]
     with pytest.raises(BatchError, match="two stages of partition 0"):

@@ -29,7 +29,7 @@ from srmp_spark.store.outbox.forwarded import (
 )
 from srmp_spark.store.outbox.known import find_known
 from srmp_spark.store.outbox.packed_group import pack_group, unpack_group
-from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, FORMAT_OF_NEW, OUTBOX
+from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, FORMAT_FORWARDED, FORMAT_OF_NEW, OUTBOX
 from srmp_spark.store.sqlite_file import check_format
 
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
@@ -151,7 +151,7 @@ def test_an_older_version_opens_the_outbox_until_something_is_forwarded(desk: De
     assert found() == FORMAT_OF_NEW == 1
     forward(desk, [message(1)], 2)
     desk.close()
-    assert found() == FORMAT == 2
+    assert found() == FORMAT_FORWARDED == 2
     link.check_outbox(tmp_path)
     with sqlite3.connect(tmp_path / DATABASE_FILE) as connection:
         connection.execute(f"PRAGMA user_version = {FORMAT + 1}")

@@ -131,6 +131,7 @@ def test_a_start_of_which_nothing_is_acknowledged_tells_the_new_address_and_rece
             peer.withhold_receipts(0)
             peer.send_receipt(receipt(before, 5))
             assert acknowledged(running, url)["last_acknowledged"] == 5
+            until(lambda: peer.receipts.sent, "the peer has heard what became of its receipt, which we know before it does")
             assert {(owed.to.partition("/msmq/")[0], status) for owed, status in peer.receipts.sent} == {(old, 200)}
         assert peer.violations == []
         verdict = peer.verdict({QUEUE: bodies(0, 5)})

@@ -64,7 +64,7 @@ def test_a_destination_that_cannot_be_served_is_a_400_before_anything_is_sent(tm
 
     with RunningQueueManager(tmp_path / "qm") as running:
         base = f"{running.api}/v1/outbox/app/1/stage?partition=0&attempt=0"
-        for destination in ("MULTICAST=234.1.1.1:8001", "wsrm:http://127.0.0.1/wsrm/q", "private$/q", "ftp://x/y"):
+        for destination in ("MULTICAST=234.1.1.1:8001", "wsrm://127.0.0.1/wsrm/q", "private$/q", "ftp://x/y"):
             answer = requests.post(base, data=arrow(rows_to(destination, [b"x"])), timeout=30)
             assert answer.status_code == 400, destination
             assert "destination" in answer.json()["error"]["message"]

@@ -10,7 +10,16 @@ from wsrm_kit import VERSIONS, message, schema_faults
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import Delivery, DestinationSettings, Output, Received, Respond, Send, SequenceRow
+from srmp_spark.wsrm.destination_effects import (
+    Delivery,
+    DestinationSettings,
+    Later,
+    Output,
+    Received,
+    Respond,
+    Send,
+    SequenceRow,
+)
 from srmp_spark.wsrm.elements import (
     AckRequested,
     Content,
@@ -76,6 +85,7 @@ class Queue:
     def say(self, sent: SoapMessage) -> list[Output]:
         (outputs,) = self.commit(self.receive(sent))
         for output in outputs:
+            assert not isinstance(output, Later)
             if output.message is not None:
                 assert schema_faults(encode(output.message)) == []
         return outputs

@@ -23,15 +23,15 @@ from srmp_spark.wsrm.elements import (
     CreateSequenceResponse,
     EndpointReference,
     Fault,
-    IncompleteSequenceBehavior,
     MakeConnection,
-    Offer,
     Sequence,
     SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, code_of
+from srmp_spark.wsrm.inbound_sequence import size_of
 from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 
@@ -75,8 +75,11 @@ def test_a_message_behind_a_gap_waits_unacknowledged_and_its_answer_does_not(ver
 
 
 def test_what_is_held_is_bounded_in_number_and_bytes() -> None:
-    for settings in ({"held_max": 2}, {"held_bytes_max": 2 * 512 + 40}, {"held_total_max": 2 * 512 + 40}):
-        queue = Queue(8, **settings)
+    for setting in ("held_max", "held_bytes_max", "held_total_max"):
+        opened = Queue()
+        opened.open()
+        cost = 1 if setting == "held_max" else size_of(decode(encode(opened.number(2))))
+        queue = Queue(8, **{setting: 2 * cost})
         queue.open()
         for number in (2, 3, 4):
             queue.say(queue.number(number))
@@ -280,15 +283,6 @@ def test_the_answer_says_whose_it_is() -> None:
     assert isinstance(away.message.content, CreateSequenceResponse)
 
 
-def test_an_offer_is_not_taken() -> None:
-    """We answer nothing that would need a sequence of our own; without Accept the client knows."""
-    queue = Queue()
-    offer = Offer("urn:o", THERE, None, IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE)
-    answer = queue.answer(queue.create(offer=offer))
-    assert isinstance(answer.content, CreateSequenceResponse)
-    assert answer.content.accept is None
-
-
 def test_create_sequence_is_refused_when_it_can_have_no_acknowledgements_or_there_are_too_many() -> None:
     queue = Queue(8, sequences_max=1)
     fault = queue.fault_of(queue.create(EndpointReference(queue.versions[1].none)))
@@ -331,6 +325,16 @@ def test_close_with_a_gap_tells_what_is_missing_and_refuses_it_later() -> None:
     assert isinstance(late.content, Fault)
     assert code_of(late.content) is FaultCode.SEQUENCE_CLOSED
     assert late.acknowledgements[0].is_final
+    assert queue.numbers == [1]
+
+
+def test_1_0_an_empty_last_message_is_no_row_and_one_with_a_body_is() -> None:
+    """What is acknowledged is delivered, whatever its action."""
+    queue = Queue(8, OLD)
+    queue.open()
+    action = RmVersion.V1_0.action("LastMessage")
+    assert queue.ack_of(replace(queue.number(1), action=action)).ranges == ((1, 1),)
+    assert queue.ack_of(replace(queue.number(2, is_last=True), action=action, body=b"\n ")).ranges == ((1, 2),)
     assert queue.numbers == [1]
 
 
@@ -437,6 +441,19 @@ def test_one_message_may_ask_for_several_sequences() -> None:
     assert {(ack.identifier, ack.ranges) for ack in both.acknowledgements} == {(first, ()), (second, ((1, 1),))}
     unknown = queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested("urn:uuid:never")))
     assert code_of(queue.fault_of(unknown)) is FaultCode.UNKNOWN_SEQUENCE
+
+
+def test_after_a_restart_clients_with_an_address_hear_of_room() -> None:
+    """Whether they were told 0 is not stored; an acknowledgement too much hurts nobody, and a silent one waits 30 seconds."""
+    queue = Queue(1)
+    queue.open(THERE)
+    assert queue.sent(queue.number(1, asks=True)).message.acknowledgements[0].buffer_remaining == 0
+    queue.restart()
+    assert queue.destination.set_room(0) == []
+    (send,) = queue.destination.set_room(1)
+    assert isinstance(send, Send)
+    assert send.message.acknowledgements[0].buffer_remaining == 1
+    assert queue.destination.set_room(1) == []
 
 
 # --- WS-MakeConnection ------------------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 
-from srmp_spark.mqrr.packets.limits import U16_MAX, U32_MAX
+from srmp_spark.mqrr.packets.limits import NAMES_REMEMBERED, U16_MAX, U32_MAX
 from srmp_spark.mqrr.packets.wire import fits
 
 OVERLAY_SIZE = 16
@@ -43,11 +44,16 @@ class HostAddress:
 
     def encode(self, size: int) -> bytes:
         """AddressLength, AddressType, AddressScope and ``size`` bytes of address: as much of it as fits, then zeros."""
-        head = _LAYOUT.pack(
-            fits(self.length, U16_MAX, "AddressLength"), fits(self.type, U16_MAX, "AddressType"),
-            fits(self.scope, U32_MAX, "AddressScope"),
-        )  # fmt: skip
-        return head + self.address[:size].ljust(size, b"\0")
+        return _encode(self, size)
+
+
+@lru_cache(NAMES_REMEMBERED)
+def _encode(host: HostAddress, size: int) -> bytes:
+    head = _LAYOUT.pack(
+        fits(host.length, U16_MAX, "AddressLength"), fits(host.type, U16_MAX, "AddressType"),
+        fits(host.scope, U32_MAX, "AddressScope"),
+    )  # fmt: skip
+    return head + host.address[:size].ljust(size, b"\0")
 
 
 NO_ADDRESS = HostAddress(length=0, type=AddressType.NONE, address=b"")

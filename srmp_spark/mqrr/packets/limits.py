@@ -21,4 +21,7 @@ DIRECT_NAME_WCHARS_MAX = 4_096
 SUBQUEUE_NAME_SIZE = 64
 """Bytes of SubqueueName and TargetSubqueueName, [MS-MQRR] 2.2.5.3."""
 
+NAMES_REMEMBERED = 256
+"""Encoded names and addresses kept, of each kind: the messages of a queue share a few. 64 KB at most each."""
+
 U8_MAX, U16_MAX, U32_MAX, U64_MAX = 0xFF, 0xFFFF, 0xFFFFFFFF, 2**64 - 1

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.mqrr.guids import GUID_SIZE, guid_bytes, guid_text
-from srmp_spark.mqrr.packets.limits import U16_MAX, U32_MAX
+from srmp_spark.mqrr.packets.limits import NAMES_REMEMBERED, U16_MAX, U32_MAX
 from srmp_spark.mqrr.packets.wire import fits, padded, read_wchars, require, write_wchars
 from srmp_spark.names import NULL_GUID
 
@@ -61,10 +62,7 @@ class QueueName:
         Raises :class:`LocalProtocolError` for a direct name of 65,536 bytes or more and for numbers out of their range.
         """
         if self.type is _T.DIRECT:
-            name = write_wchars(self.direct)
-            size = _U16.size + len(name)
-            count = fits(len(name), U16_MAX, "Count of a direct format name")
-            return _U16.pack(count) + name + bytes(padded(before + size) - before - size)
+            return _encode_direct(self.direct, before % 4)
         if self.type is _T.PUBLIC:
             return guid_bytes(self.guid)
         if self.type in _BY_ID:
@@ -72,6 +70,14 @@ class QueueName:
         if self.type is _T.PRIVATE_ELSEWHERE:
             return guid_bytes(self.guid) + _U32.pack(fits(self.private_id, U32_MAX, "PrivateQueueIdentifier"))
         return b""
+
+
+@lru_cache(NAMES_REMEMBERED)
+def _encode_direct(direct: str, before: int) -> bytes:
+    name = write_wchars(direct)
+    size = _U16.size + len(name)
+    count = fits(len(name), U16_MAX, "Count of a direct format name")
+    return _U16.pack(count) + name + bytes(padded(before + size) - before - size)
 
 
 NO_QUEUE = QueueName(type=_T.NONE)

@@ -7,11 +7,12 @@ packets seen since have an ExtensionHeader with Flags 0 or 2. So the reader goes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, parse_host_address
-from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE, U16_MAX, U32_MAX
+from srmp_spark.mqrr.packets.limits import NAMES_REMEMBERED, SUBQUEUE_NAME_SIZE, U16_MAX, U32_MAX
 from srmp_spark.mqrr.packets.wire import fits, pad, padded, read_wchars, require, write_wchars
 
 EXTENSION_SIZE, SUBQUEUE_SIZE, EXTENDED_ADDRESS_SIZE = 12, 148, 28
@@ -155,6 +156,7 @@ def _parse_dead_letter(data: bytes, at: int, end: int) -> tuple[DeadLetterHeader
     return DeadLetterHeader(path_name=name), min(at + padded(size), end)
 
 
+@lru_cache(NAMES_REMEMBERED)
 def _encode_subqueue_name(name: str) -> bytes:
     data = write_wchars(name)
     if len(data) > SUBQUEUE_NAME_SIZE:

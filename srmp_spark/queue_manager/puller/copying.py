@@ -15,7 +15,7 @@ from typing import Protocol
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import RefusedError
-from srmp_spark.queue_manager.puller.moving import BATCH_BYTES, BATCH_MESSAGES
+from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue, Unreadable
 

@@ -19,18 +19,13 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
+from srmp_spark.queue_manager.puller.locks import Locks
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, Ended, RemoteQueue, Unreadable
+from srmp_spark.queue_manager.puller.remote import HELD, REMOVED, Ended, RemoteQueue, Unreadable
 
-BATCH_MESSAGES = 64
-"""Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
 ENDS_AT_ONCE = 8
 """Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
 it. No more, because all of them are in doubt when the connection is lost."""
-BATCH_BYTES = 4 * 1024 * 1024
-"""The same in bytes; one large message is a batch."""
-UNREADABLE_MAX = 1_000
-"""Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time."""
 
 _EVENTS = {
     Ended.CARRIED_OUT: PulledEvent.END_OK, Ended.NOT: PulledEvent.END_REFUSED, Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
@@ -142,30 +137,20 @@ class Mover:
         A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and the
         lock that is younger holds it.
         """
-        handed: dict[PulledKey, Pulled] = {}
-        unreadable: list[Unreadable] = []
-        reads = size = 0
-        while reads < BATCH_MESSAGES and size < BATCH_BYTES and len(unreadable) < UNREADABLE_MAX:
-            found = await queue.read(Action.RECEIVE, wait_s=0.0 if self.is_busy else wait_s)
-            if isinstance(found, Status):
-                if found not in NOTHING:
-                    raise RefusedError(found, "R_StartReceive")
-                break
-            self.is_busy = True
-            if isinstance(found, Unreadable):
-                self._told(f"a message cannot be read and stays where it is: {found.reason}")
-                unreadable.append(found)
-                continue
-            reads += 1
-            size += len(found.raw)
-            if (again := handed.get(found.key)) is not None:
-                again.request = found.request
-            else:
-                handed[found.key] = self._same(found)
-        self.unreadable = len(unreadable)
-        for each in unreadable:
+        locks = Locks(queue)
+        found = await locks.first(wait_s)
+        try:
+            while found is not None:
+                self.is_busy = True
+                if isinstance(found, Unreadable):
+                    self._told(f"a message cannot be read and stays where it is: {found.reason}")
+                found = await locks.next()
+        finally:
+            await locks.abandon()
+        self.unreadable = len(locks.unreadable)
+        for each in locks.unreadable:
             await queue.end(each.request, keep=True)
-        return list(handed.values())
+        return [self._same(each) for each in locks.in_order()]
 
     async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""

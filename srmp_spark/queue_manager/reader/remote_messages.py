@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
@@ -22,11 +23,15 @@ from srmp_spark.mqrr.packets.trailers import SubqueueHeader
 from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
 from srmp_spark.rows.decode import decode
 from srmp_spark.rows.group import Record, pack_group
-from srmp_spark.store.log import Log
+from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.moves import Moves
-from srmp_spark.store.reading import batches, records
+from srmp_spark.store.reading import batches, chunk_records, records
 
 HTTP_TRANSPORTS = ("http", "https")
+GROUP_BYTES_MAX = 4 * 1024 * 1024
+"""What an answer may have with the rest of a group."""
+PEERS_REMEMBERED = 256
+"""Addresses read out of the names of peers; a queue has few senders at a time."""
 REASON_MAX = 500
 """Characters of why a row is no packet."""
 
@@ -34,13 +39,19 @@ REASON_MAX = 500
 def message_frames(log: Log, queue: str, epoch: str, after: int, to: int, max_bytes: int) -> Iterator[bytes]:
     """The rows of (after, to] as frames, in order, until they have ``max_bytes``: at least one.
 
+
     Errors as :meth:`Log.chunks`.
     """
     sent, moves = 0, log.moves(queue, after, to)
-    for sequence, record in records(log, queue, epoch, after, to):
-        frame = _frame(queue, sequence, record, moves.get(sequence))
-        yield frame
-        sent += len(frame)
+    for chunk in log.chunks(queue, epoch, after, to, max_bytes):
+        # A group was unpacked and checked as a whole: its rest goes along. A segment is too large for that.
+        limit = max(max_bytes, GROUP_BYTES_MAX) if isinstance(chunk, GroupChunk) else max_bytes
+        for sequence, record in chunk_records(chunk):
+            frame = _frame(queue, sequence, record, moves.get(sequence))
+            yield frame
+            sent += len(frame)
+            if sent >= limit:
+                return
         if sent >= max_bytes:
             return
 
@@ -85,6 +96,7 @@ def _last_move_time(moved_at: int) -> int:
     return moved_at // 1_000 & 0xFFFFFFFF or 1
 
 
+@lru_cache(PEERS_REMEMBERED)
 def _address(peer: str) -> HostAddress:
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:

@@ -1,7 +1,7 @@
 """One queue of ours that remote readers have open: what came, what has left, and messages read ahead.
 
 Theory of operation. A reader asks for one message after the other, and each would be a question to the reader process. So
-the answer to one question is the message and what follows it, up to :data:`AHEAD_BYTES`, and stays here until its memory is
+the answer to one question is the message and what follows it, up to :data:`AHEAD_BYTES_MAX`, and stays here until its memory is
 needed. What is here may have left the queue meanwhile: the server asks :meth:`ServedView.has_left` before it asks for one.
 """
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
-AHEAD_BYTES = 1024 * 1024
-"""Of one read: 250 messages of 4 KB. A group of the log is unpacked from its beginning for each; measured, a walk is twice as
-fast as with a quarter of this."""
-AHEAD_ROWS = 1_024
+AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 256 * 1024, 4 * 1024 * 1024
+"""Of one read: twice as much as the one before while each goes on where the last ended, as a walk does. A group of the log is
+unpacked from its beginning for each, and a segment is read whole."""
+AHEAD_ROWS = 4_096
 """The same in rows: holes and small messages."""
-KEPT_BYTES = 8 * 1024 * 1024
+KEPT_BYTES = 16 * 1024 * 1024
 """Messages kept of one queue; one that is larger goes through all the same."""
 FOLLOW_SECONDS = 30.0
 """Longest wait for the next commit: every so often the queue itself is looked at."""
@@ -106,6 +106,9 @@ class ServedQueue:
         """Held while the server is told what is in the queue: neither twice nor never."""
         self._kept: OrderedDict[int, Message] = OrderedDict()
         self._kept_bytes = 0
+        self._ahead_bytes = AHEAD_BYTES_MIN
+        self._ahead_from = 0
+        """Where the last read ended."""
         self._wanted: dict[int, list[Callable[[Message | str | None], None]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -206,15 +209,18 @@ class ServedQueue:
 
     async def _read_from(self, first: int) -> None:
         _, end, epoch = next(each for each in self._epochs(first - 1, self._queue.end) if each[0] < first <= each[1])
+        goes_on = first == self._ahead_from
+        self._ahead_bytes = min(2 * self._ahead_bytes, AHEAD_BYTES_MAX) if goes_on else AHEAD_BYTES_MIN
         command = {
             "op": "packets", "queue": self._queue.log_name, "epoch": epoch, "after": first - 1,
-            "to": min(end, first + AHEAD_ROWS - 1), "max_bytes": AHEAD_BYTES,
+            "to": min(end, first + AHEAD_ROWS - 1), "max_bytes": self._ahead_bytes,
         }  # fmt: skip
         _, pieces = await self._manager.reader.open(command)
         frames = Frames()
         async for piece in pieces:
             for frame in frames.take(piece):
                 self._take(frame)
+                self._ahead_from = frame.sequence + 1
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == UNREADABLE:

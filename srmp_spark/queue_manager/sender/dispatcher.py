@@ -14,26 +14,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
-from srmp_spark.interface import IDENTIFIERS_USED_UP
 from srmp_spark.message import Message
+from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
+from srmp_spark.queue_manager.sender.late_at import LateAt
 from srmp_spark.queue_manager.sender.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.roads import Roads
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.effects import Committed as Proof
-from srmp_spark.srmp.expiry_clock import PAUSE_S, ExpiryClock
 from srmp_spark.srmp.outgoing_effects import (
     DeadLettered,
     Delivered,
@@ -48,6 +50,8 @@ from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
+from srmp_spark.store.outbox.sessions import SessionRow
+from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1
 """Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
@@ -55,15 +59,10 @@ RECEIPTS_NOTED_SECONDS = 2.0
 """How often it is stored how far the receipts were read, also while more come: ORDER_QUEUE_UNREAD_MAX counts from there."""
 RECEIPTS_RETRY_SECONDS = 2.0
 """After receipts could not be read: no other may come for a long time."""
-IDENTIFIERS_AT_ONCE = 1_000
-"""Message identifiers that are asked for at least: one question for many small batches."""
 DRAIN_SECONDS = 1.0
 """At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
 
 log = logging.getLogger(__name__)
-
-Reserve = Callable[[int], Awaitable[int]]
-"""Asks the main process for so many message identifiers; the first of them."""
 
 
 class CommittedBatch(NamedTuple):
@@ -99,17 +98,18 @@ class Dispatcher:
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
         multicast: PgmSettings | None = None,
+        sessions: Mapping[QueueKey, SessionRow] | None = None,
+        poll_interval: float = POLL_INTERVAL,
     ) -> None:
-        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
+        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions``: reliable ones that the
+        last process left; ``poll_interval``: seconds, theirs."""
         self.sender = sender
         self._outbox = outbox
         self._store = store
         self._receipt_log = receipt_log
         self._clock = clock
-        self._expiry = ExpiryClock()
-        self._expiry_paused = False
+        self._late_at = LateAt(clock)
         self._receipts_url = receipts_url
-        self._reserve = reserve
         self.loop = self._loop = asyncio.get_running_loop()
         connections = Connections(
             self._loop,
@@ -124,6 +124,10 @@ class Dispatcher:
         )
         self.connections = Roads(connections, Multicasts(
             multicast, sender.identity, on_answer=self._answered, on_failure=self._failed, on_trouble=self._troubled
+        ), ReliableSessions(
+            sessions or {}, tls=tls or ClientTls(), endpoint_of=endpoint_of, poll_interval=poll_interval, late_at=self._late_at,
+            on_answer=self._answered, on_failure=self._failed, on_expired=self._expired, on_left=self._note_sending,
+            on_trouble=self._troubled, on_lost=self._hold, on_change=self.work,
         ))  # fmt: skip
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
@@ -134,7 +138,7 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._commits = asyncio.Lock()
-        self._ids_next, self._ids_end = 1, 0
+        self._identifiers = IdentifierStock(reserve)
         self._reading = ThreadPoolExecutor(1, "receipts")
         self._is_reading = self._read_again = self._has_read = False
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -162,7 +166,8 @@ class Dispatcher:
                     self._load(effect)
                 else:
                     self._post(effect)
-        if not self._writing and (self._new or self.sender.has_changes or self._write_wanted):
+        has_changes = self.sender.has_changes or self.connections.sessions.has_changes()
+        if not self._writing and (self._new or has_changes or self._write_wanted):
             self._writing = True
             try:
                 self._write()
@@ -176,18 +181,6 @@ class Dispatcher:
             self._timer_at = when
             self._timer = self._loop.call_later(max(0.0, when - self._clock.monotonic()), self._on_timer)
 
-    def _late_at(self) -> int:
-        """The time by which waiting messages expire; tells when the wall clock is not believed."""
-        at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
-        paused = self._expiry.ahead_s > 0
-        if paused and not self._expiry_paused:
-            log.warning(
-                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine slept; what waits to be sent does "
-                "not expire by it for %.0f s. Set the clock right if it is wrong", self._expiry.ahead_s, PAUSE_S,
-            )  # fmt: skip
-        self._expiry_paused = paused
-        return at
-
     def _on_timer(self) -> None:
         self._timer = None
         if not self._stopping:
@@ -196,12 +189,16 @@ class Dispatcher:
 
     def _post(self, send: Send) -> None:
         try:
-            self.sendings.note(send.key, send.serial, self._clock.utc())
+            if not is_reliable(send.key.destination):  # a session says itself when one leaves
+                self._note_sending(send)
             self.connections.post(send)
         except LocalProtocolError as error:
             log.exception("sender.cannot_be_written send=%r", send)
             self.sender.failed(send, self._clock.monotonic(), left=False)
             self._hold(send.key, f"a message cannot be written: {error}")
+
+    def _note_sending(self, send: Send) -> None:
+        self.sendings.note(send.key, send.serial, self._clock.utc())
 
     def _hold(self, key: QueueKey, why: str) -> None:
         """Something waits that can neither be sent nor skipped: an operator decides."""
@@ -247,14 +244,16 @@ class Dispatcher:
         changes = self.sender.changes()
         batches = [numbered for _, numbered in given]
         sent = self.sendings.of(changes)
-        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent))
-        future.add_done_callback(partial(self._written, changes, given, wanted))
+        sessions = self.connections.sessions.take_changes()  # after the engine's: what they name no more is finished with these
+        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions))
+        future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
     def _written(
         self,
         changes: OutgoingChanges,
         given: list[tuple[_New, Numbered]],
         wanted: deque[asyncio.Future[None]],
+        sessions: Mapping[QueueKey, SessionRow | None],
         future: asyncio.Future[Proof],
     ) -> None:
         try:
@@ -262,6 +261,7 @@ class Dispatcher:
             self.sendings.forget(changes)
             for outcome in self.sender.committed(changes, proof):
                 self._tell(outcome)
+            self.connections.sessions.stored(sessions)
         except Exception as error:
             log.exception("sender.write_failed")
             self._store.die("a write could not end", error)
@@ -327,7 +327,7 @@ class Dispatcher:
                     pass
                 assert preparation.result is not None, "all steps are done"
                 self._check_destinations(preparation)
-                ids_first = await self._identifiers(preparation.result.new)
+                ids_first = await self._identifiers.take(preparation.result.new)
             except BaseException:
                 await self._store.run(preparation.abort, later=True)
                 raise
@@ -345,21 +345,6 @@ class Dispatcher:
             if preparation.destinations_max < DESTINATIONS_MAX:
                 message += f", for what is forwarded {preparation.destinations_max}"
             raise ApiError(409, "too-many-destinations", message, hint)
-
-    async def _identifiers(self, count: int) -> int:
-        """The first of ``count`` message identifiers that follow each other."""
-        if self._ids_end - self._ids_next + 1 < count:
-            asked = max(count, IDENTIFIERS_AT_ONCE)
-            try:
-                begin = await self._reserve(asked)
-            except ApiError as error:
-                if asked == count or error.code != IDENTIFIERS_USED_UP:
-                    raise
-                asked = count  # the last of all are given out too
-                begin = await self._reserve(asked)
-            self._ids_next, self._ids_end = begin, begin + asked - 1
-        first, self._ids_next = self._ids_next, self._ids_next + count
-        return first
 
     # --- receipts ------------------------------------------------------------------------------------------------------------
 
@@ -465,6 +450,10 @@ class Dispatcher:
             self.errors[send.key] = why
             log.info('sender.failed destination=%s reason="%s"', send.key.destination, why)
         self.sender.failed(send, self._clock.monotonic(), left=left)
+        self.work()
+
+    def _expired(self, send: Send) -> None:
+        self.sender.expired(send)
         self.work()
 
     def _withdrawn(self, send: Send) -> None:

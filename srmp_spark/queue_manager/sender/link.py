@@ -98,6 +98,7 @@ class Outgoing:
             "resend_table": list(config.resend_table),
             "retransmission_timeout": config.retransmission_timeout,
             "multicast": None if (multicast := config.multicast) is None else multicast.dump(),
+            "wsrm_poll_interval": config.wsrm_poll_interval,
             "live": config.state is not None,  # only the Delta state asks
             "redirect_in": config.redirect.inbound.dump(),
             "redirect_out": config.redirect.outbound.dump(),

@@ -8,6 +8,7 @@ from typing import Any
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_states import QueueState
@@ -46,8 +47,8 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
         if live is None or live.lower() != str(wanted).lower():
             raise ApiError(409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}")
         keys = keys[:1]
-    if action == "reset" and keys[0].kind != "stream":
-        raise ApiError(409, "no-stream", f"there is no stream to {destination}: only streams can be reset")
+    if action == "reset" and keys[0].kind != "stream" and not is_reliable(keys[0].destination):
+        raise ApiError(409, "no-stream", f"there is no stream to {destination}: only streams and sessions can be reset")
     for key in keys:
         _apply(dispatcher, clock, action, key)
     log.warning("sender.operated action=%s destination=%s", action, keys[0].destination)
@@ -73,11 +74,15 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
         if queue is not None and queue.state is QueueState.ON_HOLD:  # held after a restore, or paused: now it is to leave
             sender.resume(*key)
         sender.retry(*key)
+        dispatcher.connections.sessions.hurry(key)
     elif action == "reset":
         if key.kind == "stream":
             sender.reset(key.destination)
+        else:
+            dispatcher.connections.sessions.reset(key)
     elif action == "drop":
         dispatcher.connections.close(key)
+        dispatcher.connections.sessions.reset(key)  # a sequence that misses numbers would wait for them
         sender.drop(*key, clock.utc())
     else:
         raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

@@ -116,6 +116,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
         tls=ClientTls(*(name and Path(name) for name in settings["tls"])),
         multicast=multicast,
+        sessions=outbox.sessions(),
+        poll_interval=settings["wsrm_poll_interval"],
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarded_to = forward_read_to(outbox.database)

@@ -1,26 +1,31 @@
-"""How messages leave: by HTTP or by multicast, as their destination says. The dispatcher knows no difference."""
+"""How messages leave: by HTTP, by multicast or in a reliable session, as their destination says. The dispatcher knows hardly a
+difference."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from srmp_spark.names import is_multicast
+from srmp_spark.names import is_multicast, is_reliable
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.multicasts import Multicasts
+from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 
 class Roads:
-    """Both."""
+    """All three."""
 
-    def __init__(self, connections: Connections, multicasts: Multicasts) -> None:
+    def __init__(self, connections: Connections, multicasts: Multicasts, sessions: ReliableSessions) -> None:
         self._connections = connections
         self._multicasts = multicasts
+        self.sessions = sessions
 
     def __repr__(self) -> str:
-        return f"<Roads {self._connections!r} {self._multicasts!r}>"
+        return f"<Roads {self._connections!r} {self._multicasts!r} {self.sessions!r}>"
 
-    def _of(self, key: QueueKey) -> Connections | Multicasts:
+    def _of(self, key: QueueKey) -> Connections | Multicasts | ReliableSessions:
+        if is_reliable(key.destination):
+            return self.sessions
         return self._multicasts if is_multicast(key.destination) else self._connections
 
     def post(self, send: Send) -> None:
@@ -43,3 +48,4 @@ class Roads:
         """Close everything and report nothing."""
         await self._connections.stop()
         await self._multicasts.stop()
+        await self.sessions.stop()

@@ -17,7 +17,7 @@ import numpy as np
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ApiError
-from srmp_spark.names import format_names, is_multicast, message_id
+from srmp_spark.names import format_names, is_multicast, is_reliable, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -37,7 +37,8 @@ WAIT_SECONDS_MAX = 10.0
 _COLUMNS = {
     "destination": "destination", "label": "label", "body_type": "body_type", "delivery": "delivery", "priority": "priority",
     "app_specific": "app_specific", "response_queue": "response_queue", "admin_queue": "admin_queue", "key": "key",
-    "journal": "journal",
+    "journal": "journal", "soap_action": "soap_action", "wsrm_version": "wsrm_version", "soap_version": "soap_version",
+    "wsa_version": "wsa_version",
 }  # fmt: skip
 _BINARY = {"body_base64": "body", "extension_base64": "extension", "correlation_id_base64": "correlation_id"}
 
@@ -133,7 +134,7 @@ class SendCommands:
     def _keys(self, row: dict[str, Any]) -> list[QueueKey]:
         kind: Kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
         names = [canonical_outgoing(name) for name in format_names(row["destination"])]
-        return [QueueKey(name, "plain" if is_multicast(name) else kind) for name in names]
+        return [QueueKey(name, "plain" if is_multicast(name) or is_reliable(name) else kind) for name in names]
 
     async def _known(self, rows: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
         """Repeats of keys: what became of the messages that had them first. A delivered one is known by its key alone."""

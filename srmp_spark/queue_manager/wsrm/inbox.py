@@ -96,7 +96,7 @@ class PortInbox:
             connection.refuse(415, "media-type", f"{SECTION}: text/xml or application/soap+xml in UTF-8, no MTOM")
             return
         try:
-            message = decode(post[head_length:])
+            message = decode(post[head_length:], len(post))
         except SoapFaultError as error:
             self._refuse(connection, 400, queue, str(error))
             connection.reply(reply_of_error(error))

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,8 +28,10 @@ from srmp_spark.rows.reliable import message_of_soap
 from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Output, Received, Respond
-from srmp_spark.wsrm.elements import AckRequested, SoapMessage
+from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond
+from srmp_spark.wsrm.elements import CloseSequence, CreateSequence, SoapMessage, TerminateSequence
+from srmp_spark.wsrm.inbound_sequence import Held
+from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
 
 if TYPE_CHECKING:
     import sqlite3
@@ -83,11 +84,14 @@ class ReliableQueues:
         self._sender = sender
         self._new_identifier = new_identifier
         self._settings = settings
+        self._held = Held()
         self._loop = asyncio.get_running_loop()
         self._destinations: dict[str, Destination] = {}
         self._origins: dict[str, Origin] = {}
         self._batch: list[_Waiting] = []
         self._collecting: object = None
+        self._late: dict[str, list[tuple[Later, Origin, Answer]]] = {}
+        """Answers of each queue that wait for room, in the order of their time."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
@@ -106,7 +110,7 @@ class ReliableQueues:
         found = self._destinations.get(queue)
         if found is None:
             address = f"{self._manager.public_base}/wsrm/{quote_queue_name(queue)}"
-            found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings)
+            found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings, self._held)
             found.set_room(self._room(queue))
         entry = self._manager.catalogue.get(queue)
         if entry is not None and entry.on_marks is None:  # also one that was deleted, and is there again
@@ -127,15 +131,19 @@ class ReliableQueues:
     def receive(self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer) -> None:
         """Decide, store, and answer when it is stored. Raises :class:`StoreSyncError` when the process is about to end."""
         destination = self.destination(queue)
-        if (refused := self._not_now(destination, queue, message, record)) is not None:
-            # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
-            assert message.sequence is not None, "only a numbered message is refused for now"
-            self._manager.metrics.refuse(refused.status, refused.reason)
-            asks = AckRequested(message.sequence.identifier)
-            message = replace(message, sequence=None, ack_requested=(asks,), body=b"")
+        refused = self._not_now(destination, queue, message, record)
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
         try:
-            received = destination.receive(message, record, now, utc)
+            if (named := self._not_of(message, origin)) is not None:
+                received = destination.unknown(message, named)
+            elif refused is not None:
+                # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
+                self._manager.metrics.refuse(refused.status, refused.reason)
+                received = destination.not_now(message, now, utc)
+            else:
+                if isinstance(message.content, CreateSequence):
+                    self._tell_apart(destination, message, origin)
+                received = destination.receive(message, record, now, utc)
             if received.kind is Kind.CREATED:
                 self._origins.setdefault(received.identifier, origin)
             self._submit(destination, queue, received, origin, answer)
@@ -144,6 +152,30 @@ class ReliableQueues:
         except Exception as error:
             log.exception("wsrm.fatal queue=%s", queue)
             raise self._manager.journal.abandon("taking a message", error) from error
+
+    def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
+        """A sequence that ``message`` names and that a client with another certificate, or none, began."""
+        content = message.content
+        named = [each.identifier for each in message.ack_requested]
+        if message.sequence is not None:
+            named.append(message.sequence.identifier)
+        if isinstance(content, CloseSequence | TerminateSequence):
+            named.append(content.identifier)
+        for each in named:
+            began = self._origins.get(each)
+            if began is not None and began.sender_name != origin.sender_name:
+                return each
+        return None
+
+    def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
+        """A CreateSequence with the MessageID of another client's is no copy of that."""
+        known = destination.created(message.message_id)
+        began = None if known is None else self._origins.get(known.identifier)
+        if began is None:
+            return
+        same_host = began.peer.rpartition(":")[0] == origin.peer.rpartition(":")[0]
+        if began.sender_name != origin.sender_name or (origin.sender_name is None and not same_host):
+            destination.not_the_same(message.message_id)
 
     def _not_now(self, destination: Destination, queue: str, message: SoapMessage, record: Record) -> Refused | None:
         """Why a new message is not taken at present: a quota, a pause. A copy is answered whatever the queue is."""
@@ -160,7 +192,7 @@ class ReliableQueues:
             record = delivery.payload
             assert isinstance(record, Record), "it was given as the payload"
             manager.acceptor.insert(queue, message_of_soap(delivery.message), record, _Row())
-        if received.kind is Kind.ACKNOWLEDGE and received.request.sequence is not None and not received.deliveries:
+        if received.is_copy:
             manager.metrics.duplicates[queue, "number"] += 1
         journal = manager.journal
         collecting = journal.collecting
@@ -190,11 +222,18 @@ class ReliableQueues:
             self._room_changed(queue)
         for waiting in batch:
             (outputs,) = waiting.destination.committed([waiting.received], proof, now)
+            for output in outputs:
+                if isinstance(output, Later):
+                    self._late.setdefault(waiting.queue, []).append((output, waiting.origin, waiting.answer))
             self._say(outputs, waiting.origin, waiting.answer)
+        for queue, late in self._late.items():
+            self._answer_late(queue, late[: max(0, len(late) - ANSWERS_HELD_MAX)])
         self._arm()
 
     def _say(self, outputs: list[Output], origin: Origin | None = None, answer: Answer | None = None) -> None:
         for output in outputs:
+            if isinstance(output, Later):
+                continue
             if isinstance(output, Respond):
                 assert answer is not None, "only a request is answered"
                 try:
@@ -223,9 +262,22 @@ class ReliableQueues:
         destination = self._destinations.get(queue)
         if destination is not None and not self._closed:
             self._say(destination.set_room(self._room(queue)))
+            if destination.flow.get_buffer_remaining():
+                self._answer_late(queue, self._late.get(queue, []))
+
+    def _answer_late(self, queue: str, these: list[tuple[Later, Origin, Answer]]) -> None:
+        """The first of those that wait."""
+        if not these:
+            return
+        these = list(these)
+        del self._late[queue][: len(these)]
+        now = self._manager.clock.monotonic()
+        for later, origin, answer in these:
+            self._say(self._destinations[queue].answer(later.received, now), origin, answer)
 
     def _arm(self) -> None:
         times = [when for each in self._destinations.values() if (when := each.next_timer()) is not None]
+        times += [late[0][0].until for late in self._late.values() if late]
         if not times or self._closed:
             return
         when = min(times)
@@ -243,6 +295,8 @@ class ReliableQueues:
             self._say(destination.poll(now, utc))
             if destination.has_changes:
                 self._manager.journal.touch()
+        for queue, late in self._late.items():
+            self._answer_late(queue, [each for each in late if each[0].until <= now])
         self._arm()
 
     def close(self) -> None:

@@ -89,6 +89,7 @@ class SequenceRow(NamedTuple):
     sender_name: str | None
     created_at: int
     changed_at: int
+    returns: str
 
 
 class Snapshot(NamedTuple):

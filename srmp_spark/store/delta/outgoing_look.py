@@ -22,6 +22,7 @@ from srmp_spark.store.outbox.live import LiveQueue, read_live
 from srmp_spark.store.outbox.packed_group import unpack_group
 from srmp_spark.store.outbox.queue_rows import is_current, load_queues
 from srmp_spark.store.outbox.schema import DATABASE_FILE, OFFSET_BITS, OUTBOX
+from srmp_spark.store.outbox.sessions import SessionRow, load_sessions
 from srmp_spark.store.outbox.waiting import GroupRow, MovedRow
 from srmp_spark.store.sqlite_file import connect_reader, readable
 
@@ -73,6 +74,8 @@ class OutboxLook(NamedTuple):
     """From the memory of the sender process; empty while there is none."""
     groups: Mapping[int, WaitingGroup]
     """By rowid, in the order of their queues and serials."""
+    sessions: Mapping[QueueKey, SessionRow] = {}
+    """The reliable ones."""
 
     @property
     def name(self) -> str:
@@ -128,8 +131,9 @@ class OutboxSource:
             position, fence = db.execute("SELECT position, fence FROM head").fetchone()
             queues = {QueueKey(row.destination, row.kind): row for row in load_queues(db)}
             return OutboxLook(
-                position, incarnations(db), last_moved(db), queues, read_live(self._directory, fence), _groups(db)
-            )
+                position, incarnations(db), last_moved(db), queues, read_live(self._directory, fence), _groups(db),
+                load_sessions(db),
+            )  # fmt: skip
 
     def content(self, group: WaitingGroup) -> pa.RecordBatch | None:
         """All rows of a group, also those that are gone; ``None`` if it is finished. Raises :class:`StoreDamagedError`."""

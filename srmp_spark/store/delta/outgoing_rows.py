@@ -21,10 +21,12 @@ from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
+from srmp_spark.store.outbox.columns import RELIABLE_COLUMNS
 from srmp_spark.store.outbox.ends import class_of_end
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
 from srmp_spark.store.outbox.packed_group import ENVELOPE, PRIORITY_DEFAULT, VIA
 from srmp_spark.store.outbox.waiting import MovedRow
+from srmp_spark.wsrm.elements import ABSENT
 
 QUEUED, AWAITING, AWAITING_FINAL, IN_DOUBT = (
     "queued",
@@ -47,7 +49,7 @@ CLASS_NAMES = {
     0xC004: "MQMSG_CLASS_NACK_RECEIVE_REJECTED",
 }
 """[MS-MQMQ] 2.2.18.1.6; another class is told as its number."""
-COLUMNS_NUMBER = 2
+COLUMNS_NUMBER = 3
 """Of the columns that :func:`waiting_rows` fills: what an older version wrote with fewer is written again."""
 
 _NEVER = -1
@@ -144,6 +146,7 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         "envelope": _column(taken, ENVELOPE, pa.binary()),
         "via": _column(taken, VIA, pa.string()),
         "destination_list": _column(taken, DESTINATION_LIST, pa.string()),
+        **{name: _column(taken, name, pa.string()) for name in RELIABLE_COLUMNS},
     }  # fmt: skip
 
 
@@ -209,6 +212,7 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
     for destination, row in sorted(chosen.items()):
         live = look.live.get(QueueKey(destination, row.kind))
         stream = row.kind == "stream" and row.stream_ordinal != 0
+        session = look.sessions.get(QueueKey(destination, row.kind))
         state = "OnHold" if row.paused else "Disconnected" if live is None else live.state
         rows.append({
             "destination": destination,
@@ -221,6 +225,9 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
             "resend_at": live.resend_at if live else None,
             "last_acknowledged_at": row.last_acknowledged_at or None,
             "state": state, "position": look.position, "written_at": now,
+            "wsrm_sequence": session.identifier or None if session is not None else None,
+            "wsrm_number": session.assigned if session is not None else None,
+            "buffer_remaining": None if session is None or session.buffer_remaining == ABSENT else session.buffer_remaining,
         })  # fmt: skip
     fields = [field for field in spec.schema if field.name != PARTITION]
     arrays = [pa.array([each[field.name] for each in rows], field.type) for field in fields]

@@ -155,6 +155,7 @@ def wsrm_sequences() -> TableSpec:
         ("sender_name", pa.string()),
         ("created_at", _TIMESTAMP),
         ("changed_at", _TIMESTAMP),
+        ("returns", pa.string()),  # the sequence for replies that its client offered, empty: none
         *_OWN,
     ]
     return TableSpec(name="wsrm_sequences", schema=pa.schema(columns), append_only=False, statistics=("position",))
@@ -222,6 +223,10 @@ _TO_SEND_AGAIN = (
     ("envelope", pa.binary()),  # of a message that is forwarded: what is sent, without body and extension
     ("via", pa.string()),
     ("destination_list", pa.string()),  # all destinations of a message to several
+    ("soap_action", pa.string()),  # of a message of a reliable session
+    ("wsrm_version", pa.string()),  # as the row said it; null: the default
+    ("soap_version", pa.string()),
+    ("wsa_version", pa.string()),
 )
 """What a message that waits needs beside its content to be sent from a new data directory. These columns came later: they stand
 at the end, where Delta adds them to a table that exists."""
@@ -244,6 +249,9 @@ def outgoing_streams() -> TableSpec:
         ("last_acknowledged_at", _TIMESTAMP),
         ("state", pa.string()),
         *_OWN,
+        ("wsrm_sequence", pa.string()),  # of a reliable session: its identifier, while there is one
+        ("wsrm_number", pa.int64()),  # … the highest number that a message has in it
+        ("buffer_remaining", pa.int64()),  # … the room that the service told last
     ]
     return TableSpec(name="outgoing_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
 

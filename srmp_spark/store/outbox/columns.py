@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import SERVED_DESTINATION, dead_letter_queue_name, is_multicast, not_served_yet
+from srmp_spark.names import dead_letter_queue_name, is_multicast, is_reliable
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 
@@ -36,10 +36,14 @@ KINDS: dict[str, str] = {
     "body_type": INT, "response_queue": TEXT, "admin_queue": TEXT, "time_to_reach_queue": TIME, "extension": BYTES,
     "key": NAME, "delivery": TEXT, "transaction": NAME, "journal": BOOL,
     "queue_manager": TEXT, "epoch": TEXT, "queue": TEXT, "sequence": INT,
+    "soap_action": TEXT, "wsrm_version": TEXT, "soap_version": TEXT, "wsa_version": TEXT,
 }  # fmt: skip
 """Every column that is known, and what its type may be."""
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
 """Together the source position, the identity of a row without a key."""
+
+RELIABLE_COLUMNS = ("soap_action", "wsrm_version", "soap_version", "wsa_version")
+"""Those that count for a destination ``wsrm:URL`` alone (:mod:`.reliable_rows`)."""
 
 ARROW: dict[str, pa.DataType] = {
     BYTES: pa.binary(), TEXT: pa.string(), INT: pa.int64(), TIME: pa.timestamp("us", tz="UTC"), BOOL: pa.bool_(),
@@ -181,6 +185,9 @@ class Addresses:
             if len(known) > 1 and any(is_multicast(each) for each in queues):
                 hint = "send it in a row of its own: it goes out express, and has no receipt"
                 raise BatchError(400, BAD_STAGE, "destination names a multicast address beside other queues", hint)
+            if len(known) > 1 and any(is_reliable(each) for each in queues):
+                hint = "send it in a row of its own: it has a soap_action, and no receipt"
+                raise BatchError(400, BAD_STAGE, "destination names a service, wsrm:URL, beside other queues", hint)
             self._elements[destination] = known
         return known
 
@@ -192,16 +199,18 @@ class Addresses:
         counts = np.array([len(self.elements(each)) for each in encoded.dictionary.cast(pa.string()).to_pylist()])
         return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
+    def is_reliable(self, destination: str) -> bool:
+        """Whether it is a service of WS-ReliableMessaging."""
+        return len(self.elements(destination)) == 1 and is_reliable(self.canonical(destination))
+
     def canonical(self, destination: str) -> str:
         """The one spelling of the queue. Raises :class:`BatchError` for what cannot be sent to."""
         known = self._known.get(destination)
         if known is None:
-            if (later := not_served_yet(destination)) is not None:
-                raise BatchError(400, BAD_STAGE, later, SERVED_DESTINATION)
             try:
                 known = canonical_outgoing(destination)
             except ConfigurationError as error:
-                hint = "write DIRECT=http://HOST/msmq/private$/QUEUE, the URL alone, or MULTICAST=IP:PORT"
+                hint = "write DIRECT=http://HOST/msmq/private$/QUEUE, the URL alone, MULTICAST=IP:PORT, or wsrm:URL"
                 raise BatchError(400, BAD_STAGE, str(error), hint) from error
             self._known[destination] = known
         return known

@@ -22,6 +22,7 @@ def begin_anew(connection: sqlite3.Connection, last_stream_ordinal: int, at: int
     """In the caller's transaction; the queues that are held, and the last stream ordinal that is given out now."""
     held = [QueueKey(*row) for row in connection.execute(f"SELECT destination, kind FROM queues WHERE {_WAITS}")]  # noqa: S608  # our own text
     connection.execute(f"UPDATE queues SET paused = 1, released_to = end WHERE {_WAITS}")  # noqa: S608  # our own text
+    connection.execute("DELETE FROM reliable_sessions")  # their next numbers may be other messages at the destination
     ledger = OutgoingLedger(last_stream_ordinal + ORDINAL_GAP)
     live = connection.execute(
         f"SELECT id FROM queues WHERE kind = 'stream' AND (acknowledged_to < end OR {_WAITS}) ORDER BY id"  # noqa: S608  # our own text

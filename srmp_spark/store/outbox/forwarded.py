@@ -38,7 +38,7 @@ from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered
 from srmp_spark.store.outbox.row_checks import TIME_MAX
-from srmp_spark.store.outbox.schema import FORMAT, group_key
+from srmp_spark.store.outbox.schema import FORMAT_FORWARDED, group_key, raise_format
 from srmp_spark.store.outbox.stages import StageRow
 from srmp_spark.store.outbox.waiting import DEADLETTER
 from srmp_spark.store.outbox.writes import Writes
@@ -218,7 +218,7 @@ class ForwardedBatch:
             ids_first += 1
         self._move_cursor(connection)
         if self.parts:
-            connection.execute(f"PRAGMA user_version = {FORMAT}")  # with the rest or not at all
+            raise_format(connection, FORMAT_FORWARDED)  # with the rest or not at all
 
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
         """The row of the log as a dead letter; ``number`` is its message identifier."""

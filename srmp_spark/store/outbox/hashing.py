@@ -26,7 +26,8 @@ CONTENT_BYTES = 8
 CONTENT = (
     ("label", b"l"), ("priority", b"p"), ("correlation_id", b"c"), ("app_specific", b"a"), ("body_type", b"t"),
     ("response_queue", b"r"), ("admin_queue", b"m"), ("time_to_reach_queue", b"q"), ("extension", b"x"), ("delivery", b"d"),
-    ("transaction", b"n"), ("journal", b"j"), ("destination_list", b"e"),
+    ("transaction", b"n"), ("journal", b"j"), ("destination_list", b"e"), ("soap_action", b"s"),
+    ("wsrm_version", b"w"), ("soap_version", b"v"), ("wsa_version", b"g"),
 )  # fmt: skip
 """Columns before the body, each with the letter that stands for it."""
 _DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_specific": 0, "body_type": 0, "label": ""}

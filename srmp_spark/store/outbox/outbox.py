@@ -29,9 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
+from srmp_spark.names import is_reliable
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
+from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox import retention
 from srmp_spark.store.outbox.copies import begin_anew
@@ -43,7 +45,8 @@ from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
 from srmp_spark.store.outbox.live import SentRun
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
 from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
-from srmp_spark.store.outbox.schema import OUTBOX
+from srmp_spark.store.outbox.schema import FORMAT_RELIABLE, OUTBOX, raise_format
+from srmp_spark.store.outbox.sessions import SessionRow, load_sessions, runs_of, save_session, serials_of
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.stages import Stages
 from srmp_spark.store.outbox.waiting import UnreadableRowsError, Waiting
@@ -138,8 +141,30 @@ class Outbox:
         return self.waiting.damage
 
     def queue_rows(self) -> list[OutgoingQueueRow]:
-        """The outgoing queues as they were saved."""
-        return load_queues(self._connection)
+        """The outgoing queues as they were saved. In a reliable session what has no number never left."""
+        sessions = load_sessions(self._connection)
+
+        def row_of(row: OutgoingQueueRow) -> OutgoingQueueRow:
+            session = sessions.get(QueueKey(row.destination, row.kind))
+            if not is_reliable(row.destination) or (session is None and row.paused):
+                return row
+            return row._replace(released_to=max(row.acknowledged_to, session.last_serial if session is not None else 0))
+
+        return [row_of(row) for row in load_queues(self._connection)]
+
+    def sessions(self) -> dict[QueueKey, SessionRow]:
+        """The reliable sessions as they were saved, but for what was finished since."""
+        return {
+            key: row._replace(numbers=runs_of(self._unfinished(self._queue_ids[key], row)))
+            for key, row in load_sessions(self._connection).items()
+        }
+
+    def _unfinished(self, queue_id: int, row: SessionRow) -> dict[int, int]:
+        numbers = serials_of(row.numbers)
+        waiting = SerialRuns(
+            self.waiting.runs(queue_id, final=False, low=min(numbers.values(), default=0), high=row.last_serial)
+        )
+        return {number: serial for number, serial in numbers.items() if serial in waiting}
 
     def finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
         """Serials that wait for a final stream receipt, as ascending runs, by queue."""
@@ -190,8 +215,9 @@ class Outbox:
     # --- the one way to write ---------------------------------------------------------------------------------------------
 
     def write(self, changes: OutgoingChanges | None, at: int, *, batches: Sequence[Numbered] = (),
-              sent: Mapping[SerialRun, Sequence[SentRun]] | None = None) -> Committed:  # fmt: skip
-        """One transaction: the engine's changes, and the batches whose serials are among them.
+              sent: Mapping[SerialRun, Sequence[SentRun]] | None = None,
+              sessions: Mapping[QueueKey, SessionRow | None] | None = None) -> Committed:  # fmt: skip
+        """One transaction: the engine's changes, the batches whose serials are among them, and reliable sessions.
 
         ``sent``: how often and when the messages left that are finished or dead now; it is kept with what is moved.
 
@@ -203,9 +229,15 @@ class Outbox:
                 if changes is not None:
                     for row in changes.queues:
                         key = QueueKey(row.destination, row.kind)
-                        self._queue_ids[key] = save_queue(connection, row, self._queue_ids.get(key))
+                        known = self._queue_ids.get(key)
+                        if known is None and is_reliable(key.destination):
+                            raise_format(connection, FORMAT_RELIABLE)
+                        self._queue_ids[key] = save_queue(connection, row, known)
                 for numbered in batches:
                     numbered.preparation.write_last(connection, numbered, self._queue_ids)
+                for key, session in (sessions or {}).items():
+                    if (number := self._queue_ids.get(key)) is not None:
+                        save_session(connection, number, session)
                 if changes is not None:
                     self._save_ends(connection, changes, at, sent or {})
         except Exception as error:
@@ -235,6 +267,7 @@ class Outbox:
                 self.serials_after = max(self.serials_after, end)
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(self.serials_after),))
                 connection.execute("DELETE FROM queues WHERE id = ?", (number,))
+                save_session(connection, number, None)
                 self.damage.forget(key)
         if changes.last_stream_ordinal != self.last_stream_ordinal:
             self.last_stream_ordinal = changes.last_stream_ordinal

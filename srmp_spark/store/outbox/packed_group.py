@@ -17,11 +17,12 @@ from srmp_spark.message import Message
 from srmp_spark.names import format_names
 from srmp_spark.srmp.forwarding import REACH_MAX, restored
 from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
+from srmp_spark.wsrm.versions import Versions
 
 STORED = (
     "body", "destination", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue",
     "admin_queue", "time_to_reach_queue", "extension", "key", "delivery", "journal", "first", "last",
-    "destination_list",
+    "destination_list", "soap_action", "wsrm_version", "soap_version", "wsa_version",
 )  # fmt: skip
 """The columns of a group. ``destination`` only where it is spelled otherwise than the queue; ``first`` and ``last`` say where
 a transaction begins and ends, absent: each row is its own; ``destination_list`` has all destinations where there are several.
@@ -113,7 +114,7 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
             serial,
             Message(
                 destination=_bare(to) if to is not None else destination,
-                action=f"MSMQ:{label or ''}",
+                action=f"MSMQ:{label or ''}" if soap_action is None else soap_action,
                 lineage=identity,
                 uniquifier=ids_base + serial,
                 has_msmq=True,
@@ -137,12 +138,14 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
                 admin_list=_list(admin),
                 response_list=_list(response),
             ),
+            reliable="" if soap_action is None else Versions.of(wsrm, soap, wsa).dump(),
         )
         for serial, to, label, priority, delivery, until, body, body_type, extension, correlation, app, response, admin,
-        journal, named, first, last in zip(
+        journal, named, soap_action, wsrm, soap, wsa, first, last in zip(
             serials, *map(column_of, (
                 "destination", "label", "priority", "delivery", "time_to_reach_queue", "body", "body_type", "extension",
-                "correlation_id", "app_specific", "response_queue", "admin_queue", "journal", "destination_list")),
+                "correlation_id", "app_specific", "response_queue", "admin_queue", "journal", "destination_list", "soap_action",
+                "wsrm_version", "soap_version", "wsa_version")),
             columns.get("first", alone), columns.get("last", alone), strict=True)
     ]  # fmt: skip
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 
 from srmp_spark.srmp.outgoing_effects import EarlierStream, OutgoingQueueRow
+from srmp_spark.store.outbox import sessions
 
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
 _COLUMNS = ", ".join(_NAMES)
@@ -22,7 +23,8 @@ _ADDED = (
 
 def is_current(connection: sqlite3.Connection) -> bool:
     """Whether the tables have all columns; those that 0.1 made have them once the sender process has opened them."""
-    return all(column in _columns_of(connection, table) for table, column, _ in _ADDED)
+    has_sessions = bool(_columns_of(connection, "reliable_sessions"))
+    return has_sessions and all(column in _columns_of(connection, table) for table, column, _ in _ADDED)
 
 
 def add_columns(connection: sqlite3.Connection) -> None:
@@ -30,6 +32,7 @@ def add_columns(connection: sqlite3.Connection) -> None:
     for table, column, definition in _ADDED:
         if column not in _columns_of(connection, table):
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
+    connection.execute(sessions.DDL)
 
 
 def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:

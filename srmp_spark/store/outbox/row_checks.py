@@ -24,6 +24,7 @@ from srmp_spark.store.outbox.limits import (
     LIST_LENGTH_MAX,
 )
 from srmp_spark.store.outbox.multicast_rows import check_multicast_rows
+from srmp_spark.store.outbox.reliable_rows import check_reliable_rows
 
 TIME_MAX = 253_402_300_799_999_999
 """The end of the year 9999: a date on the wire has four digits for the year."""
@@ -116,6 +117,7 @@ def check_rows(
         for spelled in pc.unique(destination).to_pylist():
             _check_destination(spelled, destination, addresses, first_row)
         check_multicast_rows(columns, rows, addresses, partial(_refuse_row, first_row), served=multicast)
+        check_reliable_rows(columns, addresses, partial(_refuse_row, first_row))
 
 
 def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:

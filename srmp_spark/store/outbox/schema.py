@@ -13,15 +13,21 @@ become a dead letter without being copied.
 
 from __future__ import annotations
 
+import sqlite3
+
 from srmp_spark.store.sqlite_file import Database
 
 DATABASE_FILE = "outbox.db"
 LOCK_FILE = "outbox.lock"
 
-FORMAT = 2
-"""Of the database and the groups in it. 2: there may be forwarded messages, which an older version would send as its own."""
+FORMAT_FORWARDED = 2
+"""There may be forwarded messages, which an older version would send as its own (:mod:`.forwarded`)."""
+FORMAT_RELIABLE = 3
+"""There may be messages of reliable sessions, which an older version cannot send (:mod:`.sessions`)."""
+FORMAT = FORMAT_RELIABLE
+"""The newest of the database and the groups in it."""
 FORMAT_OF_NEW = 1
-"""What a database is made with: it becomes 2 with the first message that is forwarded (:mod:`.forwarded`)."""
+"""What a database is made with: it becomes a newer one with the first message that needs it (:func:`raise_format`)."""
 
 PAGE_SIZE_BYTES = 16_384
 """Nearly everything here is a group of 256 KB: fewer links in its chain of pages."""
@@ -122,6 +128,13 @@ OUTBOX = Database(
         "outgoing_queue (docs/troubleshooting.md, 'A damaged data directory')"
     ),
 )
+
+
+def raise_format(connection: sqlite3.Connection, needed: int) -> None:
+    """A version that does not know what is written in this transaction must not open the database any more."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found < needed:
+        connection.execute(f"PRAGMA user_version = {needed}")
 
 
 def group_key(part: int, last: int) -> int:

@@ -28,6 +28,7 @@ from srmp_spark.store.outbox.columns import (
 )
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.limits import CHUNK_BYTES, CHUNK_ROWS, RECORD_BATCH_BYTES_MAX, STAGE_BYTES_MAX, STAGE_ROWS_MAX
+from srmp_spark.store.outbox.reliable_rows import only_reliable
 from srmp_spark.store.outbox.row_checks import check_rows
 
 
@@ -95,7 +96,7 @@ class StageFile:
             for start in range(0, batch.num_rows, rows):
                 part = batch.slice(start, rows)
                 with _arrow():
-                    columns = plain_columns(part, self.schema.columns)
+                    columns = only_reliable(plain_columns(part, self.schema.columns))
                 yield Slice(row, part, columns)
                 row += part.num_rows
             del batch

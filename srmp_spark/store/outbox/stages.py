@@ -114,7 +114,7 @@ class Stages:
                 (number, *key, file, checked.rows, checked.bytes, order_by, checked.schema.dead_letter, at),
             )
         if replaced is not None and replaced[1] != file:
-            (self.folder / replaced[1]).unlink(missing_ok=True)
+            self.unlink([replaced[1]])
         return Staged(number, checked.rows)
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:

@@ -212,10 +212,12 @@ class Waiting:
         if len(self._cache) > CACHED_GROUPS:
             self._cache.popitem(last=False)
 
-    def runs(self, queue_id: int, *, final: bool) -> list[tuple[int, int]]:
-        """The serials that are still there, as ascending runs; ``final``: those that ask for a final stream receipt."""
+    def runs(self, queue_id: int, *, final: bool, low: int = 0, high: int = SERIAL_MAX) -> list[tuple[int, int]]:
+        """The serials that are still there, as ascending runs, in parts that have one between ``low`` and ``high``.
+
+        ``final``: those that ask for a final stream receipt."""
         runs: list[tuple[int, int]] = []
-        for part in self.parts(queue_id, 0, SERIAL_MAX):
+        for part in self.parts(queue_id, low, high):
             if final and not part.final:
                 continue
             for group in self.groups(part.id, 0, part.last - part.first):

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
+from srmp_spark.names import is_reliable
 from srmp_spark.srmp.forwarding import restored
 from srmp_spark.srmp.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
 from srmp_spark.store.outbox.hashing import key_hashes
@@ -28,7 +29,7 @@ from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import STORED_SCHEMA
 from srmp_spark.store.outbox.queue_rows import add_columns, save_queue
-from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, OUTBOX, group_key
+from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT_FORWARDED, FORMAT_RELIABLE, OUTBOX, group_key, raise_format
 from srmp_spark.store.restore.known_queues import micros
 from srmp_spark.store.sqlite_file import connect_writer
 
@@ -207,7 +208,9 @@ class _Writer:
              rows[-1].serial, ids_first, application, name, micros(sample["enqueued_at"]) or self._at),
         )  # fmt: skip
         if sample["envelope"] is not None:
-            self._db.execute(f"PRAGMA user_version = {FORMAT}")  # a version that does not know them must not send these
+            raise_format(self._db, FORMAT_FORWARDED)  # a version that does not know them must not send these
+        if is_reliable(key.destination):
+            raise_format(self._db, FORMAT_RELIABLE)
         for offset, group in _groups([row for _, _, row in rows]):
             self._data += 1
             batch_rows = stored_batch(group, key)

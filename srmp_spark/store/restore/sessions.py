@@ -47,10 +47,11 @@ class Sessions:
         for row in self:
             if row["queue"] in ids:
                 db.execute(
-                    "INSERT INTO wsrm_sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO wsrm_sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         row["identifier"], ids[row["queue"]], row["create_id"], row["soap"], row["addressing"], row["rm"],
                         row["acks_to"], row["state"], row["accepted"], row["last_number"], micros(row["expires_at"]),
                         row["peer"], row["sender_name"], micros(row["created_at"]), micros(row["changed_at"]),
+                        row["returns"] or "",
                     ),
                 )  # fmt: skip

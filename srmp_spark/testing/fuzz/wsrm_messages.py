@@ -20,6 +20,7 @@ from srmp_spark.wsrm import decoder, encoder, fault_reader, rm_reader, values, x
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination import Destination
 from srmp_spark.wsrm.destination_answers import version_of
+from srmp_spark.wsrm.destination_effects import Later
 from srmp_spark.wsrm.elements import (
     AckRequested,
     CloseSequence,
@@ -139,7 +140,7 @@ def _to_a_destination(message: SoapMessage) -> None:
         store.begin(Commit(list(received.deliveries), destination.changes()))
         for outputs in destination.committed([received], store.finish(), 1.0):
             for output in outputs:
-                if output.message is not None:
+                if not isinstance(output, Later) and output.message is not None:
                     decode(encode(output.message))
     destination.poll(1e6, 10**12)
     if [number for identifier, number, _ in store.rows if identifier == OURS] not in ([1], [1, 2]):

@@ -6,7 +6,7 @@ Each is a source or a destination with one fault; the docstring says what it doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.wsrm.destination import Destination
@@ -14,6 +14,7 @@ from srmp_spark.wsrm.destination_effects import Delivery, Durable, Output, Recei
 from srmp_spark.wsrm.elements import ABSENT, CreateSequence, Range, SequenceAcknowledgement, SoapMessage
 from srmp_spark.wsrm.flow_control import FlowControlObject
 from srmp_spark.wsrm.inbound_sequence import InboundSequence
+from srmp_spark.wsrm.limits import WINDOW_MAX
 from srmp_spark.wsrm.polling import Polling
 from srmp_spark.wsrm.source import Source, SourceRow
 from srmp_spark.wsrm.source_effects import Event, SourceSettings, Transmit
@@ -127,8 +128,11 @@ class NewestBelieved(Source):
 class NeverSendsAgain(Source):
     """What is lost is lost."""
 
-    def poll(self, now: float) -> list[SourceOutput]:
-        return [each for each in super().poll(now) if not (isinstance(each, Transmit) and each.is_again)]
+    def poll(
+        self, now: float, has: Callable[[int], bool] = lambda number: True, *, new_max: int = WINDOW_MAX
+    ) -> list[SourceOutput]:
+        outputs = super().poll(now, has, new_max=new_max)
+        return [each for each in outputs if not (isinstance(each, Transmit) and each.is_again)]
 
 
 class PollingForgotten(Source):

@@ -30,7 +30,7 @@ from srmp_spark.testing.wsrm.client import Client
 from srmp_spark.testing.wsrm.oracle import Commit, Store, judge_acknowledgement
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Output, Received, Respond
+from srmp_spark.wsrm.destination_effects import DestinationSettings, Later, Output, Received, Respond
 from srmp_spark.wsrm.elements import ABSENT, AckRequested, SoapMessage
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
@@ -207,6 +207,7 @@ class Simulation:
 
     def _say(self, outputs: list[Output], answer: Callable[[SoapMessage | None], None] | None = None) -> None:
         for output in outputs:
+            assert not isinstance(output, Later), "none of our sources makes an Offer"
             message = output.message
             if message is not None:
                 for ack in message.acknowledgements:
@@ -234,7 +235,8 @@ class Simulation:
             if each.told == 0 and not each.is_anonymous and each.state.name == "OPEN"
         }  # fmt: skip
         outputs = self.destination.set_room(max(0, self.buffer - self.store.waiting))
-        told = {ack.identifier for output in outputs if output.message for ack in output.message.acknowledgements}
+        said = [output.message for output in outputs if not isinstance(output, Later)]
+        told = {ack.identifier for message in said if message for ack in message.acknowledgements}
         if self.destination.flow.get_buffer_remaining() and waits - told:
             self.problems.append(f"room returned, and {sorted(waits - told)} were told 0 and not that")
         return outputs

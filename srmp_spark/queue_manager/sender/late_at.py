@@ -1,0 +1,31 @@
+"""The time by which messages that wait to be sent expire."""
+
+from __future__ import annotations
+
+import logging
+
+from srmp_spark.clock import Clock
+from srmp_spark.srmp.expiry_clock import PAUSE_S, ExpiryClock
+
+log = logging.getLogger(__name__)
+
+
+class LateAt:
+    """Asked for it, it tells when the wall clock is not believed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._expiry = ExpiryClock()
+        self._is_paused = False
+
+    def __call__(self) -> int:
+        """Microseconds since 1970, UTC."""
+        at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
+        paused = self._expiry.ahead_s > 0
+        if paused and not self._is_paused:
+            log.warning(
+                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine slept; what waits to be sent does "
+                "not expire by it for %.0f s. Set the clock right if it is wrong", self._expiry.ahead_s, PAUSE_S,
+            )  # fmt: skip
+        self._is_paused = paused
+        return at

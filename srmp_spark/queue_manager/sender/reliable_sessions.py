@@ -1,0 +1,147 @@
+"""All services that we send to by WS-ReliableMessaging; for the dispatcher they are what :class:`.connections.Connections` is
+for SRMP over HTTP, and have something to write beside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.names import reliable_url
+from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.addresses import Addresses
+from srmp_spark.queue_manager.sender.connections import connections_allowed
+from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
+from srmp_spark.queue_manager.sender.soap_connection import SoapConnection
+from srmp_spark.queue_manager.tls import ClientTls
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.store.outbox.sessions import SessionRow
+
+SESSIONS_MAX = 256
+"""Services at once, a connection and a task each; one is given up :data:`.reliable_wire.IDLE_SECONDS` after its last message.
+Together with the connections of SRMP they stay below the limit of descriptors."""
+
+log = logging.getLogger(__name__)
+
+
+class ReliableSessions:
+    """Those of one sender process; the :class:`.wire_owner.WireOwner` of its wires."""
+
+    def __init__(
+        self, rows: Mapping[QueueKey, SessionRow], *, tls: ClientTls, endpoint_of: Callable[[str], str], poll_interval: float,
+        late_at: Callable[[], int], on_answer: Callable[[Send, PeerAnswer], object],
+        on_failure: Callable[[Send, str, bool], object], on_expired: Callable[[Send], object],
+        on_left: Callable[[Send], object], on_trouble: Callable[[QueueKey, str | None], object],
+        on_lost: Callable[[QueueKey, str], object], on_change: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """``rows``: what was going on when the last process ended. ``late_at``: the time by which messages expire."""
+        self.on_answer, self.on_failure, self.on_expired = on_answer, on_failure, on_expired
+        self.on_left, self.on_trouble, self.on_lost = on_left, on_trouble, on_lost
+        self._changed_now = on_change
+        self._loop = asyncio.get_running_loop()
+        self._addresses = Addresses(self._loop)
+        self._tls = tls
+        self._endpoint_of = endpoint_of
+        self._poll_interval = poll_interval
+        self._late_at = late_at
+        self._most = min(SESSIONS_MAX, connections_allowed())
+        self._changed: dict[QueueKey, None] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._wires = {key: self._wire(key, row) for key, row in rows.items()}
+
+    def __repr__(self) -> str:
+        return f"<ReliableSessions {len(self._wires)} changed={len(self._changed)}>"
+
+    def _wire(self, key: QueueKey, row: SessionRow | None = None) -> ReliableWire:
+        url = reliable_url(key.destination)
+        assert url is not None, "the roads know their destinations"
+        connection = SoapConnection(url, self._addresses, self._tls, self._endpoint_of)
+        return ReliableWire(key, url, self, connection, poll_interval=self._poll_interval, late_at=self._late_at, row=row)
+
+    def post(self, send: Send) -> None:
+        """Send it; its end is told once, later. Raises :class:`LocalProtocolError` for a row without a soap_action."""
+        if not send.stored.reliable:
+            raise LocalProtocolError("it has no soap_action, so it is no message of a reliable session")
+        wire = self._wires.get(send.key)
+        if wire is None:
+            if len(self._wires) >= self._most:
+                why = f"there are SESSIONS_MAX = {self._most} reliable sessions; one ends when it is not used"
+                self._loop.call_soon(self.on_failure, send, why, False)
+                return
+            wire = self._wires[send.key] = self._wire(send.key)
+        wire.post(send)
+
+    def close(self, key: QueueKey) -> None:
+        """Send nothing more of a queue; what is under way is reported as failed."""
+        wire = self._wires.get(key)
+        if wire is not None:
+            wire.close("we closed the session")
+            self._drop_if_over(wire)
+
+    def reset(self, key: QueueKey) -> None:
+        """Go on in a new sequence; after :meth:`close`, give up what had a number."""
+        wire = self._wires.get(key)
+        if wire is not None:
+            wire.reset()
+
+    def hurry(self, key: QueueKey) -> None:
+        """Do not wait for the next attempt."""
+        wire = self._wires.get(key)
+        if wire is not None:
+            wire.hurry()
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue is gone."""
+        wire = self._wires.pop(key, None)
+        self._changed.pop(key, None)
+        if wire is not None:
+            wire.close("the queue is gone")
+            self._end(wire)
+
+    def status(self, key: QueueKey) -> dict[str, Any] | None:
+        """The sequence of a destination, for people."""
+        wire = self._wires.get(key)
+        return None if wire is None else wire.status()
+
+    # --- what is written ----------------------------------------------------------------------------------------------------
+
+    def has_changes(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._changed)
+
+    def take_changes(self) -> dict[QueueKey, SessionRow | None]:
+        """What is to be written in the next transaction; then :meth:`stored`. ``None``: there is no sequence any more."""
+        changed, self._changed = self._changed, {}
+        return {key: wire.take_change() for key in changed if (wire := self._wires.get(key)) is not None}
+
+    def stored(self, changes: Mapping[QueueKey, SessionRow | None]) -> None:
+        """They are on stable storage."""
+        for key in changes:
+            wire = self._wires.get(key)
+            if wire is not None:
+                wire.stored()
+                self._drop_if_over(wire)
+
+    def on_change(self, key: QueueKey) -> None:
+        """A wire has something to write."""
+        self._changed[key] = None
+        self._loop.call_soon(self._changed_now)
+
+    def _drop_if_over(self, wire: ReliableWire) -> None:
+        if wire.is_over and self._wires.get(wire.key) is wire:
+            del self._wires[wire.key]
+            self._end(wire)
+
+    def _end(self, wire: ReliableWire) -> None:
+        task = wire.end()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def stop(self) -> None:
+        """Close everything and report nothing; the sequences stay as they are."""
+        for wire in self._wires.values():
+            self._end(wire)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        self._addresses.close()

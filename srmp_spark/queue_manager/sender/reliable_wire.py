@@ -1,0 +1,488 @@
+"""What goes to one service by WS-ReliableMessaging: its sequence, the messages that have numbers in it, and those that wait.
+
+    post ─▶ waiting ─▶ a number, written with its serial ─▶ synced ─▶ Source.enqueue ─▶ poll ─▶ POST ─▶ acknowledged ─▶ done
+             expires here                                             room, window, resends: the source's word alone
+
+Two rules make that neither a kill nor a lost answer loses or doubles anything. A number is written before its message leaves
+(:meth:`ReliableWire.take_change`, in the dispatcher's next transaction), so after a restart the same message goes under the
+same number, and the destination knows it. And where the destination knows the sequence no more, a message that it may have
+taken is never numbered again by a guess: the queue is held, and an operator says ``resend`` or ``drop``. What the service has
+refused with the very fault that says so, or has told in a Final acknowledgement that it has not, goes on by itself.
+
+Requests go one after the other over one connection. Each answer acknowledges, so nothing is gained by more, and numbers arrive
+in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.reliable_limits import (
+    CREATING_SECONDS,
+    END_TRIES,
+    IDLE_SECONDS,
+    LOST_PERHAPS,
+    LOST_WITH,
+    SILENT_ANSWERS,
+    TROUBLE_SECONDS,
+    WINDOW,
+)
+from srmp_spark.queue_manager.sender.session_book import SessionBook
+from srmp_spark.queue_manager.sender.session_status import status_of
+from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer, SoapConnection, read_answer
+from srmp_spark.queue_manager.sender.wire_owner import Change, WireOwner
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.outgoing_queue import RECEIVED_NOTHING
+from srmp_spark.store.outbox.sessions import SessionRow, runs_of, serials_of
+from srmp_spark.wsrm.elements import ABSENT, Fault, SoapMessage
+from srmp_spark.wsrm.faults import FaultCode, code_of
+from srmp_spark.wsrm.limits import RESEND_LAST
+from srmp_spark.wsrm.source import Source, SourceRow
+from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, Output, SourceSettings, Suspicious, Transmit
+from srmp_spark.wsrm.source_states import OVER, SourceState
+from srmp_spark.wsrm.versions import Versions
+
+_TAKEN = PeerAnswer(200, "", None)
+"""What being acknowledged counts as."""
+_REFUSES_MESSAGE = (FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_CLOSED)
+"""As the answer to a message these say that it was not taken."""
+
+log = logging.getLogger(__name__)
+
+
+class ReliableWire:
+    """One destination."""
+
+    def __init__(
+        self, key: QueueKey, url: str, owner: WireOwner, connection: SoapConnection, *, poll_interval: float,
+        late_at: Callable[[], int], row: SessionRow | None = None,
+    ) -> None:  # fmt: skip
+        """``late_at``: the time by which messages expire. ``row``: the sequence as it was saved."""
+        self.key = key
+        self.source: Source | None = None
+        self._url = url
+        self._owner = owner
+        self._connection = connection
+        self._poll_interval = poll_interval
+        self._late_at = late_at
+        self._versions = Versions()
+        self._begun_at = 0
+        self._lost = ""
+        self._book = SessionBook()
+        self._planned: Change | None = None
+        self._writing: Change | None = None
+        self._dirty = False
+        self._silent = 0
+        self._trouble: str | None = None
+        self._retry_at = 0.0
+        """In trouble nothing leaves before."""
+        self._told = ABSENT
+        """The BufferRemaining that was noted last."""
+        self._wake = asyncio.Event()
+        self._used_at = time.monotonic()
+        self._is_open = True
+        if row is not None:
+            self._restore(row)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _restore(self, row: SessionRow) -> None:
+        self._book.restore(serials_of(row.numbers))
+        self._begun_at = row.begun_at
+        if row.lost:
+            self._lost = row.lost
+            asyncio.get_running_loop().call_soon(self._owner.on_trouble, self.key, self._lost)
+            return
+        self._versions = Versions.load(row.versions)
+        state = SourceState.OPEN if row.identifier else SourceState.CREATING
+        now = time.monotonic()
+        self.source = Source.restored(self._settings(), SourceRow(
+            row.create_id, row.identifier, state, row.assigned, row.assigned, self._book.in_flight(), row.buffer_remaining, 0,
+            False,
+        ), now)  # fmt: skip
+        if row.ending:
+            self.source.end(now)
+
+    def _settings(self) -> SourceSettings:
+        rm, soap, addressing = self._versions
+        return SourceSettings(
+            to=self._url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=self._poll_interval
+        )
+
+    def __repr__(self) -> str:
+        return f"<ReliableWire {self._url} {self.source!r} {self._book!r} lost={self._lost!r}>"
+
+    # --- what the dispatcher does -----------------------------------------------------------------------------------------
+
+    def post(self, send: Send) -> None:
+        """Send it; its end is told once, later."""
+        number = self._book.number_of(send)
+        now = time.monotonic()
+        if number is None or self.source is None:
+            self._book.wait(send)
+            if self._lost:
+                self._forget_sequence()  # whoever lets a held queue go on decides that it all goes again
+            if self.source is not None and self.source.state is SourceState.CREATING:
+                self.source.hurry(now)
+                self._retry_at = 0.0
+        elif number <= self.source.sent and number not in self.source.in_flight:
+            self._book.sends[number] = send
+            asyncio.get_running_loop().call_soon(self._finish, number)
+        else:
+            self._book.sends[number] = send
+            self.source.resend(number, now)
+        self._used_at = now
+        self._wake.set()
+
+    def close(self, why: str) -> None:
+        """Send nothing more until it is posted again; numbers stay what they are."""
+        also: list[Send] = []
+        if self._planned is not None:
+            also += self._planned.numbered
+            self._planned = self._planned._replace(numbered=())
+        if self._writing is not None and not self._writing.is_held:
+            also += self._writing.numbered
+            self._writing = self._writing._replace(is_held=True)
+        for send, left in self._book.take_all(also):
+            self._owner.on_failure(send, self._lost or why, left)
+
+    def reset(self) -> None:
+        """An operator's word: go on in a new sequence. What is not acknowledged goes again, also what may have been taken."""
+        self._forget_sequence()
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """An operator's word: do not wait for the next attempt."""
+        if self.source is not None:
+            now = time.monotonic()
+            self.source.hurry(now)
+            for number in self._book.sends:
+                self.source.resend(number, now)
+        self._retry_at = 0.0
+        self._wake.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is in it, and nothing has to be written."""
+        return (
+            self.source is None and not self._book.waiting and not self._book.sends and not self._lost
+            and self._planned is None and self._writing is None and not self._dirty
+        )  # fmt: skip
+
+    def end(self) -> asyncio.Task[None]:
+        """Send nothing more and report nothing; the task that is about to end."""
+        self._is_open = False
+        self._task.cancel()
+        self._connection.close()
+        return self._task
+
+    def status(self) -> dict[str, Any]:
+        """For ``status.outgoing``."""
+        return status_of(self.source, is_lost=bool(self._lost))
+
+    # --- what must be written before it counts ------------------------------------------------------------------------------
+
+    def take_change(self) -> SessionRow | None:
+        """What is to be written now; ``None``: there is no sequence. :meth:`stored` says that it is."""
+        self._dirty = False
+        self._writing, self._planned = self._planned, None
+        change = self._writing or Change()
+        source = self.source
+        if source is None:
+            if not self._lost:
+                return None
+            return SessionRow(
+                "", "", self._versions.dump(), 0, runs_of(self._book.serials), lost=self._lost, begun_at=self._begun_at
+            )
+        serials = dict(self._book.serials)
+        serials |= {source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)}
+        is_ending = change.ends or source.is_ending
+        # What ends is written with the numbers of its messages alone: 1.0's LastMessage gets the next one again.
+        assigned = (source.last_number - 1 if source.last_number else source.assigned) + len(change.numbered)
+        return SessionRow(
+            source.create_id, source.identifier, self._versions.dump(), assigned, runs_of(serials),
+            source.polling.buffer_remaining, is_ending, "", self._begun_at,
+        )  # fmt: skip
+
+    def stored(self) -> None:
+        """What :meth:`take_change` gave is on stable storage."""
+        change, self._writing = self._writing, None
+        source = self.source
+        if change is not None and source is not None:
+            for send in change.numbered:
+                self._book.give(source.enqueue()[0], send, is_held=change.is_held)
+            if change.ends:
+                self._heard(source.end(time.monotonic()))
+        if self._is_open:
+            self._wake.set()
+
+    def _plan(self, change: Change) -> None:
+        self._planned = change
+        self._owner.on_change(self.key)
+
+    def _note(self) -> None:
+        """Write the row again, whenever there is time."""
+        if not self._dirty:
+            self._dirty = True
+            self._owner.on_change(self.key)
+
+    # --- the loop ---------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                has_sent = await self._turn()
+            except Exception as error:  # a bug; what it was about goes again, and the others must not wait for it
+                log.exception("wsrm.failed destination=%s", self.key.destination)
+                self._in_trouble(f"please report this: {error!r}")
+                has_sent = False
+            if not has_sent:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        times = [] if (idle_at := self._idle_at()) is None else [idle_at]
+        source = self.source
+        if source is not None and not self._writes_first() and (source.state is not SourceState.CREATING or self._book.waiting):
+            when = source.next_timer()
+            if when is not None:
+                times.append(when)
+            if self._retry_at:
+                times = [max(self._retry_at, min(times, default=0.0))]
+        seconds = max(0.0, min(times) - time.monotonic()) if times else None
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except asyncio.TimeoutError:
+            return
+
+    async def _turn(self) -> bool:
+        """One look: plan, send. Whether something was sent, and there is no trouble."""
+        now = time.monotonic()
+        self._make_plans(now)
+        source = self.source
+        if source is None or self._writes_first() or now < self._retry_at:
+            return False
+        self._retry_at = 0.0
+        if source.state is SourceState.CREATING and not self._book.waiting:
+            return False
+        outputs = source.poll(now, self._has, new_max=1)
+        for output in outputs:
+            if source is not self.source or not await self._send(source, output):
+                return False
+        if source is self.source and source.state in OVER and source.next_timer() is None:
+            self._forget_sequence()
+        return bool(outputs)
+
+    def _writes_first(self) -> bool:
+        """A new sequence is written before CreateSequence leaves."""
+        changes = [each for each in (self._planned, self._writing) if each is not None]
+        return any(each.begins for each in changes)
+
+    def _has(self, number: int) -> bool:
+        return number in self._book.sends or (self.source is not None and number == self.source.last_number)
+
+    def _idle_at(self) -> float | None:
+        """When a sequence ends in which nothing is to be sent. One that nobody answers for is asked for longer."""
+        source = self.source
+        if source is None or self._book.waiting or self._book.sends or not source.is_idle or source.is_ending:
+            return None
+        return self._used_at + (CREATING_SECONDS if source.state is SourceState.CREATING else IDLE_SECONDS)
+
+    def _make_plans(self, now: float) -> None:
+        if self._planned is not None or self._writing is not None or self._lost:
+            return
+        source, idle_at = self.source, self._idle_at()
+        if source is None:
+            if self._book.waiting:
+                self._versions = Versions.load(self._book.waiting[0].stored.reliable)
+                self._begun_at = time.time_ns() // 1_000
+                self.source = Source(self._settings(), f"urn:uuid:{uuid.uuid4()}", now)
+                self._plan(Change(begins=True))
+        elif source.state is SourceState.OPEN and not source.is_ending:
+            if self._book.waiting and source.room:
+                self._number(source)
+            elif idle_at is not None and now >= idle_at:
+                self._plan(Change(ends=True))
+        elif source.state is SourceState.CREATING and idle_at is not None and now >= idle_at:
+            self._forget_sequence()
+        elif source.state in (SourceState.CLOSING, SourceState.TERMINATING) and source.control_tries >= END_TRIES:
+            log.info("wsrm.end_unanswered destination=%s sequence=%s", self.key.destination, source.identifier)
+            self._forget_sequence()
+
+    def _number(self, source: Source) -> None:
+        """As many of those that wait as there is room for get their numbers; who is too late does not."""
+        late_at = self._late_at()
+        numbered: list[Send] = []
+        while self._book.waiting and len(numbered) < source.room:
+            send = self._book.waiting[0]
+            message = send.stored.message
+            until = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+            if until is not None and until < late_at:
+                self._owner.on_expired(self._book.waiting.pop(0))
+                continue
+            if send.stored.reliable != self._versions.dump():
+                break
+            numbered.append(self._book.waiting.pop(0))
+        if numbered:
+            self._plan(Change(numbered=tuple(numbered)))
+        elif self._book.waiting and self._book.waiting[0].stored.reliable != self._versions.dump() and source.is_idle:
+            self._plan(Change(ends=True))  # the next ones are in other versions: in a sequence of theirs, after these
+
+    # --- sending ----------------------------------------------------------------------------------------------------------
+
+    async def _send(self, source: Source, output: Output) -> bool:
+        """Send one message and hear its answer; whether there is no trouble."""
+        number = 0
+        if isinstance(output, Control):
+            message = output.message
+        else:
+            number = output.number
+            if number not in source.in_flight:
+                return True  # acknowledged meanwhile
+            send = self._book.sends.get(number)
+            if send is None and not output.is_last:
+                return True  # on hold meanwhile
+            message = self._message(source, output, send)
+            source.left(number, time.monotonic())
+            if send is not None:
+                self._owner.on_left(send)
+        was_in_doubt = number in self._book.doubt
+        if number:
+            self._book.doubt.add(number)
+        try:
+            answer = await self._connection.post(message)
+        except NoAnswerError as error:
+            if number and not error.left and not was_in_doubt:
+                self._book.doubt.discard(number)
+            self._in_trouble(str(error))
+            return False
+        return self._answered(source, number, answer, was_in_doubt=was_in_doubt or answer.twice)
+
+    def _message(self, source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
+        if send is None:
+            return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")
+        message = send.message
+        message_id = uuid.uuid5(uuid.UUID(message.lineage), str(message.uniquifier))
+        return source.envelope(transmit, message.action, bytes(message.body), f"urn:uuid:{message_id}")
+
+    def _answered(self, source: Source, number: int, answer: SoapAnswer, *, was_in_doubt: bool) -> bool:
+        if source is not self.source:
+            return True
+        message, problem = read_answer(answer)
+        fault = message.content if message is not None and isinstance(message.content, Fault) else None
+        if number and fault is not None and code_of(fault) in _REFUSES_MESSAGE and not was_in_doubt:
+            self._book.doubt.discard(number)
+        before = len(source.in_flight), source.state
+        if message is not None:
+            for ack in message.acknowledgements:
+                if ack.is_final and ack.identifier == source.identifier:
+                    self._book.not_taken(ack.ranges)
+            self._heard(source.received(message, time.monotonic()))
+        if source is not self.source:
+            return False
+        if source.state in OVER:
+            return True
+        if problem is not None:
+            if number and answer.status in RECEIVED_NOTHING and not was_in_doubt:
+                self._book.doubt.discard(number)
+            self._in_trouble(problem)
+            return False
+        progress = (len(source.in_flight), source.state) != before or (message is not None and bool(message.acknowledgements))
+        self._silent = 0 if progress else self._silent + 1
+        if self._silent >= SILENT_ANSWERS:
+            self._in_trouble(f"{self._silent} answers without an acknowledgement: {LOST_PERHAPS}")
+            return False
+        if self._trouble is not None:
+            self._trouble = None
+            self._owner.on_trouble(self.key, None)
+        return True
+
+    def _heard(self, events: list[Event]) -> None:
+        source = self.source
+        assert source is not None
+        for event in events:
+            if isinstance(event, Acknowledged):
+                for first, last in event.ranges:
+                    for number in range(first, last + 1):
+                        self._book.doubt.discard(number)
+                        self._finish(number)
+            elif isinstance(event, Suspicious):
+                log.warning('wsrm.suspicious destination=%s reason="%s"', self.key.destination, event.reason)
+            elif isinstance(event, Ended):
+                if event.fault is not None:
+                    self._fell(source, event.fault)
+            else:
+                log.info("wsrm.sequence_begins destination=%s sequence=%s", self.key.destination, event.identifier)
+                self._note()
+        if source.polling.buffer_remaining != self._told:
+            self._told = source.polling.buffer_remaining
+            self._note()
+        self._used_at = time.monotonic()
+
+    def _finish(self, number: int) -> None:
+        """It is acknowledged. One that is on hold is finished when it is posted again."""
+        send = self._book.sends.pop(number, None)
+        if send is not None:
+            self._owner.on_answer(send, _TAKEN)
+            self._book.finish(number)
+
+    # --- trouble ----------------------------------------------------------------------------------------------------------
+
+    def _in_trouble(self, why: str) -> None:
+        """Nothing leaves until the source wants to send something again anyway."""
+        if self._trouble != why:
+            self._trouble = why
+            log.info('wsrm.trouble destination=%s reason="%s"', self.key.destination, why)
+        self._owner.on_trouble(self.key, why)
+        now = time.monotonic()
+        when = self.source.next_timer() if self.source is not None else None
+        self._retry_at = max(now + TROUBLE_SECONDS, min(when or 0.0, now + RESEND_LAST))
+        if self.source is not None and self.source.state is SourceState.CREATING:
+            self._give_back(why)
+
+    def _give_back(self, why: str) -> None:
+        """Nothing has a number: the engine waits, and hands them out again."""
+        waiting, self._book.waiting = self._book.waiting, []
+        for send in reversed(waiting):
+            self._owner.on_failure(send, why, False)
+
+    def _fell(self, source: Source, fault: Fault) -> None:
+        """The destination knows the sequence no more, or never made it."""
+        why = f"{fault.subcode.rpartition('}')[2] or 'Fault'}: {fault.reason[:200]}"
+        if not source.identifier:
+            log.warning('wsrm.refused destination=%s reason="%s"', self.key.destination, why)
+            self._forget_sequence()
+            self._owner.on_trouble(self.key, why)
+            self._give_back(why)
+            return
+        doubtful = self._book.doubtful()
+        log.warning(
+            'wsrm.sequence_lost destination=%s sequence=%s unacknowledged=%d in_doubt=%d reason="%s"',
+            self.key.destination, source.identifier, len(self._book.serials), len(doubtful), why,
+        )  # fmt: skip
+        if not doubtful:
+            self._forget_sequence()
+            return
+        self._book.serials = {number: self._book.serials[number] for number in doubtful}
+        self._lost = LOST_WITH % (why, len(doubtful))
+        self.source = None
+        self._planned = None
+        self._owner.on_lost(self.key, self._lost)
+        self._note()  # in this order: a sequence that is lost begins anew with the first message that is posted
+
+    def _forget_sequence(self) -> None:
+        """The next message begins another one; what has a number and is not acknowledged begins with it."""
+        changes = [each for each in (self._planned, self._writing) if each is not None and not each.is_held]
+        self._book.begin_anew([send for change in changes for send in change.numbered])
+        self._writing = Change() if self._writing is not None else None
+        self._planned = None
+        self._lost = ""
+        self._silent = 0
+        self.source = None
+        self._note()
+        self._wake.set()

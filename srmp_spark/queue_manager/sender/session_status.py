@@ -1,0 +1,24 @@
+"""A sequence of ours as ``status.outgoing`` tells it (INTERFACE.md section 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srmp_spark.wsrm.elements import ABSENT
+from srmp_spark.wsrm.polling_states import PollingState
+from srmp_spark.wsrm.source import Source
+
+
+def status_of(source: Source | None, *, is_lost: bool) -> dict[str, Any]:
+    """``is_lost``: the destination knew it no more, and an operator has to decide."""
+    if source is None:
+        return {
+            "sequence": None, "state": "lost" if is_lost else "none", "numbered": 0, "in_flight": 0, "buffer_remaining": None,
+            "polling": False,
+        }  # fmt: skip
+    remaining = source.polling.buffer_remaining
+    return {
+        "sequence": source.identifier or None, "state": source.state.name.lower(), "numbered": source.assigned,
+        "in_flight": len(source.in_flight), "buffer_remaining": None if remaining == ABSENT else remaining,
+        "polling": source.polling.state is PollingState.POLLING,
+    }  # fmt: skip

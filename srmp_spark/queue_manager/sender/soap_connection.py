@@ -1,0 +1,220 @@
+"""SOAP over HTTP to one service: a request, its answer with what stands in it, the next request; one connection, kept alive.
+
+As of messages in SRMP (:mod:`.connections`) only a complete answer counts, redirects are never followed, TLS is always
+verified and the URL comes from our own user. A service may close a connection that it kept idle just when we use it: then the
+request goes once more over a new one, with the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, cast
+
+from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.names import split_url
+from srmp_spark.queue_manager.http_answer import ANSWER_BODY_MAX, AnswerParser, MalformedAnswerError
+from srmp_spark.queue_manager.replies import SERVER
+from srmp_spark.queue_manager.sender.addresses import Addresses
+from srmp_spark.queue_manager.sender.connections import ADDRESSES_MAX, ANSWER_SECONDS, CONNECT_SECONDS
+from srmp_spark.queue_manager.tls import ClientTls
+from srmp_spark.wsrm.decoder import decode
+from srmp_spark.wsrm.elements import Fault, SoapMessage
+from srmp_spark.wsrm.encoder import encode, http_fields
+
+
+class NoAnswerError(SrmpSparkError):
+    """There is no complete answer. ``left``: some of the request may have reached the service."""
+
+    def __init__(self, why: str, *, left: bool) -> None:
+        super().__init__(why)
+        self.left = left
+
+
+class SoapAnswer(NamedTuple):
+    """A complete answer."""
+
+    status: int
+    reason: str
+    """The status line's words; empty for 200."""
+    body: bytes
+    twice: bool
+    """The request left before over a connection that the service closed: it may have come twice."""
+
+
+class _BodyParser(AnswerParser):
+    """Keeps the body, up to its limit."""
+
+    body = b""
+
+    def on_body(self, data: bytes) -> None:  # httptools'
+        """A piece of it."""
+        if len(self.body) <= ANSWER_BODY_MAX:
+            self.body += data
+
+
+class _Exchange(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.answer: asyncio.Future[tuple[int, str, bytes]] | None = None
+        self.answers = 0
+        self.has_heard = False
+        """A byte of the answer that is waited for."""
+        self._parser = _BodyParser(self._complete)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request may be written."""
+        return self.transport is not None and not self.transport.is_closing()
+
+    @property
+    def was_silent(self) -> bool:
+        """The service closed a connection that had served before, without a byte of an answer."""
+        return self.answers > 0 and not self.has_heard and not self.is_usable
+
+    async def ask(self, request: bytes) -> tuple[int, str, bytes]:
+        """The answer to a request. Raises :class:`NoAnswerError`."""
+        assert self.transport is not None
+        self.answer, self.has_heard = asyncio.get_running_loop().create_future(), False
+        self.transport.write(request)
+        try:
+            return await asyncio.wait_for(self.answer, ANSWER_SECONDS)
+        except asyncio.TimeoutError:
+            raise NoAnswerError(f"no answer in {ANSWER_SECONDS:g} s", left=True) from None
+
+    def close(self) -> None:
+        """At once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # asyncio's
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:  # asyncio's
+        if self.answer is None or self.answer.done():  # the service speaks unasked
+            self.close()
+            return
+        self.has_heard = True
+        try:
+            self._parser.feed(data)
+        except MalformedAnswerError as error:
+            self._failed(str(error))
+            return
+        if self._parser.head_has_no_end or self._parser.body_got > ANSWER_BODY_MAX:
+            self._failed("the answer has no end")
+
+    def eof_received(self) -> bool:  # asyncio's
+        if self._parser.ends_with_connection:
+            self._complete()  # a body without a length ends with the connection
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's
+        self._failed(f"the connection ended before the answer{f': {exc}' if exc else ''}")
+
+    def _complete(self) -> None:
+        if self.answer is None or self.answer.done():
+            return
+        if not self._parser.keeps_alive:
+            self.close()
+        body, self._parser.body = self._parser.body, b""
+        answer = self._parser.take()
+        self.answers += 1
+        self.answer.set_result((answer.status, answer.reason, body))
+
+    def _failed(self, why: str) -> None:
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(NoAnswerError(why, left=True))
+        self.close()
+
+
+class SoapConnection:
+    """To one service."""
+
+    def __init__(self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]) -> None:
+        """``endpoint_of``: the URL to connect to for another one ([MC-MQSRM] 3.1.7.9 has it for queues)."""
+        endpoint = split_url(endpoint_of(url))
+        self._host, self._port, self._authority = endpoint.host, endpoint.port, endpoint.authority
+        self._tls = tls if endpoint.scheme == "https" else None
+        self._target = split_url(url).request_target
+        self._addresses = addresses
+        self._exchange: _Exchange | None = None
+
+    async def post(self, message: SoapMessage) -> SoapAnswer:
+        """Send it once. Raises :class:`NoAnswerError`."""
+        content = encode(message)
+        fields = "".join(f"{name}: {value}\r\n" for name, value in http_fields(message).items())
+        head = (
+            f"POST {self._target} HTTP/1.1\r\nHost: {self._authority}\r\n{fields}User-Agent: {SERVER}\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        )
+        request = head.encode() + content
+        exchange = self._exchange
+        if exchange is not None and exchange.is_usable:
+            try:
+                return SoapAnswer(*await exchange.ask(request), twice=False)
+            except NoAnswerError as error:
+                if not exchange.was_silent:
+                    raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=True) from None
+            return SoapAnswer(*await self._ask_anew(request, left=True), twice=True)
+        return SoapAnswer(*await self._ask_anew(request, left=False), twice=False)
+
+    async def _ask_anew(self, request: bytes, *, left: bool) -> tuple[int, str, bytes]:
+        self.close()
+        try:
+            self._exchange = await asyncio.wait_for(self._connected(), CONNECT_SECONDS)
+        except asyncio.TimeoutError:
+            raise NoAnswerError(f"{self._host}:{self._port}: no connection within {CONNECT_SECONDS:g} s", left=left) from None
+        except OSError as error:
+            raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=left) from None
+        try:
+            return await self._exchange.ask(request)
+        except NoAnswerError as error:
+            self.close()
+            raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=True) from None
+
+    async def _connected(self) -> _Exchange:
+        addresses = await self._addresses.of(self._host, self._port)
+        if not addresses:
+            raise OSError(f"{self._host} has no address here: DNS, or a line in /etc/hosts, must name it")
+        *others, last = addresses[:ADDRESSES_MAX]
+        for address in others:
+            with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
+                return await self._connect(address)
+        return await self._connect(last)
+
+    async def _connect(self, address: str) -> _Exchange:
+        context = self._tls.context() if self._tls is not None else None
+        _, exchange = await asyncio.get_running_loop().create_connection(
+            partial(_Exchange), address, self._port, ssl=context, server_hostname=self._host if context else None
+        )
+        return exchange
+
+    def close(self) -> None:
+        """At once; the next request connects."""
+        if self._exchange is not None:
+            self._exchange.close()
+            self._exchange = None
+
+    def __repr__(self) -> str:
+        return f"<SoapConnection {self._authority} open={self._exchange is not None}>"
+
+
+def read_answer(answer: SoapAnswer) -> tuple[SoapMessage | None, str | None]:
+    """The message in an answer, if there is one, and what is wrong with the answer, if something is."""
+    message: SoapMessage | None = None
+    problem = None if answer.status in (200, 202) else f"{answer.status} {answer.reason}".strip()
+    if answer.body.strip():
+        try:
+            message = decode(answer.body)
+        except RemoteProtocolError as error:
+            problem = f"{problem}: " if problem else "an answer that is no SOAP message: "
+            problem += str(error)[:200]
+        else:
+            if isinstance(message.content, Fault):
+                fault = message.content
+                problem = f"{answer.status} {fault.subcode.rpartition('}')[2]} {fault.reason}".strip()[:300]
+    return message, problem
