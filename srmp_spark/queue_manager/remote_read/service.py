@@ -97,8 +97,9 @@ class RemoteReadService:
         self._unstored = 0
         """Purges that are not on stable storage yet."""
         self._held: list[Callable[[], list[Effect]]] = []
-        """What came meanwhile, in order; of each connection at most CALLS_MAX calls. Nobody is told that a message is gone which a
-        crash would bring back: another queue manager that asks what became of one of its own would take it for received."""
+        """What came meanwhile, in order; of each connection at most CALLS_MAX calls. Nobody is told that a message is
+        gone which a crash would bring back: another queue manager that asks what became of one of its own would take it
+        for received."""
         manager.catalogue.on_purge = self._purge_began
 
     # --- connections ------------------------------------------------------------------------------------------------------
