@@ -27,6 +27,7 @@ from srmp_spark.srmp.destinations import QueueState
 from srmp_spark.srmp.ranges import Range, overlaps
 from srmp_spark.store.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.state import StoredQueue
+from srmp_spark.store.transaction import Transaction
 from srmp_spark.store.waiting import Waiting
 
 WAITERS_MAX = 1_000
@@ -241,6 +242,8 @@ class Catalogue:
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
+        self.on_purge: Callable[[Transaction], object] | None = None
+        """Called in each transaction that purges a queue: its rows have left for who looks, and may be back after a crash."""
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(sorted(self._queues.values(), key=lambda queue: queue.name))
@@ -254,6 +257,13 @@ class Catalogue:
             yield queue
             if queue.journal is not None:
                 yield queue.journal
+
+    def purging(self, transaction: Transaction, queue: Queue) -> None:
+        """The marks of ``queue`` have passed what this transaction takes away."""
+        queue.marks_moved()
+        transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
+        if self.on_purge is not None:
+            self.on_purge(transaction)
 
     def get(self, name: str) -> Queue | None:
         """A queue, or the journal of one, by its canonical name."""

@@ -319,8 +319,7 @@ class QueueManager:
                 # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
                 queue.default.skip_all_but(end, spared)
                 self.saves.join(transaction, queue, queue.default)
-                queue.marks_moved()
-                transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
+                self.catalogue.purging(transaction, queue)
                 return purged
 
             purged = await self.journal.transact(purge)

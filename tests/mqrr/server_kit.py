@@ -121,6 +121,8 @@ class World:
         self.taken: list[Taken] = []
         self.open: list[tuple[Box, bool]] = []
         self.committed: list[bytes] = []
+        self.undone: list[bytes] = []
+        """Commits after which all is as before."""
         self.refuse: Status | None = None
         """What every Take fails with."""
         ids, uuids = itertools.count(1), itertools.count(1)
@@ -186,6 +188,7 @@ class World:
             self.committed.append(effect.transaction)
         else:
             assert isinstance(effect, OutcomeNotStored)
+            self.undone.append(effect.transaction)
 
     def release(self) -> None:
         """Do what was held back."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
-from server_kit import World, lookup_id
+from server_kit import Reader, World, lookup_id
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.ndr.methods import RR_NACK, HandleNumberRequest
+from srmp_spark.mqrr.server.effects import Read
 from srmp_spark.mqrr.status import Status
 
 A = Action
@@ -222,6 +225,97 @@ def test_a_cursor_at_which_a_call_waits_serves_no_other():
     assert one.ask(5, HandleNumberRequest(one.handle, cursor)).status == Status.MQ_OK
     assert one.shown(call) == Status.MQ_ERROR_OPERATION_CANCELLED, "closing it ends the wait"
     assert one.ask(5, HandleNumberRequest(one.handle, cursor)).status == Status.MQ_ERROR_INVALID_HANDLE
+
+
+def reading(world: World, reader: Reader, action: Action, **more: Any) -> tuple[int, Callable[..., None]]:
+    """A call whose message is being read by the owner, and what lets it leave the queue before that is done."""
+    world.hold = (Read,)
+    call = reader.start(action, **more)
+    world.hold = ()
+    asked = world.held.popleft()
+
+    def leaves() -> None:
+        world.box.left.add(asked.sequence)
+        world.do_now(asked)
+
+    return call, leaves
+
+
+@pytest.mark.parametrize("action", [A.PEEK_CURRENT, A.RECEIVE])
+def test_what_a_cursor_showed_and_leaves_while_it_is_read_again_is_already_received(world, action):
+    """3.2.7.2, 3.2.7.4: a READ cursor gives its message or none. Who looked and then receives must not get the next one."""
+    one = world.reader().opened()
+    cursor = one.cursor()
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == 2
+    call, leaves = reading(world, one, action, cursor=cursor)
+    leaves()
+    assert one.shown(call) == Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    assert one.end() == Status.MQ_ERROR_INVALID_HANDLE, "nothing is locked"
+    assert one.get(A.PEEK_NEXT, cursor=cursor) == 1
+
+
+def test_a_message_that_a_cursor_was_about_to_show_is_passed_over(world):
+    one = world.reader().opened()
+    cursor = one.cursor()
+    for action, expected in ((A.PEEK_CURRENT, 1), (A.PEEK_NEXT, 5)):
+        call, leaves = reading(world, one, action, cursor=cursor)
+        leaves()  # 2, then 3
+        assert one.shown(call) == (expected, f"body {expected}")
+    assert one.receive(cursor=cursor) == 5
+
+
+def test_a_cursor_that_showed_nothing_is_where_it_was():
+    """The only message left unread: the call is told that there is none, and the next one begins where this one did."""
+    world = World()
+    world.came(3)
+    one = world.reader().peeking()
+    cursor = one.cursor()
+    call, leaves = reading(world, one, A.PEEK_CURRENT, cursor=cursor)
+    leaves()
+    assert one.shown(call) == Status.MQ_ERROR_IO_TIMEOUT
+    world.came(3)
+    assert one.get(A.PEEK_NEXT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION, "nothing was shown"
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == 2
+
+
+@pytest.mark.parametrize("action", [A.PEEK_CURRENT, A.RECEIVE])
+def test_a_call_whose_message_left_does_not_wait_where_another_one_does(action):
+    """Over two connections of a client: the second call waits at the cursor while the first one's message is read."""
+    world = World()
+    world.came(3)
+    one = world.reader().opened()
+    cursor = one.cursor()
+    first, leaves = reading(world, one, action, cursor=cursor, timeout_ms=60_000)
+    more = A.PEEK_NEXT if action is A.PEEK_CURRENT else A.RECEIVE
+    second = one.start(more, cursor=cursor, timeout_ms=60_000)
+    assert one.shown(second) is None
+    leaves()
+    assert one.shown(first) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION, "the second one still waits"
+    world.came(3)
+    assert one.shown(second) == (2, "body 2")
+
+
+def test_a_call_whose_message_left_does_not_wait_at_a_cursor_that_was_closed():
+    world = World()
+    world.came(3)
+    one = world.reader().opened()
+    cursor = one.cursor()
+    call, leaves = reading(world, one, A.PEEK_CURRENT, cursor=cursor, timeout_ms=60_000)
+    assert one.ask(5, HandleNumberRequest(one.handle, cursor)).status == Status.MQ_OK
+    leaves()
+    assert one.shown(call) == Status.MQ_ERROR_OPERATION_CANCELLED
+
+
+def test_a_call_whose_message_left_does_not_wait_for_a_caller_that_is_gone():
+    """It would hold a place among those who wait, and lock what comes for nobody."""
+    world = World()
+    world.came(3)
+    one = world.reader().opened()
+    call, leaves = reading(world, one, A.RECEIVE, timeout_ms=0xFFFFFFFF)
+    world.do(world.server.calls_gone(one.name, [call]))
+    leaves()
+    assert one.cancel(one.last) == Status.STATUS_NOT_FOUND, "nothing waits"
 
 
 def test_all_receives_are_of_three_lookups_and_the_plain_one():

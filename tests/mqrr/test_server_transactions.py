@@ -10,6 +10,8 @@ from srmp_spark.mqrr.ndr.methods import RR_NACK, EnlistRequest, HandleRequest, S
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Reason
+from srmp_spark.mqrr.server.limits import TIMED_OUT_KEPT
+from srmp_spark.mqrr.server.transactions import Transactions
 from srmp_spark.mqrr.status import Status
 
 TX, OTHER = b"transaction one!", b"transaction two!"
@@ -67,6 +69,44 @@ def test_no_outcome_in_five_minutes_is_an_abort(world, one):
     assert world.taken == []
 
 
+def test_a_commit_that_comes_too_late_is_told_so(world, one):
+    """A coordinator that hears nothing would wait for ever, or believe that the messages are received."""
+    assert take(one) == 1
+    world.wait(301)
+    world.do(world.server.outcome(TX, committed=True))
+    assert (world.committed, world.undone, world.taken) == ([], [TX], [])
+    world.do(world.server.outcome(TX, committed=True))
+    assert world.undone == [TX], "once"
+
+
+def test_an_abort_that_comes_too_late_is_what_it_wants(world, one):
+    world.wait(301)
+    world.do(world.server.outcome(TX, committed=False))
+    world.do(world.server.outcome(TX, committed=True))
+    assert (world.committed, world.undone) == ([], [])
+
+
+def test_a_transaction_that_is_enlisted_anew_is_not_late(world, one):
+    world.wait(301)
+    assert enlist(one) == Status.MQ_OK
+    assert take(one) == 1
+    world.do(world.server.outcome(TX, committed=True))
+    assert (world.committed, world.undone) == ([TX], [])
+
+
+def test_transactions_that_timed_out_are_remembered_up_to_a_limit():
+    transactions = Transactions(coordinator=True)
+    names = [number.to_bytes(16, "big") for number in range(TIMED_OUT_KEPT + 2)]
+    for name in names:
+        transactions.timed_out(name)
+    assert [transactions.came_too_late(each) for each in (names[0], names[1], names[2], names[-1])] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
 def test_what_was_not_acknowledged_is_not_committed(world, one):
     assert one.get(transaction=TX) == 1
     world.do(world.server.outcome(TX, committed=True))
@@ -113,6 +153,16 @@ def test_a_message_can_be_rejected_until_the_outcome(world, one):
     assert world.reasons() == [(1, Reason.RECEIVED), (2, Reason.REJECTED)]
 
 
+def test_who_may_not_receive_rejects_nothing(world, one):
+    """3.1.4.14: the handle was opened with MQ_RECEIVE_ACCESS; another client's message would be refused to its sender."""
+    assert take(one) == 1
+    looker = world.reader("two").peeking()
+    reject = SetClassRequest(looker.handle, lookup_id(1, 0), 0xC004)
+    assert looker.ask(14, reject).status == Status.MQ_ERROR_INVALID_HANDLE
+    world.do(world.server.outcome(TX, committed=True))
+    assert world.reasons() == [(1, Reason.RECEIVED)]
+
+
 def test_a_purge_waits_for_the_transaction(world, one):
     assert take(one) == 1
     assert one.ask(6, HandleRequest(one.handle)).status == Status.MQ_OK
@@ -123,6 +173,8 @@ def test_a_purge_waits_for_the_transaction(world, one):
 
 def test_transactions_are_for_receives_of_transactional_queues_that_were_enlisted(world, one):
     assert one.get(Action.PEEK_CURRENT, transaction=TX) == Status.MQ_ERROR_TRANSACTION_USAGE
+    next_of_nothing = one.get(Action.PEEK_NEXT, transaction=TX, cursor=one.cursor())
+    assert next_of_nothing == Status.MQ_ERROR_TRANSACTION_USAGE, "3.1.4.13 looks at the action before the cursor does"
     assert one.get(transaction=OTHER) == Status.MQ_ERROR_TRANSACTION_SEQUENCE
     plain = World(coordinator=True)
     plain.came(3)

@@ -140,7 +140,7 @@ class OutcomeStored(NamedTuple):
 
 
 class OutcomeNotStored(NamedTuple):
-    """It could not be stored: everything is as it was before the transaction."""
+    """It could not be stored, or came too late: everything is as it was before the transaction."""
 
     transaction: bytes
 

@@ -12,6 +12,8 @@ OPEN_MAX = 10_000
 """Handles of one queue."""
 TRANSACTIONS_MAX = 1_000
 """Transactions that have no outcome yet; each ends by itself after TRANSACTION_TIMEOUT_S."""
+TIMED_OUT_KEPT = 10_000
+"""Transactions that had no outcome in time, whose coordinator must be told so when it commits after all: the last ones."""
 OPERATIONS_MAX = 10_000
 """Messages received and moved in one transaction: they are stored in one commit."""
 

@@ -15,7 +15,7 @@ from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, StatusResponse
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
 from srmp_spark.mqrr.packets.sections import cut_sections
-from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
+from srmp_spark.mqrr.server.cursors import CursorEvent, CursorState
 from srmp_spark.mqrr.server.effects import (
     Answer,
     CallId,
@@ -80,13 +80,9 @@ class Receiving:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if not descriptor.may_read or (action in RECEIVES and not descriptor.may_receive):
             return Status.MQ_ERROR_ACCESS_DENIED
-        cursor: Cursor | None = None
-        if asked.cursor:
-            cursor = descriptor.cursors.get(asked.cursor)
-            if cursor is None:
-                return Status.STATUS_INVALID_HANDLE
-            if cursor.is_waiting or (action is Action.PEEK_NEXT and cursor.state is CursorState.UNREAD):
-                return Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+        cursor = descriptor.cursors.get(asked.cursor)  # 0 is none
+        if asked.cursor and cursor is None:
+            return Status.STATUS_INVALID_HANDLE
         transaction = asked.transaction if asked.transaction != NO_TRANSACTION else None
         joined = self._may_join(descriptor, action, transaction)
         if isinstance(joined, Status):
@@ -118,9 +114,11 @@ class Receiving:
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
         return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if found.is_full else found
 
-    def _look(self, descriptor: OpenQueue, request: Request, *, again: bool = False) -> Status:
-        """Find a message or begin to wait; why neither. ``again``: the one that was found has left the queue."""
+    def _look(self, descriptor: OpenQueue, request: Request) -> Status:
+        """Find a message or begin to wait; why neither."""
         queue, cursor = descriptor.queue, request.cursor
+        if cursor is not None and (status := descriptor.at_cursor(cursor, request.action)) is not Status.MQ_OK:
+            return status
         if request.action in LOOKUPS:
             sought = queue.by_lookup_id(request.action, request.lookup_id)
             if sought.lookup_id is None:
@@ -128,7 +126,7 @@ class Receiving:
             found: int | None = sought.lookup_id
         elif cursor is None:
             found = queue.head()
-        elif cursor.state is CursorState.READ and request.action is not Action.PEEK_NEXT and not again:
+        elif cursor.state is CursorState.READ and request.action is not Action.PEEK_NEXT:
             if queue.state_of(cursor.position) is not PositionState.AVAILABLE:
                 return Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
             found = cursor.position
@@ -159,6 +157,7 @@ class Receiving:
         request.move(RequestEvent.FOUND)
         request.found = lookup_id
         if request.cursor is not None:
+            request.cursor_was = request.cursor.place
             request.cursor.move(CursorEvent.TAKEN if request.receives else CursorEvent.SHOWN, lookup_id)
         if request.receives:
             descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
@@ -201,17 +200,17 @@ class Receiving:
             self._fail(descriptor, request)
 
     def vanished(self, reading: int) -> None:
-        """It has left the queue in between: look again."""
+        """It has left the queue in between: look again, as if the call came now."""
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING or request.found is None:
             return
-        if descriptor.queue.state_of(request.found) is not PositionState.GONE:
+        if descriptor.queue.state_of(request.found) not in (PositionState.GONE, PositionState.STORING):
             descriptor.queue.move(request.found, PositionEvent.VANISHED)
-        request.move(RequestEvent.VANISHED)
-        request.found = None
-        status = self._look(descriptor, request, again=True)
-        if status is not Status.MQ_OK:
-            self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, status)
+        request.vanished()
+        cancelled = request.call is None  # who asked is gone and does not wait
+        status = Status.MQ_ERROR_OPERATION_CANCELLED if cancelled else self._look(descriptor, request)
+        if status is not Status.MQ_OK:  # it is none of those who wait, at its cursor or otherwise
+            self._give_up(descriptor, request, RequestEvent.CANCELLED, status)
 
     def _fail(self, descriptor: OpenQueue, request: Request) -> None:
         request.move(RequestEvent.FAILED)
@@ -241,10 +240,13 @@ class Receiving:
 
     def _stop_waiting(self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status) -> None:
         descriptor.queue.stop_waiting(request)
-        self._leave_transaction(request)
-        del descriptor.requests[request.id]
         if request.cursor is not None:
             request.cursor.give_up()
+        self._give_up(descriptor, request, event, status)
+
+    def _give_up(self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status) -> None:
+        self._leave_transaction(request)
+        del descriptor.requests[request.id]
         self._answer(request, status)
         request.move(event)
 
@@ -425,6 +427,8 @@ class Receiving:
         """The coordinator has decided. What was received and not acknowledged goes back either way."""
         ended = self.transactions.pop(transaction)
         if ended is None:
+            if self.transactions.came_too_late(transaction) and committed:
+                self._emit(OutcomeNotStored(transaction))
             return
         taken: list[tuple[OpenQueue, Request, Taken]] = []
         back: list[Operation] = []
@@ -486,6 +490,7 @@ class Receiving:
             descriptor, what = self._timers.pop()
             if isinstance(what, bytes):
                 self.outcome(what, committed=False, event=RequestEvent.CLEANED_UP)
+                self.transactions.timed_out(what)
             elif descriptor is not None and what.state is RequestState.WAITING:
                 status = Status.MQ_ERROR_IO_TIMEOUT if what.may_wait else what.nothing
                 self._stop_waiting(descriptor, what, RequestEvent.TIMED_OUT, status)

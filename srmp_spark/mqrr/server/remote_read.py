@@ -348,7 +348,8 @@ class RemoteReadServer:
         return self._take_effects()
 
     def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
-        """A transaction has ended. ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit, as soon as it is stored."""
+        """A transaction has ended. ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit, as soon as it is stored; at
+        once, and ``OutcomeNotStored``, of one that was aborted because its time was over."""
         self._receiving.outcome(transaction, committed=committed)
         return self._take_effects()
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
-from srmp_spark.mqrr.server.cursors import Cursor
+from srmp_spark.mqrr.server.cursors import Cursor, Place
 from srmp_spark.mqrr.server.effects import CallId, QueueView
 from srmp_spark.mqrr.status import Status
 
@@ -123,6 +123,8 @@ class Request:
     cleanup_at: float | None = None
     found: int | None = None
     """LookupIdentifier of its message."""
+    cursor_was: Place | None = None
+    """Where its cursor stood before the message was found."""
     to: QueueView | None = None
     """A move: where its message goes (:mod:`.moving`)."""
     state: RequestState = RequestState.WAITING
@@ -143,6 +145,13 @@ class Request:
         if self.state is RequestState.WAITING:
             return self.deadline == when
         return self.state is RequestState.HELD and self.cleanup_at == when
+
+    def vanished(self) -> None:
+        """What it found has left the queue before it was read; a cursor of which nobody saw it is where it was."""
+        self.move(RequestEvent.VANISHED)
+        if self.cursor is not None and self.cursor_was is not None and self.found is not None:
+            self.cursor.put_back(self.found, self.cursor_was)
+        self.found = None
 
     def move(self, event: RequestEvent) -> None:
         """Raises :class:`LocalProtocolError` for what cannot happen."""

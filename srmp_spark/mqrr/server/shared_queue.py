@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_RECEIVE, SHARE_DENY_NONE
-from srmp_spark.mqrr.server.cursors import Cursor
+from srmp_spark.mqrr.server.cursors import Cursor, CursorState
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState, moved
 from srmp_spark.mqrr.server.positions import START, Came, Positions
@@ -43,6 +43,14 @@ class OpenQueue:
     def may_read(self) -> bool:
         """Any but MQ_MOVE_ACCESS."""
         return self.access != ACCESS_MOVE
+
+    def at_cursor(self, cursor: Cursor, action: Action) -> Status:
+        """Whether ``action`` can be done at a cursor: it may have been closed since it was found, and another call may wait."""
+        if self.cursors.get(cursor.handle) is not cursor:
+            return Status.MQ_ERROR_OPERATION_CANCELLED
+        if cursor.is_waiting or (action is Action.PEEK_NEXT and cursor.state is CursorState.UNREAD):
+            return Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+        return Status.MQ_OK
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from srmp_spark.mqrr.ndr.methods import SetClassRequest
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.server.effects import Reason
-from srmp_spark.mqrr.server.limits import OPERATIONS_MAX, TRANSACTION_TIMEOUT_S, TRANSACTIONS_MAX
+from srmp_spark.mqrr.server.limits import OPERATIONS_MAX, TIMED_OUT_KEPT, TRANSACTION_TIMEOUT_S, TRANSACTIONS_MAX
 from srmp_spark.mqrr.server.position_states import PositionState
 from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
@@ -65,6 +65,8 @@ class Transactions:
         """Without a ``coordinator`` nothing is enlisted."""
         self._coordinator = coordinator
         self._transactions: dict[bytes, Transaction] = {}
+        self._timed_out: dict[bytes, None] = {}
+        """The oldest first."""
 
     def get(self, transaction: bytes) -> Transaction | None:
         """One that has no outcome yet."""
@@ -73,6 +75,18 @@ class Transactions:
     def pop(self, transaction: bytes) -> Transaction | None:
         """It has one now."""
         return self._transactions.pop(transaction, None)
+
+    def timed_out(self, transaction: bytes) -> None:
+        """It was aborted because nobody said anything: what comes now comes too late."""
+        self._timed_out[transaction] = None
+        if len(self._timed_out) > TIMED_OUT_KEPT:
+            del self._timed_out[next(iter(self._timed_out))]
+
+    def came_too_late(self, transaction: bytes) -> bool:
+        """Whether its coordinator decides after it was aborted here. Asked once: then it has been told."""
+        late = transaction in self._timed_out
+        self._timed_out.pop(transaction, None)
+        return late
 
     def enlist(self, transaction: bytes, now: float) -> Transaction | Status:
         """R_QMEnlistRemoteTransaction: the new one; MQ_OK if it is there already, or why there is none."""
@@ -84,11 +98,16 @@ class Transactions:
             return Status.MQ_OK
         if len(self._transactions) >= TRANSACTIONS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        self._timed_out.pop(transaction, None)
         made = self._transactions[transaction] = Transaction(transaction, now + TRANSACTION_TIMEOUT_S)
         return made
 
     def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:
         """R_SetUserAcknowledgementClass: a message that was received is rejected if its transaction is committed."""
+        if not descriptor.may_receive:
+            return (
+                Status.MQ_ERROR_INVALID_HANDLE
+            )  # "opened with dwAccess set to MQ_RECEIVE_ACCESS": who only looks rejects nothing
         if asked.message_class not in (0, NACK_RECEIVE_REJECTED):
             return Status.MQ_ERROR_INVALID_PARAMETER
         if descriptor.queue.state_of(asked.lookup_id) is PositionState.GONE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,6 +40,7 @@ from srmp_spark.srmp.decisions import Reason
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.store.transaction import Transaction
 
 HOLDER = "remote read (MQRR)"
 """Who holds the lease of a queue that a client has open to receive: all of them together."""
@@ -71,7 +72,8 @@ class Coordinator(Protocol):
     """Who ends transactions, by :meth:`RemoteReadService.outcome`. None is built ([MS-DTCO]): tests have one."""
 
     def ended(self, transaction: bytes, *, committed: bool) -> None:
-        """The commit that it asked for is stored; or it could not be, and all is as it was before the transaction."""
+        """The commit that it asked for is stored; or it could not be, or its time was over, and all is as it was before the
+        transaction."""
         ...
 
 
@@ -92,6 +94,13 @@ class RemoteReadService:
         self._timer: asyncio.TimerHandle | None = None
         self._renewing = self._loop.create_task(self._renew())
         self._stopping = asyncio.Event()
+        self._unstored = 0
+        """Purges that are not on stable storage yet."""
+        self._held: list[Callable[[], list[Effect]]] = []
+        """What came meanwhile, in order; of each connection at most CALLS_MAX calls. Nobody is told that a message is
+        gone which a crash would bring back: another queue manager that asks what became of one of its own would take it
+        for received."""
+        manager.catalogue.on_purge = self._purge_began
 
     # --- connections ------------------------------------------------------------------------------------------------------
 
@@ -102,27 +111,48 @@ class RemoteReadService:
     def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
         """It is gone, and nobody waits for the answers of these calls."""
         self._connections.pop(key, None)
-        self._do(self._server.calls_gone(key, calls))
+        self._in_turn(partial(self._server.calls_gone, key, tuple(calls)))
 
     def call(self, key: Hashable, received: CallReceived) -> None:
         """A call came."""
-        self._do(self._server.call(key, received, self._loop.time()))
+        self._in_turn(lambda: self._server.call(key, received, self._loop.time()))
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
         """Its caller does not want to wait."""
-        self._do(self._server.call_cancelled(key, call_id))
+        self._in_turn(partial(self._server.call_cancelled, key, call_id))
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
         """Its caller does not wait."""
-        self._do(self._server.calls_gone(key, (call_id,)))
+        self._in_turn(partial(self._server.calls_gone, key, (call_id,)))
 
     def run_down(self, descriptors: Iterable[OpenQueue]) -> None:
         """Their client is gone."""
-        self._do(self._server.run_down(descriptors, self._loop.time()))
+        ended = tuple(descriptors)
+        self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
     def outcome(self, transaction: bytes, *, committed: bool) -> None:
         """The coordinator has decided."""
         self._do(self._server.outcome(transaction, committed=committed))
+
+    # --- purges ---------------------------------------------------------------------------------------------------------------
+
+    def _purge_began(self, transaction: Transaction) -> None:
+        """Rows have left a queue; a commit that fails ends the process, and nobody has heard of it."""
+        self._unstored += 1
+        transaction.after_commit.append(self._purge_stored)
+
+    def _purge_stored(self) -> None:
+        self._unstored -= 1
+        if not self._unstored:
+            held, self._held = self._held, []
+            for each in held:
+                self._do(each())
+
+    def _in_turn(self, what: Callable[[], list[Effect]]) -> None:
+        if self._unstored:
+            self._held.append(what)
+        else:
+            self._do(what())
 
     # --- effects ----------------------------------------------------------------------------------------------------------
 
@@ -260,10 +290,10 @@ class RemoteReadService:
         self._served[id(view.queue)].read(asked.sequence, partial(self._was_read, asked))
 
     def _was_read(self, asked: Read, what: Message | str | None) -> None:
-        if isinstance(what, Message):
+        if isinstance(what, Message) and not asked.queue.has_left(asked.sequence):
             self._do(self._server.read(asked.reading, what, self._loop.time()))
-        elif what is None:
-            self._do(self._server.vanished(asked.reading))
+        elif what is None or isinstance(what, Message):  # it was read, and purged meanwhile
+            self._in_turn(partial(self._server.vanished, asked.reading))
         else:
             log.warning('mqrr.unreadable queue=%s sequence=%d reason="%s"', asked.queue.name, asked.sequence, what)
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))

@@ -1,0 +1,73 @@
+"""An operator's purge while remote readers look: nobody is shown what is purged, nor told of it before it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_coordinator import QUEUE, Played, rig, send
+
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.status import Status
+
+
+@pytest.mark.parametrize("action", [Action.PEEK_CURRENT, Action.RECEIVE])
+def test_a_message_that_is_purged_while_it_is_read_is_not_shown(tmp_path: Path, action: Action) -> None:
+    """The reader process has answered with it when the purge is stored and the operator was told so."""
+
+    async def test(played: Played) -> None:
+        await send(played.manager, 1)
+        handle = await played.opened()
+        link, read, go_on = played.manager.reader, asyncio.Event(), asyncio.Event()
+        at_once = link.open
+
+        async def late(command: dict[str, Any]) -> Any:
+            head, pieces = await at_once(command)
+            found = [piece async for piece in pieces]
+            read.set()
+            await go_on.wait()
+
+            async def again() -> AsyncIterator[bytes]:
+                for piece in found:
+                    yield piece
+
+            return head, again()
+
+        link.open = late  # type: ignore[method-assign,assignment]
+        asked = asyncio.ensure_future(played.ask(7, StartReceiveRequest(handle, action=action, request_id=1)))
+        await asyncio.wait_for(read.wait(), 60)
+        assert await played.manager.purge_queue(QUEUE) == 1
+        go_on.set()
+        assert (await asked).status == Status.MQ_ERROR_IO_TIMEOUT
+
+    rig(tmp_path / "data", test)
+
+
+def test_nobody_hears_of_a_purge_that_is_not_stored(tmp_path: Path) -> None:
+    """A crash would bring the message back. Another queue manager whose End had no answer asks for it, takes "not found" for
+    its own removal and makes a row; then it would read the message once more."""
+
+    async def test(played: Played) -> None:
+        await send(played.manager, 1)
+        handle = await played.opened()
+        catalogue, commit = played.manager.catalogue, SimpleNamespace(after_commit=[])
+        purging = catalogue.purging
+        catalogue.purging = lambda _transaction, queue: purging(commit, queue)  # type: ignore[method-assign,arg-type]
+        await played.manager.purge_queue(QUEUE)  # its commit is stored, but for what is called then
+        look = StartReceiveRequest(handle, action=Action.LOOKUP_PEEK_CURRENT, request_id=1, lookup_id=rebuilt(1, priority=0))
+        asked = [asyncio.ensure_future(played.ask(7, look._replace(request_id=number))) for number in (1, 2)]
+        await asyncio.sleep(0)
+        assert len(played.service._held) == 2
+        assert not any(each.done() for each in asked)
+        for stored in commit.after_commit:
+            stored()
+        assert [(await each).status for each in asked] == [Status.MQ_ERROR_MESSAGE_NOT_FOUND] * 2
+        assert not played.service._held
+
+    rig(tmp_path / "data", test)
