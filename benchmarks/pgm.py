@@ -40,6 +40,9 @@ SECONDS, PROBE_SECONDS, QUICK_SECONDS = 3.0, 1.0, 0.5
 """Of data at the rate of a run: of a round, while a rate is looked for, and with ``--quick``."""
 RUN_SECONDS_MAX = 20.0
 """A run at a rate that a side cannot keep up with is given up: repairs of repairs may take minutes."""
+WINDOW = "2"
+"""Seconds that our source can repair. The default is a minute, and 3 s at 100 MB/s fill what a window of that may hold: the
+source then waits. OpenPGM's window here is 60,000 packets, less than a second."""
 WHO = ("openpgm", "ours")
 
 
@@ -58,7 +61,19 @@ def one(hosts: TwoHosts, who: str, case: Case, rate: float, seconds: float) -> O
     count = max(100, int(rate * seconds / case.size))
     if who == "ours":
         sending = ours(
-            "send", case, HERE, "--count", str(count), "--size", str(case.size), "--rate", str(rate), "--linger", "2.5"
+            "send",
+            case,
+            HERE,
+            "--count",
+            str(count),
+            "--size",
+            str(case.size),
+            "--rate",
+            str(rate),
+            "--linger",
+            "2.5",
+            "--window",
+            WINDOW,
         )
         receiving = ours("recv", case, THERE, "--idle", "3", "--nak-rpt", "0.2", "--nak-rdata", "0.2")
     else:

@@ -14,6 +14,7 @@ from srmp_spark.pgm.checksum import checksum, sum_of
 from srmp_spark.pgm.decoder import (
     AFI_LENGTHS,
     DATA_FIELDS,
+    DATA_HEADER,
     HEADER,
     NLA_FIELDS,
     NUMBER_FIELD,
@@ -27,8 +28,6 @@ from srmp_spark.pgm.limits import TPDU_MAX
 from srmp_spark.pgm.options import OPT_PRESENT, write_fragment, write_options
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
 
-_DATA_HEADER = struct.Struct("!HHBBH6sHII")
-"""HEADER and DATA_FIELDS in one."""
 _ODATA, _RDATA = int(PacketType.ODATA), int(PacketType.RDATA)
 _AFIS = {length: afi for afi, length in AFI_LENGTHS.items()}
 
@@ -67,14 +66,14 @@ class DataEncoder:
             bits, extensions = OPT_PRESENT, write_fragment(fragment)
             total += sum_of(extensions)
         length = len(payload)
-        if _DATA_HEADER.size + len(extensions) + length > TPDU_MAX:
-            raise LocalProtocolError(f"TPDU_MAX is {TPDU_MAX}, got {_DATA_HEADER.size + len(extensions) + length}")
+        if DATA_HEADER.size + len(extensions) + length > TPDU_MAX:
+            raise LocalProtocolError(f"TPDU_MAX is {TPDU_MAX}, got {DATA_HEADER.size + len(extensions) + length}")
         total = checksum(
             total + (kind << 8 | bits) + length + (number >> 16) + (number & 0xFFFF) + (trail >> 16) + (trail & 0xFFFF)
         )
         tsi = self._tsi
         try:
-            header = _DATA_HEADER.pack(tsi.source_port, self._port, kind, bits, total, tsi.gsi, length, number, trail)
+            header = DATA_HEADER.pack(tsi.source_port, self._port, kind, bits, total, tsi.gsi, length, number, trail)
         except struct.error as error:
             raise LocalProtocolError(f"data {number}, trail {trail} do not fit their fields: {error}") from None
         return header + extensions + payload if extensions else header + payload
