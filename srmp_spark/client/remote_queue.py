@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -64,6 +64,9 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """Longest silence before an answer, beyond what a call waits on purpose."""
 READ_BYTES = 262_144
+PEEKS_AT_ONCE = 16
+"""Calls of a walk that are under way together: one round trip, and one turn of the other machine, for all of them. So many
+messages of 4 MB at most wait here."""
 EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
 """Both are "nothing more": which one depends on whether a cursor was used."""
 
@@ -92,6 +95,33 @@ class Shown(NamedTuple):
     """The packet as it came; its first part, if less than all of it was asked for."""
 
 
+def _shown_in_order(
+    answers: list[StartReceiveResponse], unreadable: Callable[[RemoteProtocolError], object] | None
+) -> Iterator[Shown]:
+    """The messages of calls that were under way together. A machine may do them in any order, but a cursor only goes on: by
+    priority and arrival ([MS-MQDMPR] 3.1.7.1.14)."""
+    found: list[Shown] = []
+    broken: RemoteProtocolError | None = None
+    for each in map(_shown_or_why_not, answers):
+        if isinstance(each, Shown):
+            found.append(each)
+        elif unreadable is not None:
+            unreadable(each)
+        else:
+            broken = each
+            break
+    yield from sorted(found, key=lambda each: (-each.packet.priority, each.sequence_id))
+    if broken is not None:
+        raise broken
+
+
+def _shown_or_why_not(answer: StartReceiveResponse) -> Shown | RemoteProtocolError:
+    try:
+        return shown(answer)
+    except RemoteProtocolError as error:
+        return error
+
+
 class _Channel:
     """One bound connection."""
 
@@ -118,9 +148,16 @@ class _Channel:
         """The stub of the answer. Raises :class:`RemoteReadError` for a fault, :class:`RemoteLostError`."""
         return self.answer(opnum, self.begin(opnum, stub, wait_s), wait_s)
 
-    def begin(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> int:
-        """Send a call and do not wait; its number. Raises :class:`RemoteLostError`."""
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may be under way: 1, unless the other machine agreed to more (C706 PFC_CONC_MPX)."""
+        return self._engine.calls_at_once
+
+    def begin(self, opnum: int, stub: bytes, wait_s: float = 0.0, *, more: bool = False) -> int:
+        """Send a call and do not wait; its number. ``more``: it leaves with the next one. Raises :class:`RemoteLostError`."""
         number = self._engine.call(opnum, stub, time.monotonic(), timeout_s=wait_s + ANSWER_SECONDS)
+        if more:
+            return number
         try:
             self._send()
         except OSError as error:
@@ -209,9 +246,16 @@ class RemoteMachine:
         """One call. Raises :class:`RemoteReadError` for a fault or an answer that cannot be read, :class:`RemoteLostError`."""
         return self.begin(opnum, asked, wait_s)()
 
-    def begin(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Callable[[], Any]:
-        """Send one call; what is returned waits for its answer. Errors as :meth:`call`, :class:`RemoteLostError` at once."""
-        number = self._channel.begin(opnum, asked.encode(self._channel.syntax), wait_s)
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may be under way on this connection."""
+        return self._channel.calls_at_once
+
+    def begin(self, opnum: int, asked: Parameters, wait_s: float = 0.0, *, more: bool = False) -> Callable[[], Any]:
+        """Send one call; what is returned waits for its answer. ``more``: another one follows now, and it leaves with that.
+
+        Errors as :meth:`call`, :class:`RemoteLostError` at once."""
+        number = self._channel.begin(opnum, asked.encode(self._channel.syntax), wait_s, more=more)
         return lambda: self._answer(opnum, number, wait_s)
 
     def _answer(self, opnum: int, number: int, wait_s: float) -> Any:  # noqa: ANN401  # the response of METHODS
@@ -290,42 +334,52 @@ class RemoteQueue:
             raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
         return shown(answer)
 
-    def walk(self, max_body: int = ALL, unreadable: Callable[[RemoteProtocolError], object] | None = None) -> Iterator[Shown]:
+    def walk(
+        self, max_body: int = ALL, unreadable: Callable[[RemoteProtocolError], object] | None = None
+    ) -> Generator[Shown, None, None]:
         """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
 
         ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
-        While one is looked at, the other machine looks for the next: between two, make no other calls on this connection.
+        While some are looked at, the other machine looks for the next :data:`PEEKS_AT_ONCE`: between two, make no other calls
+        on this connection.
         """
         cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor
-        under_way: Callable[[], StartReceiveResponse] | None = self._peek_later(Action.PEEK_CURRENT, cursor, max_body)
+        under_way = self._peek_later(Action.PEEK_CURRENT, cursor, max_body, 1)
+        at_once = min(PEEKS_AT_ONCE, self._machine.calls_at_once)
         try:
-            while under_way is not None:
-                answer, under_way = under_way(), None
-                if answer.status in EMPTY:
-                    break
-                if answer.status != Status.MQ_OK:
-                    raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
-                under_way = self._peek_later(Action.PEEK_NEXT, cursor, max_body)
-                try:
-                    found = shown(answer)
-                except RemoteProtocolError as error:
-                    if unreadable is None:
-                        raise
-                    unreadable(error)
-                else:
-                    yield found
+            while under_way:
+                answers: list[StartReceiveResponse] = []
+                while under_way:
+                    answers.append(under_way.pop(0)())
+                if any(answer.status == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION for answer in answers[1:]):
+                    # Another call waits at the cursor for what is about to come: one after the other from here on.
+                    answers = [each for each in answers if each.status != Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION]
+                    at_once = 1
+                found = [answer for answer in answers if answer.status == Status.MQ_OK]
+                for answer in answers:
+                    if answer.status != Status.MQ_OK and answer.status not in EMPTY:
+                        raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
+                if len(found) == len(answers):
+                    under_way = self._peek_later(Action.PEEK_NEXT, cursor, max_body, at_once)
+                yield from _shown_in_order(found, unreadable)
         finally:
-            if under_way is not None:  # nobody wants the rest: the next call must not wait behind this one
+            for later in under_way:  # nobody wants the rest: the next call must not wait behind these
                 with contextlib.suppress(RemoteReadError, RemoteLostError):
-                    under_way()
+                    later()
         self._machine.checked(5, HandleNumberRequest(self.handle, cursor))
 
-    def _peek_later(self, action: Action, cursor: int, max_body: int) -> Callable[[], StartReceiveResponse]:
-        asked = StartReceiveRequest(
-            self.handle, action=action, cursor=cursor, request_id=next(self._requests), max_body_size=max_body,
-            max_compound_message_size=max_body,
-        )  # fmt: skip
-        return self._machine.begin(7, asked)
+    def _peek_later(self, action: Action, cursor: int, max_body: int, count: int) -> list[Callable[[], StartReceiveResponse]]:
+        return [
+            self._machine.begin(
+                7,
+                StartReceiveRequest(
+                    self.handle, action=action, cursor=cursor, request_id=next(self._requests), max_body_size=max_body,
+                    max_compound_message_size=max_body,
+                ),
+                more=left > 0,
+            )
+            for left in reversed(range(count))
+        ]  # fmt: skip
 
     def purge(self) -> None:
         """R_PurgeQueue."""
