@@ -21,7 +21,7 @@ from srmp_spark.queue_manager.puller.remote import Unreadable
 class Backwards:
     """A queue whose server gives what it has to the youngest of the reads that wait, as threads may."""
 
-    def __init__(self, answers: Sequence[int | Unreadable | Status], calls_at_once: int = 8) -> None:
+    def __init__(self, answers: Sequence[int | Unreadable | Status], calls_at_once: int = 32) -> None:
         self.answers = list(answers)
         self.calls_at_once = calls_at_once
         self.most = self.waiting = self.calls = 0
@@ -32,7 +32,7 @@ class Backwards:
         self.waiting += 1
         self.most = max(self.most, self.waiting)
         turn = self.waiting
-        for _ in range(20 - 4 * turn):  # who came last is served first
+        for _ in range(80 - 4 * turn):  # who came last is served first
             await asyncio.sleep(0)
         self.waiting -= 1
         found = self.answers.pop(0) if self.answers else Status.MQ_ERROR_IO_TIMEOUT

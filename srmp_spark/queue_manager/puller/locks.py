@@ -20,12 +20,12 @@ from srmp_spark.queue_manager.puller.connection import RefusedError
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import NOTHING, RemoteQueue, Unreadable
 
-BATCH_MESSAGES = 64
+BATCH_MESSAGES = 256
 """Messages locked at once: what a sync is shared by. A dead puller holds so many for at most five minutes."""
 BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
-READS_AT_ONCE = 4
-"""Reads that are under way: one at the server, one on each way, one that we look at."""
+READS_AT_ONCE = 16
+"""Reads that are under way: one round trip, and one turn of the other side, for all of them."""
 UNREADABLE_MAX = 1_000
 """Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time."""
 

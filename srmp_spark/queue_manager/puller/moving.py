@@ -23,7 +23,7 @@ from srmp_spark.queue_manager.puller.locks import Locks
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import HELD, REMOVED, Ended, RemoteQueue, Unreadable
 
-ENDS_AT_ONCE = 8
+ENDS_AT_ONCE = 32
 """Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
 it. No more, because all of them are in doubt when the connection is lost."""
 
