@@ -102,5 +102,25 @@ class ApiUnreachableError(SrmpSparkError):
     """No queue manager answers at the API URL (exit code 3)."""
 
 
+class RemoteQueueError(SrmpSparkError):
+    """A queue of another queue manager cannot be read."""
+
+
+class RemoteReadError(RemoteQueueError):
+    """The other queue manager refuses a call; ``status`` is its HRESULT or fault."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, status)
+        self.message = message
+        self.status = status
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RemoteLostError(RemoteQueueError):
+    """The machine cannot be reached, or the connection ended: whether the last call was carried out is not known."""
+
+
 class DataLossError(SrmpSparkError):
     """Rows that a query planned to read are gone, or the log is not the one it knew (option ``failOnDataLoss``)."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
+from srmp_spark.errors import RemoteLostError, RemoteProtocolError, RemoteReadError, with_hint
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.ndr.methods import (
@@ -37,6 +37,7 @@ from srmp_spark.mqrr.ndr.methods import (
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
 from srmp_spark.mqrr.ndr.stub import ContextHandle
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, TransferSyntax
+from srmp_spark.mqrr.next_steps import UNREACHABLE, refusal_text
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
 from srmp_spark.mqrr.packets.sections import ALL, join_sections
 from srmp_spark.mqrr.queue_format import QueueFormat
@@ -57,7 +58,7 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
     decode_map_response,
     encode_map_request,
 )
-from srmp_spark.mqrr.status import Status, status_text
+from srmp_spark.mqrr.status import Status
 
 CONNECT_SECONDS = 10.0
 """A machine that does not take a connection within this is not there."""
@@ -71,16 +72,9 @@ EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
 """Both are "nothing more": which one depends on whether a cursor was used."""
 
 
-class RemoteReadError(SrmpSparkError):
-    """The other queue manager refuses a call; ``status`` is its HRESULT or fault."""
-
-    def __init__(self, status: int, what: str) -> None:
-        super().__init__(f"{what}: {status_text(status)}")
-        self.status = status
-
-
-class RemoteLostError(SrmpSparkError):
-    """The machine cannot be reached, or the connection ended: whether the last call was carried out is not known."""
+def refused(status: int, what: str) -> RemoteReadError:
+    """``what`` got this HRESULT or fault; the message says what to do."""
+    return RemoteReadError(refusal_text(what, status), status)
 
 
 class Shown(NamedTuple):
@@ -132,7 +126,7 @@ class _Channel:
         try:
             self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
         except OSError as error:
-            raise RemoteLostError(f"{self._where} cannot be reached: {error}") from None
+            raise RemoteLostError(with_hint(f"{self._where} cannot be reached: {error}", UNREACHABLE)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._engine.bind(time.monotonic(), group_id=group_id)
@@ -172,7 +166,7 @@ class _Channel:
 
         answer = self._wait(mine, wait_s + ANSWER_SECONDS)
         if isinstance(answer, Faulted):
-            raise RemoteReadError(answer.status, f"{self._where} refuses opnum {opnum}")
+            raise refused(answer.status, f"{self._where} refuses opnum {opnum}")
         assert isinstance(answer, Answered)
         return answer.stub
 
@@ -213,12 +207,12 @@ def find_port(host: str, mapper_port: int = ENDPOINT_MAPPER_PORT) -> int:
     try:
         answer = decode_map_response(channel.call(EPT_MAP, encode_map_request(REMOTE_READ)))
     except RemoteProtocolError as error:
-        raise RemoteReadError(Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}") from None
+        raise refused(Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}") from None
     finally:
         channel.close()
     port = answer.port(REMOTE_READ)
     if port is None:
-        raise RemoteReadError(answer.status, f"{host} serves no remote read: {answer.explain()}")
+        raise refused(answer.status, f"{host} serves no remote read: {answer.explain()}")
     return port
 
 
@@ -263,7 +257,7 @@ class RemoteMachine:
         try:
             return METHODS[opnum].decode_response(stub, self._channel.syntax)
         except BadStubError as error:
-            raise RemoteReadError(
+            raise refused(
                 Status.RPC_X_BAD_STUB_DATA, f"{self.host} answers {METHODS[opnum].name} with what is none: {error}"
             ) from None
 
@@ -271,13 +265,16 @@ class RemoteMachine:
         """:meth:`call`, and an HRESULT other than MQ_OK is a :class:`RemoteReadError`."""
         answer = self.call(opnum, asked, wait_s)
         if answer.status != Status.MQ_OK:
-            raise RemoteReadError(answer.status, f"{self.host}, {METHODS[opnum].name}")
+            raise refused(answer.status, f"{self.host}, {METHODS[opnum].name}")
         return answer
 
     def open(self, queue: QueueFormat, access: int = ACCESS_PEEK, share: int = SHARE_DENY_NONE) -> RemoteQueue:
         """Open a queue. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
-        answer = self.call(2, OpenRequest(queue, access, share))
-        return RemoteQueue(self, answer.handle)
+        try:
+            answer = self.call(2, OpenRequest(queue, access, share))
+        except RemoteReadError as error:
+            raise refused(error.status, f"{self.host} does not open {queue.text or 'a queue'}") from None
+        return RemoteQueue(self, answer.handle, queue.text or "a queue")
 
     def close(self) -> None:
         """End the connection."""
@@ -293,9 +290,11 @@ class RemoteMachine:
 class RemoteQueue:
     """An open queue."""
 
-    def __init__(self, machine: RemoteMachine, handle: ContextHandle) -> None:
+    def __init__(self, machine: RemoteMachine, handle: ContextHandle, name: str) -> None:
+        """``name``: for errors."""
         self._machine = machine
         self.handle = handle
+        self._name = name
         self._requests = itertools.count(1)
 
     def start(
@@ -322,7 +321,7 @@ class RemoteQueue:
         """R_CancelReceive over another connection: whether anything with this number waited. Errors as there."""
         answer = over.call(8, HandleNumberRequest(self.handle, request))
         if answer.status not in (Status.MQ_OK, Status.STATUS_NOT_FOUND):
-            raise RemoteReadError(answer.status, f"{self._machine.host}, R_CancelReceive")
+            raise refused(answer.status, f"{self._machine.host}, R_CancelReceive of {self._name}")
         return bool(answer.status == Status.MQ_OK)
 
     def peek(self, action: Action = Action.PEEK_CURRENT, **more: Any) -> Shown | None:  # noqa: ANN401
@@ -331,7 +330,7 @@ class RemoteQueue:
         if answer.status in EMPTY:
             return None
         if answer.status != Status.MQ_OK:
-            raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
+            raise refused(answer.status, f"{self._machine.host} does not show messages of {self._name}")
         return shown(answer)
 
     def walk(
@@ -358,7 +357,7 @@ class RemoteQueue:
                 found = [answer for answer in answers if answer.status == Status.MQ_OK]
                 for answer in answers:
                     if answer.status != Status.MQ_OK and answer.status not in EMPTY:
-                        raise RemoteReadError(answer.status, f"{self._machine.host}, peek")
+                        raise refused(answer.status, f"{self._machine.host} does not show messages of {self._name}")
                 if len(found) == len(answers):
                     under_way = self._peek_later(Action.PEEK_NEXT, cursor, max_body, at_once)
                 yield from _shown_in_order(found, unreadable)

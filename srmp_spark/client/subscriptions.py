@@ -22,6 +22,10 @@ class SubscriptionsClient(QueueManagerClient):
         body = {key: value for key, value in entry.items() if value is not None}
         return cast("dict[str, Any]", self._json("PUT", _PATH, body=body))
 
-    def unsubscribe(self, host: str, queue: str) -> dict[str, Any]:
-        """``DELETE subscriptions``: the status that it has now; ``pending`` above 0: it goes when these are settled."""
-        return cast("dict[str, Any]", self._json("DELETE", _PATH, parameters={"host": host, "queue": queue}, retry=False))
+    def unsubscribe(self, host: str, queue: str, *, unused: bool = False) -> dict[str, Any]:
+        """``DELETE subscriptions``: the status that it has now; ``pending`` above 0: it goes when these are settled.
+
+        ``unused``: only if it never read anything, else an :class:`ApiError` with code ``subscription-in-use``.
+        """
+        parameters = {"host": host, "queue": queue, **({"unused": "1"} if unused else {})}
+        return cast("dict[str, Any]", self._json("DELETE", _PATH, parameters=parameters, retry=False))

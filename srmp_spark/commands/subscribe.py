@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import RETRY_SECONDS, Commands, add_connection_flags, address, emit
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ApiError, ConfigurationError, with_hint
 
 if TYPE_CHECKING:
     from srmp_spark.client.subscriptions import SubscriptionsClient
 
 ACTIONS = ("add", "list", "remove")
+FIRST_SECONDS = 2.0
+"""How long ``add`` waits for the first attempt: a machine that is there answers within it, usually."""
+POLL_SECONDS = 0.1
+_FLAGS = (
+    "the flags are --host, --queue, --mode move|copy, --to, --username with --password-file, --domain, "
+    "--auth-protocol ntlm|kerberos|negotiate, --auth-level none|connect|integrity|privacy"
+)
 COLUMNS = ("host", "queue", "mode", "to", "pulled", "pending", "doubtful", "lag_seconds", "last_error")
 PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105  # a name
 PASSWORD_MAX = 4_096
@@ -21,7 +31,8 @@ PASSWORD_MAX = 4_096
 
 _HELP = f"""actions:
   add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or
-          account: it has those then
+          account: it has those then. The first attempt is waited for, two seconds at most; if it fails that is
+          said, exit code 4, and the subscription stays and is tried again
   list    one a line, with what was pulled and the last error (also in srmp-spark status)
   remove  take nothing more; it is gone when pending is 0. What stands in the configuration file is removed there
 
@@ -56,8 +67,9 @@ def _subscribe(args: argparse.Namespace) -> int:
             each for each in client.subscriptions()
             if args.host in (None, each["host"]) and args.queue in (None, each["queue"])
         ]  # fmt: skip
-        if found or not args.table:
-            emit(found, table=args.table, columns=COLUMNS)
+        emit(found, table=args.table, columns=COLUMNS)
+        if not found and args.table:
+            print("no subscriptions", file=sys.stderr)
         return 0
     for name in ("host", "queue"):
         if getattr(args, name) is None:
@@ -69,7 +81,40 @@ def _subscribe(args: argparse.Namespace) -> int:
         "host": args.host, "queue": args.queue, "mode": args.mode, "to": args.to, "username": args.username,
         "domain": args.domain, "auth_protocol": args.auth_protocol, "auth_level": args.auth_level, "password": _password(args),
     }  # fmt: skip
-    emit([client.subscribe(entry)], table=args.table, columns=COLUMNS)
+    return _add(client, entry, table=args.table)
+
+
+def _add(client: SubscriptionsClient, entry: dict[str, str | None], *, table: bool) -> int:
+    from srmp_spark.client.attempts import Attempt, attempt
+
+    try:
+        found = client.subscribe(entry)
+    except ApiError as error:
+        if error.code != "usage":
+            raise
+        raise ConfigurationError(with_hint(error.message, f"{error.hint}; {_FLAGS}" if error.hint else _FLAGS)) from None
+    deadline = time.monotonic() + FIRST_SECONDS
+    while attempt(found, math.inf) is Attempt.UNDER_WAY and not found["pulled"] and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        there = client.subscriptions()
+        found = next((each for each in there if (each["host"], each["to"]) == (found["host"], found["to"])), found)
+    emit([found], table=table, columns=COLUMNS)
+    outcome = attempt(found, math.inf)
+    this = f"--host {found['host']} --queue '{found['queue']}'"
+    if outcome is Attempt.FAILED:
+        print(
+            f"srmp-spark: {found['queue']} of {found['host']} cannot be read: {found['last_error']}\n"
+            f"srmp-spark: the subscription stays and is tried again; to take it back: srmp-spark subscribe remove {this}",
+            file=sys.stderr,
+        )
+        return 4
+    if outcome is Attempt.HINDERED:
+        print(f"srmp-spark: {found['last_error']}", file=sys.stderr)
+    elif outcome is Attempt.UNDER_WAY and not found["pulled"]:
+        print(
+            f"srmp-spark: {found['queue']} of {found['host']} has not answered yet; what came of it: srmp-spark subscribe list",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from srmp_spark.client.remote_queue import EMPTY, RemoteMachine, RemoteQueue, RemoteReadError, Shown, shown
+from srmp_spark.client.remote_queue import EMPTY, RemoteMachine, RemoteQueue, Shown, refused, shown
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE
@@ -166,7 +166,7 @@ class Reader:
             if answer.status in EMPTY:
                 return
             if answer.status != Status.MQ_OK:
-                raise RemoteReadError(answer.status, f"{self._source.host.text}, receive")
+                raise refused(answer.status, f"{self._source.host.text} does not hand out messages of {self._source.queue}")
             try:
                 yield request, shown(answer)
             except RemoteProtocolError as error:  # its lock ends with the connection

@@ -13,8 +13,8 @@ class Reading(NamedTuple):
     queue: str
     pending: int
     """Messages that are stored and no rows yet."""
-    lag_seconds: float
-    """How long ago everything that was in the remote queue was here."""
+    lag_seconds: float | None
+    """How long ago everything that was in the remote queue was here; ``None``: that never was."""
     taken_in_doubt: int
     """Rows whose message was gone after a removal without an answer."""
 
@@ -34,6 +34,6 @@ class RemoteQueues(Protocol):
         """Add or change one; its status, and whether it is new. Raises :class:`ApiError`."""
         ...
 
-    async def remove(self, host: str | None, queue: str | None) -> dict[str, Any]:
-        """Take nothing more; its status. Raises :class:`ApiError`."""
+    async def remove(self, host: str | None, queue: str | None, *, unused: bool = False) -> dict[str, Any]:
+        """Take nothing more; its status. ``unused``: only if it never read anything. Raises :class:`ApiError`."""
         ...

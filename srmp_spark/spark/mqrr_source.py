@@ -9,6 +9,7 @@ no range that could be read again, so a stream reads the log of a queue manager 
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from srmp_spark.client.remote_queue import RemoteMachine, Shown
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ConfigurationError, RemoteQueueError, SrmpSparkError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of
 from srmp_spark.mqrr.message_of_packet import message_of
@@ -83,7 +84,10 @@ class MqrrBatchReader(DataSourceReader):
         return [RemotePartition(queue) for queue in self._options.queues]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their machine counts."""
+        """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their machine counts.
+
+        Raises :class:`RemoteQueueError`, which names the queue and says what to do.
+        """
         assert isinstance(partition, RemotePartition)
         from srmp_spark.rows.decode import rows_of
 
@@ -92,6 +96,7 @@ class MqrrBatchReader(DataSourceReader):
         messages: dict[int, Message] = {}
         size = 0
         with (
+            _named(partition.queue, host.text),
             RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)) as machine,
             machine.open(queue_format_for(host.name, partition.queue)) as queue,
         ):
@@ -104,6 +109,15 @@ class MqrrBatchReader(DataSourceReader):
                     waiting, messages, size = [], {}, 0
         if waiting:
             yield rows_of(None, None, shown_as, waiting, messages=messages)
+
+
+@contextlib.contextmanager
+def _named(queue: str, host: str) -> Iterator[None]:
+    """Who has several queues wants to know which one cannot be read."""
+    try:
+        yield
+    except SrmpSparkError as error:
+        raise RemoteQueueError(f"queue {queue} of {host} cannot be read: {error}") from error
 
 
 def record_of(shown: Shown, peer: str) -> Record:

@@ -1,17 +1,22 @@
 """``format("mqrr")`` as a stream: a subscription of a queue manager of ours, and the log that it fills.
 
 The subscription is made when the query first asks for an offset, unless it is there, and stays when the query ends: what is
-pulled is in the log, and the next start finds it. Whoever wants it to end says ``srmp-spark subscribe remove``.
+pulled is in the log, and the next start finds it. Whoever wants it to end says ``srmp-spark subscribe remove``. The first look
+at the log waits for what is in the remote queue (:mod:`.first_pass`).
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.spark.embedded import locate
+from srmp_spark.spark.first_pass import FirstPass, Subscribed
 from srmp_spark.spark.mqrr_options import RemoteOptions
 from srmp_spark.spark.options import SourceOptions, parse
 from srmp_spark.spark.stream_reader import SrmpStreamReader
@@ -27,13 +32,41 @@ class MqrrStreamReader(SrmpStreamReader):
         """Raises :class:`ConfigurationError`; nothing is asked or started yet: Spark makes this object several times."""
         super().__init__(_log_options(remote, _UNKNOWN_YET))
         self._remote = remote
+        self._pass: FirstPass | None = None
+        self._is_first = True
 
     def __repr__(self) -> str:
         return f"<MqrrStreamReader host={self._remote.host.text} queues={','.join(self._remote.queues)}>"
 
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Wait for what is in the remote queues; then the ends of the logs are the goal of this run.
+
+        Raises :class:`RemoteQueueError` for a queue that cannot be read.
+        """
+        self._subscribed().wait_or_fail()
+        self._is_first = False
+        super().prepareForTriggerAvailableNow()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where the next batch ends. The first one of a query that goes on waits a little for what is there."""
+        if self._is_first:
+            self._is_first = False
+            self._subscribed().wait_a_little()
+        self._subscribed().tell()
+        return super().latestOffset(start, limit)
+
+    def _subscribed(self) -> FirstPass:
+        """Subscribes to what nobody pulls, once."""
+        self._here()
+        assert self._pass is not None
+        return self._pass
+
     def _here(self) -> Any:  # noqa: ANN401  # what the reader of the log has there
         if self._driver is None:
-            self._options = _log_options(self._remote, ",".join(subscribed(self._remote, self._options)))
+            began = time.monotonic()
+            client, queues = subscribed(self._remote, self._options)
+            self._pass = FirstPass(client, queues, began)
+            self._options = _log_options(self._remote, ",".join(each.to for each in queues))
         return super()._here()
 
 
@@ -46,8 +79,8 @@ def _log_options(remote: RemoteOptions, queues: str) -> SourceOptions:
     return parse({**remote.stream, "queue": queues})
 
 
-def subscribed(remote: RemoteOptions, options: SourceOptions) -> list[str]:
-    """The queues of ours that the remote ones are pulled into; subscribes to those that nobody pulls.
+def subscribed(remote: RemoteOptions, options: SourceOptions) -> tuple[SubscriptionsClient, list[Subscribed]]:
+    """The queues of ours that the remote ones are pulled into, and who says how that goes; subscribes where nobody pulls.
 
     Raises :class:`ConfigurationError` for a subscription that is another one than the query asks for, and what the queue
     manager says.
@@ -59,10 +92,10 @@ def subscribed(remote: RemoteOptions, options: SourceOptions) -> list[str]:
         raise ConfigurationError("option queueManager: one queue manager pulls the queues, and several are named")
     client = SubscriptionsClient(url[0], options.token)
     there = client.status()["subscriptions"]
-    return [_subscribed(client, remote, queue, there) for queue in remote.queues]
+    return client, [_subscribed(client, remote, queue, there) for queue in remote.queues]
 
 
-def _subscribed(client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[dict[str, Any]]) -> str:
+def _subscribed(client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[dict[str, Any]]) -> Subscribed:
     name = queue.replace("/", "\\").lower()
     found = next((each for each in there if each["host"] == remote.host.text and each["queue"].lower() == name), None)
     lives = found is not None and found["mode"] is not None and not found.get("removing")
@@ -74,8 +107,9 @@ def _subscribed(client: SubscriptionsClient, remote: RemoteOptions, queue: str, 
                 "configuration file"
             )
         if found.get("configured") or not remote.account:
-            return str(found["to"])
+            return Subscribed(remote.host.text, queue, str(found["to"]), is_made=False)
     entry = {"host": remote.host.text, "queue": queue, "mode": remote.mode or (found["mode"] if found and lives else None)}
     if found is not None and found["to"]:
         entry["to"] = found["to"]
-    return str(client.subscribe({**entry, **remote.account})["to"])
+    to = str(client.subscribe({**entry, **remote.account})["to"])
+    return Subscribed(remote.host.text, queue, to, is_made=found is None)

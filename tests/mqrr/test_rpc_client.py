@@ -104,7 +104,7 @@ def test_a_server_that_asks_to_close():
         (encode_pdu(PduType.RESPONSE, WHOLE, 2, bytes.fromhex("00000000 0900 0000")), "another context"),
         (encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, 2, bytes.fromhex("00000000 0100 0000")), "out of order"),
         (encode_pdu(PduType.REQUEST, WHOLE, 2, bytes(8)), "type 0 while"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "RPC version"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "this is an HTTP server, and has no remote read; give the RPC port"),
     ],
 )
 def test_an_answer_that_breaks_the_rules_closes_the_client(data, error):

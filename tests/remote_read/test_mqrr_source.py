@@ -13,7 +13,8 @@ from remote_kit import Served
 from test_pulling_live import subscribe, until
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.client.subscriptions import SubscriptionsClient
+from srmp_spark.errors import ConfigurationError, RemoteQueueError
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.rows.columns import arrow_schema, spark_ddl
 from srmp_spark.spark.mqrr_options import parse_remote
@@ -52,6 +53,82 @@ def test_a_batch_is_a_snapshot_of_each_queue_that_takes_nothing(served: Served):
 def test_an_empty_queue_is_an_empty_partition(served: Served):
     name = served.queue().replace("/", "\\")
     assert read({"host": served.ready["rpc"], "queue": f"DIRECT=OS:host1\\{name}"}) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("queue", "next_step"), [("private$\\missing", "private$"), ("private$\\unjournaled;JOURNAL", "made with :journal")]
+)
+def test_an_error_names_the_queue_and_says_what_to_do(served: Served, queue: str, next_step: str):
+    served.client.put_queue("private$/unjournaled", transactional=False)
+    direct = "DIRECT=OS:host1\\" + queue
+    with pytest.raises(RemoteQueueError) as error:
+        read({"host": served.ready["rpc"], "queue": direct})
+    for what in (f"queue {direct} of {served.ready['rpc']} cannot be read", "MQ_ERROR_QUEUE_NOT_FOUND", next_step):
+        assert what in str(error.value)
+
+
+def test_a_port_that_is_none_of_remote_read_is_told(served: Served):
+    with pytest.raises(RemoteQueueError, match="this is an HTTP server"):
+        read({"host": served.ready["listening"].removeprefix("http://"), "queue": "private$\\orders"})
+    with pytest.raises(RemoteQueueError, match=r"private\$\\orders of 127.0.0.1:9 .* cannot be reached.*2103"):
+        read({"host": "127.0.0.1:9", "queue": "private$\\orders"})
+
+
+def available_now(options: dict[str, str]) -> int:
+    """The rows that a run with ``availableNow`` has, asked in Spark's order."""
+    reader = MqrrDataSource(options).streamReader(StructType())
+    try:
+        reader.prepareForTriggerAvailableNow()
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        return sum(rows.num_rows for each in reader.partitions(start, end) for rows in reader.read(each))
+    finally:
+        reader.stop()
+
+
+@pytest.mark.parametrize("mode", ["move", "copy"])
+def test_available_now_has_what_waits_in_the_remote_queue(tmp_path: Path, served: Served, mode: str):
+    """Also of a subscription that is there and saw the queue empty a moment ago."""
+    name = served.queue()
+    served.send(name, *[3] * 40)
+    with RunningQueueManager(tmp_path / "b") as running:
+        options = {"host": served.ready["rpc"], "queue": "DIRECT=OS:host1\\" + name.replace("/", "\\"), "mode": mode}
+        options |= {"queueManager": running.api, "readMode": "peek", "startingOffsets": "earliest"}
+        assert available_now(options) == 40
+        served.send(name, 3, 3)
+        assert available_now(options) == 42
+
+
+def test_available_now_fails_where_nothing_can_be_read_and_leaves_no_subscription_behind(tmp_path: Path, served: Served):
+    with RunningQueueManager(tmp_path / "b") as running:
+        client, missing = SubscriptionsClient(running.api, retry_seconds=60), "DIRECT=OS:host1\\private$\\missing"
+        for host, why in (
+            ("127.0.0.1:9", "cannot be reached"),
+            (served.ready["rpc"], "MQ_ERROR_QUEUE_NOT_FOUND.*write private"),
+        ):
+            options = {"host": host, "queue": missing, "queueManager": running.api}
+            with pytest.raises(RemoteQueueError, match=f"{why}.*was taken back"):
+                available_now(options)
+            assert client.subscriptions() == []
+        client.subscribe({"host": "127.0.0.1:9", "queue": missing})
+        with pytest.raises(RemoteQueueError, match=r"cannot be reached.*stays.*subscribe remove --host 127.0.0.1:9"):
+            available_now({"host": "127.0.0.1:9", "queue": missing, "queueManager": running.api})
+        assert [each["host"] for each in client.subscriptions()] == ["127.0.0.1:9"]
+
+
+def test_a_query_that_goes_on_says_what_is_wrong_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with RunningQueueManager(tmp_path / "b") as running:
+        options = {"host": "127.0.0.1:9", "queue": "private$\\orders", "queueManager": running.api}
+        reader = MqrrDataSource(options).streamReader(StructType())
+        try:
+            start = reader.initialOffset()
+            for _ in range(3):
+                assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+        finally:
+            reader.stop()
+        (told,) = (each.getMessage() for each in caplog.records if "mqrr.trouble" in each.getMessage())
+        assert "127.0.0.1:9 cannot be reached" in told
+        assert len(SubscriptionsClient(running.api, retry_seconds=60).subscriptions()) == 1
 
 
 def streams(options: dict[str, str]) -> tuple[str, ...]:

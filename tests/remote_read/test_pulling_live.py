@@ -14,8 +14,8 @@ import pytest
 from remote_kit import Served, opened
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.client.remote_queue import RemoteLostError, RemoteReadError, shown
-from srmp_spark.errors import ApiError, ApiUnreachableError
+from srmp_spark.client.remote_queue import shown
+from srmp_spark.errors import ApiError, ApiUnreachableError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.service import RunningQueueManager

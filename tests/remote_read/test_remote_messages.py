@@ -8,7 +8,7 @@ import pytest
 from remote_kit import Served
 from test_pulling_live import until
 
-from srmp_spark.client.remote_queue import RemoteReadError
+from srmp_spark.errors import RemoteReadError
 from srmp_spark.jobs import backfill, remote_messages
 from srmp_spark.jobs.remote_messages import Reader, RemoteSource, count, parse_source
 

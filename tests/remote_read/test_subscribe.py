@@ -110,6 +110,47 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
         assert served.waiting(name) == 1
 
 
+def test_add_says_what_came_of_the_first_attempt(tmp_path: Path, served: Served, capsys):
+    """A subscription that cannot be read is kept, and who added it hears of it at once."""
+    with RunningQueueManager(tmp_path / "b") as running:
+        at = ["--api", running.api]
+        assert run(["subscribe", "list", "--table", *at]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.split()[:2] == ["host", "queue"]
+        assert "no subscriptions" in shown.err
+
+        nonsense = ["--host", served.ready["rpc"], "--queue", direct("private$/nonsense")]
+        until(lambda: run(["subscribe", "add", *nonsense, *at]) == 4)  # a slow machine may not have asked after two seconds
+        shown = capsys.readouterr()
+        added = json.loads(shown.out.splitlines()[-1])
+        assert (added["lag_seconds"], added["pulled"]) == (None, 0)
+        assert added["failed_seconds"] >= 0
+        for what in ("MQ_ERROR_QUEUE_NOT_FOUND", "write private$", "subscribe remove --host"):
+            assert what in shown.err
+        assert (
+            f'srmp_subscription_lag_seconds{{host="{served.ready["rpc"]}"' not in client(running)._call("GET", "/metrics").text
+        )
+        assert run(["subscribe", "remove", *nonsense, *at]) == 0
+
+        assert run(["subscribe", "add", "--host", "windows.example", "--queue", "q", *at]) == 2
+        assert "--username with --password-file" in capsys.readouterr().err
+
+
+def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(tmp_path: Path, served: Served):
+    name = served.queue()
+    served.send(name, 3)
+    with RunningQueueManager(tmp_path / "b") as running:
+        api, host = client(running), served.ready["rpc"]
+        api.subscribe({"host": "127.0.0.1:9", "queue": "q"})
+        api.unsubscribe("127.0.0.1:9", "q", unused=True)
+        to = api.subscribe({"host": host, "queue": direct(name)})["to"]
+        until(lambda: len(rows(running, to)) == 1)
+        with pytest.raises(ApiError, match="was read from"):
+            api.unsubscribe(host, direct(name), unused=True)
+        served.send(name, 3)
+        until(lambda: len(rows(running, to)) == 2)
+
+
 @pytest.mark.parametrize(
     ("entry", "match"),
     [

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from remote_kit import Served, opened
 
-from srmp_spark.client.remote_queue import PEEKS_AT_ONCE, RemoteMachine, RemoteQueue, RemoteReadError
-from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.client.remote_queue import PEEKS_AT_ONCE, RemoteMachine, RemoteQueue
+from srmp_spark.errors import RemoteProtocolError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import Parameters
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse, failure
@@ -73,7 +73,7 @@ class Machine:
         return self._said.pop(0)
 
     def walk(self, **how: Any) -> list[int]:
-        queue = RemoteQueue(cast("RemoteMachine", self), ContextHandle(0, bytes(16)))
+        queue = RemoteQueue(cast("RemoteMachine", self), ContextHandle(0, bytes(16)), "a queue")
         return [each.sequence_id for each in queue.walk(**how)]
 
 

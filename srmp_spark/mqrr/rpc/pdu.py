@@ -154,6 +154,15 @@ def parse_pdu(data: bytes) -> Pdu:
     return Pdu(kind, flags, call_id, data[HEADER_SIZE : at - pad_length], auth, data)
 
 
+def _other_version(beginning: bytes) -> str:
+    if beginning.startswith(b"HTTP/"):
+        return (
+            f"RPC version {beginning[0]}: this is an HTTP server, and has no remote read; give the RPC port (2103 at Windows, "
+            "`rpc` in the ready line of ours), or none, and the endpoint mapper (135) is asked"
+        )
+    return f"RPC version {beginning[0]}; only 5.0 is known"
+
+
 class PduStream:
     """PDUs out of a stream of bytes: what is left waits for more. At most one PDU of 65,535 bytes waits here."""
 
@@ -172,7 +181,7 @@ class PduStream:
         buffer += data
         while len(buffer) >= 10:
             if buffer[0] != VERSION:
-                raise RemoteProtocolError(f"RPC version {buffer[0]}; only 5.0 is known", section="[MS-RPCE] 3.3.1.5.1")
+                raise RemoteProtocolError(_other_version(bytes(buffer[:10])), section="[MS-RPCE] 3.3.1.5.1")
             if buffer[4] & 0xF0 != DREP[0]:
                 raise RemoteProtocolError("a peer whose integers are not little-endian", section="C706 14.1")
             size = buffer[8] | buffer[9] << 8

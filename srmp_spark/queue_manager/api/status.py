@@ -163,11 +163,12 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             counts[key] = counts.get(key, 0) + waiting
         return iter(counts.items())
 
-    def subscriptions(value: Callable[[Reading], float]) -> Iterator[tuple[tuple[str, ...], float]]:
+    def subscriptions(value: Callable[[Reading], float | None]) -> Iterator[tuple[tuple[str, ...], float]]:
         for each in () if manager.remote_queues is None else manager.remote_queues.readings():
-            yield (each.host, each.queue), value(each)
+            if (found := value(each)) is not None:
+                yield (each.host, each.queue), found
 
-    def of_each(name: str, text: str, value: Callable[[Reading], float]) -> Gauge:
+    def of_each(name: str, text: str, value: Callable[[Reading], float | None]) -> Gauge:
         return Gauge(f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value))
 
     multicast = manager.multicast

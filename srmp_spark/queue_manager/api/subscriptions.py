@@ -50,6 +50,6 @@ class SubscriptionsApi:
         return Response.json(found, 201 if is_new else 200)
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE subscriptions?host=HOST&queue=QUEUE``: nothing more is taken; gone as soon as ``pending`` is 0."""
-        host, queue = request.text("host"), request.text("queue")
-        return Response.json(await asyncio.shield(self._remote().remove(host, queue)))
+        """``DELETE subscriptions?host&queue[&unused=1]``: nothing more is taken; gone as soon as ``pending`` is 0."""
+        host, queue, unused = request.text("host"), request.text("queue"), request.text("unused") == "1"
+        return Response.json(await asyncio.shield(self._remote().remove(host, queue, unused=unused)))

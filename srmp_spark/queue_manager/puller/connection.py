@@ -7,10 +7,11 @@ import contextlib
 import logging
 from typing import Any, cast
 
-from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, SrmpSparkError
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, SrmpSparkError, with_hint
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.ndr.methods import METHODS, Parameters
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.next_steps import UNREACHABLE, refusal_text
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
 from srmp_spark.mqrr.rpc.endpoint_mapper import (
@@ -20,7 +21,7 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
     decode_map_response,
     encode_map_request,
 )
-from srmp_spark.mqrr.status import Status, status_text
+from srmp_spark.mqrr.status import Status
 
 CONNECT_SECONDS = 10.0
 """A machine that does not take a connection within this is not there."""
@@ -35,7 +36,7 @@ class RefusedError(SrmpSparkError):
 
     def __init__(self, status: int, what: str, *, perhaps_done: bool = False) -> None:
         """``perhaps_done``: a fault that does not say that the call was not carried out."""
-        super().__init__(f"{what}: {status_text(status)}")
+        super().__init__(refusal_text(what, status))
         self.status = status
         self.perhaps_done = perhaps_done
 
@@ -71,7 +72,8 @@ class RpcClient(asyncio.Protocol):
             await asyncio.wait_for(client._bound, ANSWER_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
             client.close()
-            raise LostError(f"{where} cannot be reached: {str(error) or 'no answer in time'}") from None
+            why = f"{where} cannot be reached: {str(error) or 'no answer in time'}"
+            raise LostError(with_hint(why, UNREACHABLE)) from None
         except BaseException:
             client.close()
             raise

@@ -41,7 +41,8 @@ class Locks:
         self._under_way: deque[asyncio.Task[_Found]] = deque()
         self._found: dict[PulledKey, Pulled] = {}
         self._reads = self._size = 0
-        self._is_empty = False
+        self.is_empty = False
+        """A read found nothing: what came before it is here."""
         self.unreadable: list[Unreadable] = []
         """Held until the others are locked, else they would come again."""
 
@@ -75,7 +76,7 @@ class Locks:
         under_way = len(self._under_way)
         expected = self._size + under_way * (self._size // self._reads if self._reads else 0)
         return (
-            not self._is_empty
+            not self.is_empty
             and self._reads + under_way < BATCH_MESSAGES
             and expected < BATCH_BYTES
             and len(self.unreadable) + under_way < UNREADABLE_MAX
@@ -85,7 +86,7 @@ class Locks:
         if isinstance(found, Status):
             if found not in NOTHING:
                 raise RefusedError(found, "R_StartReceive")
-            self._is_empty = True
+            self.is_empty = True
             return None
         if isinstance(found, Unreadable):
             self.unreadable.append(found)

@@ -96,6 +96,8 @@ class Mover:
         """Of them those that were gone when they were looked up, after an End without an answer: another may have them, too."""
         self.unreadable = 0
         """Messages that the last batch stepped over."""
+        self.is_empty = False
+        """Whether the last batch left nothing there that it could have taken."""
         self.is_busy = False
         """Whether something is locked: a good moment to stop is when nothing is."""
         self._full: str | None = None
@@ -112,6 +114,7 @@ class Mover:
 
         Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
         """
+        self.is_empty = False
         await self._settle()
         if not self.kept:
             self._keeping.nothing_is_kept()
@@ -148,6 +151,7 @@ class Mover:
         finally:
             await locks.abandon()
         self.unreadable = len(locks.unreadable)
+        self.is_empty = locks.is_empty
         for each in locks.unreadable:
             await queue.end(each.request, keep=True)
         return [self._same(each) for each in locks.in_order()]

@@ -107,8 +107,13 @@ class Puller:
         self.settled: Callable[[], object] = lambda: None
         """Called once, when ``removing`` has nothing left to do."""
         self._error: str | None = None
-        self._empty_at = manager.clock.monotonic()
-        """When the remote queue was last seen empty, or all of it copied."""
+        self._complete_at: float | None = None
+        """What was in the remote queue then is here; ``None``: it was never seen whole."""
+        self._failed_at: float | None = None
+        """When the last attempt to read failed; ``None``: it is read, or the first attempt is under way."""
+        self._is_drained = False
+        """Nothing was left there that could be taken: only then is a message waited for."""
+        self._is_new = not left.kept and not left.copied
         self._stopping = asyncio.Event()
         self._worked = False
         self._marks = SentMarks.open(
@@ -155,9 +160,17 @@ class Puller:
         return self._mover.in_doubt_taken
 
     @property
-    def lag_seconds(self) -> float:
-        """How long ago everything that was in the remote queue was here."""
-        return self._manager.clock.monotonic() - self._empty_at
+    def lag_seconds(self) -> float | None:
+        """How long ago everything that was in the remote queue was here; ``None``: that never was, since this process began."""
+        return self._since(self._complete_at)
+
+    @property
+    def is_unused(self) -> bool:
+        """It never read anything, and nothing is pending: it may go as if it had never been."""
+        return self._is_new and self._complete_at is None and not (self.pulled or self.pending or self._mover.ended)
+
+    def _since(self, moment: float | None) -> float | None:
+        return None if moment is None else self._manager.clock.monotonic() - moment
 
     def status(self) -> dict[str, Any]:
         """For ``status.subscriptions``."""
@@ -171,8 +184,9 @@ class Puller:
             "pending": self.pending,
             "doubtful": len(self._mover.doubtful),
             "taken_in_doubt": self.taken_in_doubt,
-            "lag_seconds": round(self.lag_seconds, 1),
+            "lag_seconds": _rounded(self.lag_seconds),
             "last_error": self._error,
+            "failed_seconds": _rounded(self._since(self._failed_at)),
             "configured": self.configured,
             "removing": self.removing,
         }
@@ -192,9 +206,11 @@ class Puller:
                 await self._connected()
             except (SrmpSparkError, OSError) as error:
                 self._tell(str(error))
+                self._failed_at = self._manager.clock.monotonic()
             except Exception as error:  # a bug of ours must not end the subscription in silence
                 log.exception("subscription.failed name=%s", self.subscription.name)
                 self._error = f"{type(error).__name__}: see the log"
+                self._failed_at = self._manager.clock.monotonic()
             finally:
                 self._mover.lost()
             if self._stopping.is_set():
@@ -205,7 +221,7 @@ class Puller:
 
     async def _connected(self) -> None:
         """One connection, until it is gone. Raises :class:`LostError`, :class:`RefusedError`."""
-        self._worked = False
+        self._worked = self._is_drained = False
         given = self.subscription
         host = given.host
         port = host.port if host.port is not None else await find_port(host.name)
@@ -221,23 +237,23 @@ class Puller:
                     await self._copy(queue, self._copier)
                 else:
                     await self._move(queue)
-                self._worked = True
+                self._worked, self._failed_at = True, None
         finally:
             client.close()
 
     async def _move(self, queue: RemoteQueue) -> None:
         mover = self._mover
         await mover.look_up(queue)
-        count = await mover.batch(queue, WAIT_SECONDS)
+        count = await mover.batch(queue, WAIT_SECONDS if self._is_drained else 0.0)
+        self._is_drained = mover.is_empty
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)
-            return
-        if mover.unreadable and not count:
+        elif mover.unreadable and not count:
             await asyncio.sleep(UNREADABLE_PAUSE_SECONDS)
         elif not mover.unreadable:
             self._error = None
-            if not count:
-                self._empty_at = self._manager.clock.monotonic()
+            if mover.is_empty and not mover.kept:
+                self._complete_at = self._manager.clock.monotonic()
 
     async def _copy(self, queue: RemoteQueue, copier: Copier) -> None:
         began = self._manager.clock.monotonic()
@@ -250,7 +266,7 @@ class Puller:
         now = self._manager.clock.monotonic()
         if not copier.unreadable and not self._mover.kept:
             self._error = None
-            self._empty_at = now
+            self._complete_at = began  # what came behind the cursor is for the next walk
         await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))  # of a long queue no more than half the time
 
     async def _settle(self, queue: RemoteQueue) -> bool:
@@ -268,3 +284,7 @@ class Puller:
     async def _pause_full(self, why: str) -> None:
         self._tell(f"{self.subscription.to} takes no rows: {why}")
         await asyncio.sleep(FULL_PAUSE_SECONDS)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

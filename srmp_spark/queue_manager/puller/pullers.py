@@ -103,7 +103,8 @@ class Pullers:
         host, _, queue = name.partition("\\")
         self._idle[name] = {
             "host": host, "queue": queue, "mode": None, "to": None, "pulled": 0, "pending": pending, "doubtful": pending,
-            "taken_in_doubt": 0, "lag_seconds": None, "last_error": why, "configured": False, "removing": False,
+            "taken_in_doubt": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None, "configured": False,
+            "removing": False,
         }  # fmt: skip
         log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])
 
@@ -148,8 +149,11 @@ class Pullers:
             log.info("subscription.added name=%s mode=%s to=%s", name, wanted.mode, wanted.to)
             return puller.status(), there is None
 
-    async def remove(self, host: str | None, queue: str | None) -> dict[str, Any]:
-        """Take nothing more. It is gone when what is pending is settled; its status until then. Raises :class:`ApiError`."""
+    async def remove(self, host: str | None, queue: str | None, *, unused: bool = False) -> dict[str, Any]:
+        """Take nothing more. It is gone when what is pending is settled; its status until then.
+
+        ``unused``: only if it never read anything. Raises :class:`ApiError`.
+        """
         async with self._admin:
             name = self._name(host, queue)
             there = self._pullers.get(name)
@@ -165,8 +169,14 @@ class Pullers:
                 )  # fmt: skip
             if there.removing:
                 return there.status()
+            if unused and not there.is_unused:
+                raise _in_use(there)
             await there.stop()
             manager = self._manager
+            if unused and not there.is_unused:  # it began to read while it was told to stop
+                self._put(Puller(manager, there.subscription, await self._left(name), configured=False))
+                self._pullers[name].start()
+                raise _in_use(there)
             await manager.journal.transact(lambda each: remove_added(each.connection, name))
             puller = Puller(manager, there.subscription, await self._left(name), configured=False, removing=True)
             if puller.pending:
@@ -252,8 +262,15 @@ class Pullers:
             if each is not there and other.to == wanted.to:
                 raise ApiError(
                     409, "to-is-taken", f"{wanted.to} is filled from {other.queue} of {other.host.text}",
-                    "give another `to`: one queue of ours for each remote one", _SECTION,
+                    "give another `to` (`--to`): one queue of ours for each remote one", _SECTION,
                 )  # fmt: skip
+
+
+def _in_use(there: Puller) -> ApiError:
+    given = there.subscription
+    return ApiError(
+        409, "subscription-in-use", f"{given.queue} of {given.host.text} was read from", "remove it without `unused`", _SECTION
+    )
 
 
 def _lost_of(count: int) -> str:

@@ -1,0 +1,43 @@
+"""What to do when another queue manager does not let us read: one sentence behind each refusal that a user can meet."""
+
+from __future__ import annotations
+
+from srmp_spark.errors import with_hint
+from srmp_spark.mqrr.status import Status, status_text
+
+UNREACHABLE = (
+    "is MSMQ running there, and may we through its firewall? Remote read has port 2103 unless taken; for a host without a port "
+    "its endpoint mapper, 135, is asked"
+)
+"""Behind a connection that nobody takes."""
+
+_ACCOUNT = (
+    "is the account right? Its domain is that of the network, or the machine's own name for a local account; Windows demands "
+    "the level privacy"
+)
+_NEXT: dict[int, str] = {
+    Status.MQ_ERROR_QUEUE_NOT_FOUND: (
+        "write private$\\ in front of a private queue, and the host as the machine knows itself: what hostname says there, or "
+        "a --host-name of ours; a queue of ours has a ;JOURNAL if it was made with :journal"
+    ),
+    Status.MQ_ERROR_ACCESS_DENIED: (
+        "the account needs Receive Message, to copy or in a batch Peek Message, of a ;JOURNAL Receive Journal Message"
+    ),
+    Status.MQ_ERROR_SHARING_VIOLATION: "a reader there has the queue for itself alone: stop it, or read the queue's journal",
+    Status.MQ_ERROR_ILLEGAL_FORMATNAME: "a queue is private$\\orders, orders, deadletter$ or DIRECT=OS:HOST\\QUEUE",
+    Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION: "a queue is read by a name such as DIRECT=OS:HOST\\QUEUE",
+    Status.MQ_ERROR_QUEUE_DELETED: "the queue was deleted there: make it again, or end what reads it",
+    Status.ERROR_ACCESS_DENIED: _ACCOUNT,
+    Status.STATUS_ACCESS_DENIED: _ACCOUNT,
+    Status.NCA_S_UNK_IF: "this port has no remote read: leave it out, and the endpoint mapper (135) is asked for the right one",
+}
+
+
+def next_step(status: int) -> str:
+    """What to do after this HRESULT or fault; empty if that depends."""
+    return _NEXT.get(status, "")
+
+
+def refusal_text(what: str, status: int) -> str:
+    """``what: MQ_ERROR_…; what to do``."""
+    return with_hint(f"{what}: {status_text(status)}", next_step(status))
