@@ -49,6 +49,11 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
     if error is not None:
         remedy = "" if is_reliable(told.get("destination", "")) else _remedy(error)  # those are of MSMQ
         return with_hint(f"not acknowledged: {error}; it is kept and tried again", remedy or "see streams --table")
+    if session.get("buffer_remaining") == 0:
+        return (
+            "not acknowledged in that time: the service has no room (BufferRemaining 0); what waits is kept, and goes as soon "
+            "as there is some: it is asked every --wsrm-poll-interval seconds"
+        )
     if state == "queued" or not told.get("awaiting_stream_receipt"):
         return "not acknowledged in that time; it is kept and sent: srmp-spark streams --table shows how it stands"
     return _no_receipt(told.get("send_receipts_to"))

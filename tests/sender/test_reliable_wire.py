@@ -28,6 +28,7 @@ class Owner:
     def __init__(self) -> None:
         self.ends: list[tuple[int, str]] = []
         self.lost = ""
+        self.trouble: str | None = None
         self.writes = True
         self.wire: ReliableWire
 
@@ -44,7 +45,7 @@ class Owner:
         pass
 
     def on_trouble(self, key: QueueKey, why: str | None) -> None:
-        pass
+        self.trouble = why
 
     def on_lost(self, key: QueueKey, why: str) -> None:
         self.lost = why
@@ -159,6 +160,79 @@ def test_a_message_held_and_let_go_while_its_number_is_written_gets_no_second_nu
         wire.post(send_of(3))
         await until(lambda: owner.ends[3:] == [(3, "acknowledged")])
         assert numbers == [1, 2, 3]
+        wire.end()
+
+    asyncio.run(run())
+
+
+def test_a_service_that_knows_none_of_its_own_sequences_is_not_asked_for_ever_more_of_them() -> None:
+    """Several servers behind one address: one makes the sequence, the next one never heard of it."""
+
+    async def run() -> None:
+        owner = Owner()
+        created: list[str] = []
+        forgets = [True]
+
+        def script(message: SoapMessage) -> SoapMessage | None:
+            assert message.rm is not None
+            if isinstance(message.content, CreateSequence):
+                created.append(f"urn:s{len(created) + 1}")
+                return answer(message, content=CreateSequenceResponse(created[-1]))
+            if forgets[0]:
+                return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, created[-1]))
+            return answer(message, acknowledgements=(SequenceAcknowledgement(created[-1], ((1, 1),)),))
+
+        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire.post(send_of(1))
+        await until(lambda: owner.ends == [(1, "not sent")])
+        assert created == ["urn:s1", "urn:s2"]
+        assert owner.trouble is not None
+        assert "several servers" in owner.trouble
+        assert "UnknownSequence" in owner.trouble
+        wire.post(send_of(1))  # as the engine does after its pause
+        await until(lambda: owner.ends == [(1, "not sent")] * 2)
+        assert len(created) == 3
+        assert owner.trouble is not None, "nothing was acknowledged since"
+        forgets[0] = False
+        wire.post(send_of(1))
+        await until(lambda: owner.ends[2:] == [(1, "acknowledged")])
+        await until(lambda: owner.trouble is None)
+        wire.end()
+
+    asyncio.run(run())
+
+
+def test_a_service_that_was_started_again_loses_one_sequence_and_nobody_waits() -> None:
+    async def run() -> None:
+        owner = Owner()
+        created: list[str] = []
+
+        def script(message: SoapMessage) -> SoapMessage | None:
+            assert message.rm is not None
+            if isinstance(message.content, CreateSequence):
+                created.append(f"urn:s{len(created) + 1}")
+                return answer(message, content=CreateSequenceResponse(created[-1]))
+            if len(created) == 1:
+                return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, "urn:s1"))
+            return answer(message, acknowledgements=(SequenceAcknowledgement(created[-1], ((1, 1),)),))
+
+        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire.post(send_of(1))
+        await until(lambda: owner.ends == [(1, "acknowledged")])
+        assert len(created) == 2
+        wire.end()
+
+    asyncio.run(run())
+
+
+def test_an_address_without_reliable_sessions_is_told_at_the_first_answer() -> None:
+    async def run() -> None:
+        owner = Owner()
+        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(answer), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire.post(send_of(1))
+        await until(lambda: owner.ends == [(1, "not sent")])
+        assert owner.trouble is not None
+        assert "no CreateSequenceResponse" in owner.trouble
         wire.end()
 
     asyncio.run(run())

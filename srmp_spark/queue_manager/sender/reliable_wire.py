@@ -26,12 +26,15 @@ from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.reliable_limits import (
     CREATING_SECONDS,
     END_TRIES,
+    FALLS_AT_ONCE,
     IDLE_SECONDS,
+    LOST_AGAIN,
     LOST_PERHAPS,
     LOST_WITH,
+    NO_SEQUENCE,
     SILENT_ANSWERS,
     TROUBLE_SECONDS,
-    WINDOW,
+    settings_of,
 )
 from srmp_spark.queue_manager.sender.session_book import SessionBook
 from srmp_spark.queue_manager.sender.session_status import status_of
@@ -44,12 +47,11 @@ from srmp_spark.wsrm.elements import ABSENT, Fault, SoapMessage
 from srmp_spark.wsrm.faults import FaultCode, code_of
 from srmp_spark.wsrm.limits import RESEND_LAST
 from srmp_spark.wsrm.source import Source, SourceRow
-from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, Output, SourceSettings, Suspicious, Transmit
+from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, Output, Suspicious, Transmit
 from srmp_spark.wsrm.source_states import OVER, SourceState
 from srmp_spark.wsrm.versions import Versions
 
-_TAKEN = PeerAnswer(200, "", None)
-"""What being acknowledged counts as."""
+_TAKEN = PeerAnswer(200, "", None)  # what being acknowledged counts as
 _REFUSES_MESSAGE = (FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_CLOSED)
 """As the answer to a message these say that it was not taken."""
 
@@ -79,6 +81,8 @@ class ReliableWire:
         self._writing: Change | None = None
         self._dirty = False
         self._silent = 0
+        self._falls = 0
+        """Sequences that the service has lost since it acknowledged something."""
         self._trouble: str | None = None
         self._retry_at = 0.0
         """In trouble nothing leaves before."""
@@ -101,18 +105,12 @@ class ReliableWire:
         self._versions = Versions.load(row.versions)
         state = SourceState.OPEN if row.identifier else SourceState.CREATING
         now = time.monotonic()
-        self.source = Source.restored(self._settings(), SourceRow(
+        self.source = Source.restored(settings_of(self._url, self._versions, self._poll_interval), SourceRow(
             row.create_id, row.identifier, state, row.assigned, row.assigned, self._book.in_flight(), row.buffer_remaining, 0,
             False,
         ), now)  # fmt: skip
         if row.ending:
             self.source.end(now)
-
-    def _settings(self) -> SourceSettings:
-        rm, soap, addressing = self._versions
-        return SourceSettings(
-            to=self._url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=self._poll_interval
-        )
 
     def __repr__(self) -> str:
         return f"<ReliableWire {self._url} {self.source!r} {self._book!r} lost={self._lost!r}>"
@@ -301,7 +299,9 @@ class ReliableWire:
             if self._book.waiting:
                 self._versions = Versions.load(self._book.waiting[0].stored.reliable)
                 self._begun_at = time.time_ns() // 1_000
-                self.source = Source(self._settings(), f"urn:uuid:{uuid.uuid4()}", now)
+                self.source = Source(
+                    settings_of(self._url, self._versions, self._poll_interval), f"urn:uuid:{uuid.uuid4()}", now
+                )
                 self._plan(Change(begins=True))
         elif source.state is SourceState.OPEN and not source.is_ending:
             if self._book.waiting and source.room:
@@ -387,6 +387,9 @@ class ReliableWire:
             return False
         if source.state in OVER:
             return True
+        if source.state is SourceState.CREATING and fault is None:
+            self._in_trouble(NO_SEQUENCE % (problem or f"answered {answer.status}"))
+            return False
         if problem is not None:
             if number and answer.status in RECEIVED_NOTHING and not was_in_doubt:
                 self._book.doubt.discard(number)
@@ -397,7 +400,7 @@ class ReliableWire:
         if self._silent >= SILENT_ANSWERS:
             self._in_trouble(f"{self._silent} answers without an acknowledgement: {LOST_PERHAPS}")
             return False
-        if self._trouble is not None:
+        if self._trouble is not None and not self._falls:
             self._trouble = None
             self._owner.on_trouble(self.key, None)
         return True
@@ -407,6 +410,7 @@ class ReliableWire:
         assert source is not None
         for event in events:
             if isinstance(event, Acknowledged):
+                self._falls = 0
                 for first, last in event.ranges:
                     for number in range(first, last + 1):
                         self._book.doubt.discard(number)
@@ -466,7 +470,7 @@ class ReliableWire:
             self.key.destination, source.identifier, len(self._book.serials), len(doubtful), why,
         )  # fmt: skip
         if not doubtful:
-            self._forget_sequence()
+            self._fell_again(why)
             return
         self._book.serials = {number: self._book.serials[number] for number in doubtful}
         self._lost = LOST_WITH % (why, len(doubtful))
@@ -475,14 +479,22 @@ class ReliableWire:
         self._planned = None
         self._note()  # in this order: a sequence that is lost begins anew with the first message that is posted
 
+    def _fell_again(self, why: str) -> None:
+        """Nothing is in doubt: all goes again in a new sequence, at once, unless the last one has ended like this too."""
+        self._forget_sequence()
+        self._falls += 1
+        is_again = self._falls >= FALLS_AT_ONCE
+        self._trouble = LOST_AGAIN % (self._falls, why) if is_again else why
+        self._owner.on_trouble(self.key, self._trouble)
+        if is_again:
+            self._give_back(self._trouble)
+
     def _forget_sequence(self) -> None:
         """The next message begins another one; what has a number and is not acknowledged begins with it."""
         changes = [each for each in (self._planned, self._writing) if each is not None and not each.is_held]
         self._book.begin_anew([send for change in changes for send in change.numbered])
         self._writing = Change() if self._writing is not None else None
-        self._planned = None
-        self._lost = ""
-        self._silent = 0
-        self.source = None
+        self._planned = self.source = None
+        self._lost, self._silent = "", 0
         self._note()
         self._wake.set()
