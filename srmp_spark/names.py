@@ -57,6 +57,7 @@ _MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE |
 _RELIABLE = re.compile(r"(?:DIRECT=)?WSRM:(.*)", re.IGNORECASE | re.DOTALL)
 RELIABLE_PREFIX = "wsrm:"
 """Before the URL of a service that is reached by WS-ReliableMessaging (INTERFACE.md section 4, Sink)."""
+_USER_INFO = re.compile(r"//[^/]*@")
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
 
@@ -193,16 +194,22 @@ def split_url(url: str) -> UrlParts:
     """
     match = _URL.fullmatch(url)
     if match is None:
-        raise ValueError(f"not an http or https URL: {url[:150]!r}")
+        raise ValueError(f"not an http or https URL: {_without_user_info(url)[:150]!r}")
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
     host_port = _HOST_PORT.fullmatch(authority)
     # RFC 1034 3.1: no label is empty. A percent sign would be a zone to one reader and part of a name to another.
     if host_port is None or ".." in host_port[1] or host_port[1].startswith(".") or "%" in host_port[1]:
-        raise ValueError(f"not HOST or HOST:PORT: {authority[:150]!r}")
+        shown = _without_user_info(f"//{authority}")[2:]
+        raise ValueError(f"not HOST or HOST:PORT: {shown[:150]!r}")
     port = int(host_port[2]) if host_port[2] else (443 if scheme == "https" else 80)
     if not 0 < port < 65536:
         raise ValueError(f"not a port: {port}")
     return UrlParts(scheme, canonical_host(host_port[1].strip("[]")), port, path, query)
+
+
+def _without_user_info(url: str) -> str:
+    """For errors, which end up in logs: no password is repeated."""
+    return _USER_INFO.sub("//…@", url, count=1)
 
 
 def queue_of_path(path: str) -> str:

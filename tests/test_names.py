@@ -131,6 +131,15 @@ def test_urls_are_taken_apart_by_their_grammar(url: str) -> None:
         split_url(url)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://user:secret@host/msmq/q", "ftp://user:secret@host/q", "http://user:sec@ret@host/msmq/q"]
+)
+def test_no_password_is_repeated_in_an_error(url: str) -> None:
+    with pytest.raises(ValueError, match="…@host") as raised:
+        split_url(url)
+    assert "sec" not in str(raised.value)
+
+
 def test_a_queue_name_with_a_blank_may_stand_in_a_url_as_it_is() -> None:
     """A wrong 400 makes the sender delete the message; what we send is encoded."""
     url = "http://machine2/msmq/private$/my queue ü?SenderStream=a b"

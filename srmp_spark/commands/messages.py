@@ -126,6 +126,9 @@ def _send(args: argparse.Namespace) -> int:
         raise ConfigurationError("--key is one message's, --lines are many: send them one by one, or with Spark's column key")
     if args.body is None and args.body_file is None and args.lines is None:
         raise ConfigurationError("send needs --body, --body-file or --lines; --body '' sends an empty message")
+    reliable = [f"--{name.replace('_', '-')}" for name, *_ in _RELIABLE if getattr(args, name) is not None]
+    if reliable and reliable_url(args.destination) is None:
+        raise ConfigurationError(f"{', '.join(reliable)} is for destinations wsrm:URL, and {args.destination} is none")
     fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
         fields["delivery"] = args.delivery

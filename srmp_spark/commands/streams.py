@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect_outgoing, emit
@@ -74,6 +75,14 @@ def _streams(args: argparse.Namespace) -> int:
     return 0
 
 
+def _session(session: Mapping[str, Any] | None) -> str | None:
+    """A reliable session in a few words."""
+    if session is None:
+        return None
+    room = session["buffer_remaining"]
+    return f"{session['state']}, {session['in_flight']} on the way" + ("" if room is None else f", room for {room}")
+
+
 def _list(args: argparse.Namespace) -> int:
     status = connect_outgoing(args).status()
     found = [("in", "queue", _IN, status["incoming_streams"]), ("out", "destination", _OUT, status["outgoing"])]
@@ -86,6 +95,9 @@ def _list(args: argparse.Namespace) -> int:
             for row in rows
             if (wanted is None or row[name] == wanted) and args.stream in (None, row["stream_id"])
         ]
+        if args.table and any(row.get("wsrm") for row in chosen):
+            columns = (*columns, "wsrm")
+            chosen = [{**row, "wsrm": _session(row.get("wsrm"))} for row in chosen]
         if chosen or not args.table:
             emit(chosen, table=args.table, columns=("direction", *columns))
     return 0

@@ -194,6 +194,13 @@ def test_destinations_that_no_message_over_http_can_go_to(running: RunningQueueM
     assert done.stdout == ""
 
 
+def test_a_soap_action_for_msmq_is_a_mistake(running: RunningQueueManager) -> None:
+    queue = make(running, "private$/no_service")
+    done = command(running, "send", "--destination", queue, "--body", "x", "--soap-action", "urn:a")
+    assert done.returncode == 2
+    assert "--soap-action is for destinations wsrm:URL" in done.stderr
+
+
 def test_our_own_url_is_no_remote_destination(running: RunningQueueManager) -> None:
     queue = make(running, "private$/by_url")
     assert (
