@@ -1,8 +1,8 @@
 """When a stream of ``format("mqrr")`` may look at the log: what waits in the remote queue has come, or it is known why not.
 
 Theory of operation. The queue manager pulls in the background, and a query that looks at once finds an empty log: with
-``availableNow`` it would end with success and no row, whatever waits there. So such a query waits until each queue was seen whole
-after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on waits a short while
+``availableNow`` it would end with success and no row, whatever waits there. So such a query waits until each queue was seen
+whole after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on waits a short while
 for what it has just subscribed to, says in the log what is wrong, and goes on: so does the queue manager.
 
 A subscription that this query made and that never read anything is taken back when the query fails: who mistyped a host shall
