@@ -2,8 +2,8 @@
 
 Theory of operation. The queue manager pulls in the background, and a query that looks at once finds an empty log: with
 ``availableNow`` it would end with success and no row, whatever waits there. So such a query waits until each queue was seen
-whole after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on waits a short while
-for what it has just subscribed to, says in the log what is wrong, and goes on: so does the queue manager.
+whole after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on waits a short
+while for what it has just subscribed to, says in the log what is wrong, and goes on: so does the queue manager.
 
 A subscription that this query made and that never read anything is taken back when the query fails: who mistyped a host shall
 not have a reader there that begins to remove messages some day. The queue manager itself checks that it never read anything.
