@@ -1,9 +1,9 @@
 """When a stream of ``format("mqrr")`` may look at the log: what waits in the remote queue has come, or it is known why not.
 
 Theory of operation. The queue manager pulls in the background, and a query that looks at once finds an empty log: with
-``availableNow`` it would end with success and no row, whatever waits there. So the query waits until each queue was seen whole
-after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on looks a short while,
-says in the log what is wrong, and goes on: so does the queue manager.
+``availableNow`` it would end with success and no row, whatever waits there. So such a query waits until each queue was seen
+whole after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on waits a short
+while for what it has just subscribed to, says in the log what is wrong, and goes on: so does the queue manager.
 
 A subscription that this query made and that never read anything is taken back when the query fails: who mistyped a host shall
 not have a reader there that begins to remove messages some day. The queue manager itself checks that it never read anything.
@@ -66,18 +66,20 @@ class FirstPass:
 
     def wait_or_fail(self) -> None:
         """For ``availableNow``. Raises :class:`RemoteQueueError`."""
-        self._wait(QUIET_SECONDS, PASS_SECONDS, fails=True)
+        self._wait(self._queues, QUIET_SECONDS, PASS_SECONDS, fails=True)
 
     def wait_a_little(self) -> None:
-        """For the first batch of a query that goes on."""
-        self._wait(FIRST_BATCH_SECONDS, FIRST_BATCH_SECONDS, fails=False)
+        """For the first batch of a query that goes on: what it has just subscribed to; of the rest the log has what came."""
+        made = [each for each in self._queues if each.is_made]
+        self._wait(made, FIRST_BATCH_SECONDS, FIRST_BATCH_SECONDS, fails=False)
 
     def tell(self) -> None:
         """Say in the log what is wrong now: once, and not with every batch."""
         if time.monotonic() < self._asked_at + TELL_SECONDS:
             return
+        self._asked_at = time.monotonic()
         try:
-            found = self._look()
+            found = self._look(self._queues, known=True)
         except ApiUnreachableError:
             return  # the log is behind the same address: who reads it says so
         for each, (entry, what) in found.items():
@@ -86,22 +88,23 @@ class FirstPass:
             elif what is Attempt.COMPLETE:
                 self._told.pop(each, None)
 
-    def _look(self) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
-        self._asked_at = now = time.monotonic()
+    def _look(self, queues: Sequence[Subscribed], *, known: bool = False) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
+        """``known``: what is known, and not only what was found out since the query began."""
+        now = time.monotonic()
         there = {(each["host"], each["to"]): each for each in self._client.status()["subscriptions"]}
         found = {}
-        for each in self._queues:
+        for each in queues:
             entry = there.get((each.host, each.to)) or {
                 "mode": None, "pulled": 0, "lag_seconds": None, "last_error": "its subscription was removed",
             }  # fmt: skip
-            found[each] = entry, attempt(entry, math.inf if each.is_made else now - self._began)
+            found[each] = entry, attempt(entry, math.inf if known or each.is_made else now - self._began)
         return found
 
-    def _wait(self, quiet_s: float, pass_s: float, *, fails: bool) -> None:
+    def _wait(self, queues: Sequence[Subscribed], quiet_s: float, pass_s: float, *, fails: bool) -> None:
         begins = moved_at = time.monotonic()
         pulled: list[int] = []
-        while True:
-            found = self._look()
+        while queues:
+            found = self._look(queues)
             failed = [each for each, (_, what) in found.items() if what is Attempt.FAILED]
             if failed and fails:
                 raise self._failure(failed[0], found[failed[0]][0]["last_error"])

@@ -111,6 +111,24 @@ def test_only_what_this_query_made_and_nobody_used_is_taken_back(clock: Clock, i
     assert made.removed == ([("h", "private$\\q")] if is_made and not in_use else [])
 
 
+def test_a_query_that_goes_on_waits_only_for_what_it_has_just_subscribed_to(clock: Clock):
+    """Of the others the log has what came; a restart does not wait."""
+    for is_made, seconds in ((False, 0.0), (True, first_pass.FIRST_BATCH_SECONDS)):
+        began = clock.now
+        FirstPass(Made({}), [QUEUE._replace(is_made=is_made)], began).wait_a_little()  # type: ignore[arg-type]
+        assert clock.now - began == pytest.approx(seconds, abs=0.5)
+
+
+def test_a_query_that_goes_on_says_each_trouble_once(clock: Clock, caplog: pytest.LogCaptureFixture):
+    failing = {"failed_seconds": 100.0, "last_error": "it is away"}
+    watched = FirstPass(Made(failing, failing, {"lag_seconds": 0.0}, failing), [QUEUE], clock.now)  # type: ignore[arg-type]
+    for told in (1, 1, 1, 2):  # the third time it is read, and then away again
+        watched.tell()
+        watched.tell()  # at once: not asked again
+        assert caplog.text.count("it is away") == told
+        clock.sleep(first_pass.TELL_SECONDS)
+
+
 def test_a_failure_from_before_is_not_one_of_this_query(clock: Clock):
     """It is tried again at most half a minute later."""
     old = [{"failed_seconds": 20.0 + n / 10, "last_error": "it was away"} for n in range(100)]

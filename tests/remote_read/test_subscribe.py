@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sqlite3
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from foreign_queue import GUID
@@ -17,6 +19,9 @@ from test_pulling_live import rows, until
 from srmp_spark.cli import run
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.puller import pullers
+from srmp_spark.queue_manager.puller.pullers import Pullers
+from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscription
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -149,6 +154,45 @@ def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(tmp_path:
             api.unsubscribe(host, direct(name), unused=True)
         served.send(name, 3)
         until(lambda: len(rows(running, to)) == 2)
+
+
+class Late:
+    """A puller that gets its first message while it is told to stop."""
+
+    def __init__(self, manager: object, subscription: Subscription, left: object, **options: bool) -> None:
+        self.subscription, self.left = subscription, left
+        self.configured = self.removing = False
+        self.is_unused, self.runs = True, False
+
+    def start(self) -> None:
+        self.runs = True
+
+    async def stop(self) -> None:
+        self.is_unused = self.runs = False
+
+
+def test_one_that_gets_its_first_message_while_it_is_taken_back_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Added anew, a copy would have that message twice."""
+
+    class Manager:
+        directory = SimpleNamespace(path=tmp_path)
+        journal = property(lambda self: self)
+
+        async def transact(self, what: object) -> str:
+            return "what is stored of it"
+
+    async def run() -> None:
+        monkeypatch.setattr(pullers, "Puller", Late)
+        all_of_them = Pullers(Manager())  # type: ignore[arg-type]
+        subscription = parse_subscription("here", {"host": "127.0.0.1:9", "queue": "q", "mode": "copy"})
+        all_of_them._put(first := Late(None, subscription, None))  # type: ignore[arg-type]
+        with pytest.raises(ApiError, match="was read from"):
+            await all_of_them.remove("127.0.0.1:9", "q", unused=True)
+        (there,) = all_of_them
+        assert there is not first
+        assert (there.runs, there.left) == (True, "what is stored of it")  # type: ignore[attr-defined]
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

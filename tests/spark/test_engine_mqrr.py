@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.service import RunningQueueManager
@@ -34,14 +34,8 @@ def test_a_batch_takes_nothing_and_a_stream_has_every_message_once(spark: SparkS
         assert {row.body_text for row in rows if row.queue.endswith("returns")} == {str(n) for n in range(5)}
         assert all(int(row.lookup_id) >> 56 == 7 - row.priority for row in rows)
         assert client.queue("private$/orders")["waiting"] == 30
-        (tmp_path / "b.toml").write_text(
-            f'[[subscription]]\nhost = "{remote.ready["rpc"]}"\nqueue = \'{ORDERS}\'\nto = "private$/orders"\n'
-        )
-        with RunningQueueManager(tmp_path / "b", config=tmp_path / "b.toml") as ours:
-            log, deadline = QueueManagerClient(ours.api), time.monotonic() + 30
-            while log.range("private$/orders").end < 30:
-                assert time.monotonic() < deadline, log.status()["subscriptions"]
-                time.sleep(0.05)
+        with RunningQueueManager(tmp_path / "b") as ours:
+            # Nobody pulls yet: the run subscribes, and has what waits there.
             stream = (
                 spark.readStream.format("mqrr").option("host", remote.ready["rpc"]).option("queue", ORDERS)
                 .option("queueManager", ours.api).load().select("body_text")
@@ -50,4 +44,13 @@ def test_a_batch_takes_nothing_and_a_stream_has_every_message_once(spark: SparkS
             )  # fmt: skip
             assert stream.awaitTermination(120)
             assert sorted(int(row.body_text) for row in spark.table("mqrr").collect()) == list(range(30))
+            missing = (
+                spark.readStream.format("mqrr").option("host", remote.ready["rpc"]).option("queue", ORDERS + "x")
+                .option("queueManager", ours.api).load()
+                .writeStream.format("memory").queryName("missing").option("checkpointLocation", str(tmp_path / "missing"))
+                .trigger(availableNow=True).start()
+            )  # fmt: skip
+            with pytest.raises(StreamingQueryException, match=r"ordersx of .* cannot be read: .*MQ_ERROR_QUEUE_NOT_FOUND"):
+                missing.awaitTermination(120)
+            assert [each["queue"] for each in QueueManagerClient(ours.api).status()["subscriptions"]] == [ORDERS]
         assert client.queue("private$/orders")["waiting"] == 0
