@@ -188,6 +188,7 @@ class _Process:
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came
         reliable = ReliablePort(manager, self._client_tls)
+        manager.incoming_sequences = reliable.status
         endpoint = SrmpEndpoint(
             reliable.inbox, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )

@@ -195,6 +195,7 @@ class QueueManager:
         """Both are set by the process before it serves."""
         self.multicast: MulticastPorts | None = None
         """Set by the process if a queue listens on a multicast address."""
+        self.incoming_sequences: Callable[[], list[dict[str, object]]] = list  # set by the process, for status
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:

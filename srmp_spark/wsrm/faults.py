@@ -17,7 +17,11 @@ class FaultCode(Enum):
         Blame.SENDER,
         "The Sequence has been terminated due to an unrecoverable error.",
     )
-    UNKNOWN_SEQUENCE = ("UnknownSequence", Blame.SENDER, "The value of wsrm:Identifier is not a known Sequence identifier.")
+    UNKNOWN_SEQUENCE = (
+        "UnknownSequence",
+        Blame.SENDER,
+        "The value of wsrm:Identifier is not a known Sequence identifier. Is it over, or another server's? Begin a new one.",
+    )
     INVALID_ACKNOWLEDGEMENT = (
         "InvalidAcknowledgement", Blame.SENDER,
         "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant.",
@@ -37,7 +41,11 @@ class FaultCode(Enum):
         "The Create Sequence request has been refused by the RM Destination.",
     )
     SEQUENCE_CLOSED = ("SequenceClosed", Blame.SENDER, "The Sequence is closed and cannot accept new messages.")
-    WSRM_REQUIRED = ("WSRMRequired", Blame.SENDER, "The RM Destination requires the use of WSRM.")
+    WSRM_REQUIRED = (
+        "WSRMRequired",
+        Blame.SENDER,
+        "The RM Destination requires the use of WSRM. Switch the client's reliable session on (WCF: reliableSession enabled).",
+    )
     MISSING_SELECTION = ("MissingSelection", Blame.SENDER, "The MakeConnection element did not contain any selection criteria.")
     UNSUPPORTED_SELECTION = (
         "UnsupportedSelection",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_kit import Callbacks, Client, receive, rows, wait_for
+import requests
+from live_kit import PATIENCE, Callbacks, Client, receive, rows, wait_for
 from wsrm_kit import IDS, VERSIONS, sample
 
 from srmp_spark.client.api import QueueManagerClient
@@ -22,6 +24,7 @@ from srmp_spark.wsrm.elements import (
     CloseSequence,
     CloseSequenceResponse,
     EndpointReference,
+    Sequence,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -349,3 +352,49 @@ def test_kill_9_again_and_again_loses_nothing_and_doubles_nothing(start: Start) 
     for name in names:
         assert [row["wsrm_number"] for row in found if row["wsrm_sequence"] == name] == list(range(1, count + 1))
     assert len(found) == 4 * count
+
+
+# --- what is refused is told ------------------------------------------------------------------------------------------------
+
+
+def test_faults_are_counted_and_the_log_has_them_once(running: RunningQueueManager) -> None:
+    client = Client(running)
+    client.open()
+    stranger = replace(client.number(1), sequence=Sequence("urn:uuid:nobody-began-it", 1, False))
+    for _ in range(3):
+        _, said = client.fault(stranger)
+        assert code_of(said) is FaultCode.UNKNOWN_SEQUENCE
+        assert "Begin a new one" in said.reason
+    _, said = client.fault(replace(client.number(1), sequence=None))
+    assert "reliableSession" in said.reason
+    metrics = requests.get(f"{running.api}/metrics", timeout=PATIENCE).text
+    counts = dict(re.findall(r'srmp_messages_refused_total\{reason="wsrm-(\w+)",status="400"\} (\d+)', metrics))
+    assert int(counts["UnknownSequence"]) >= 3
+    assert int(counts["WSRMRequired"]) >= 1
+
+
+def test_a_queue_that_is_not_there_yet_is_waited_for(start: Start) -> None:
+    """``--unknown-queue retry``, as on /msmq/."""
+    running = start(unknown_queue="retry")
+    client = Client(running, "private$/later")
+    created = client.create()
+    status, reason, _ = client.post(encode(created), http_fields(created))
+    assert (status, str(reason).partition(";")[0]) == (503, "unknown-queue")
+    QueueManagerClient(running.api, retry_seconds=60).put_queue("private$/later")
+    client.open()
+    assert client.told(client.number(1))[0] == 1
+
+
+def test_sequences_that_come_in_are_shown(start: Start) -> None:
+    running = start()
+    client = Client(running)
+    identifier = client.open()
+    client.told(client.number(1))
+    client.told(client.number(3))
+    api = QueueManagerClient(running.api, retry_seconds=60)
+    (shown,) = api.status()["incoming_sequences"]
+    assert (shown["queue"], shown["sequence"], shown["state"]) == ("private$/orders", identifier, "OPEN")
+    assert (shown["acknowledged"], shown["held"], shown["last_number"]) == (1, 1, None)
+    client.answer(client.of_rm("TerminateSequence", TerminateSequence(identifier, 3)))
+    (shown,) = api.status()["incoming_sequences"]
+    assert (shown["state"], shown["acknowledged"], shown["held"], shown["last_number"]) == ("TERMINATED", 1, 0, 3)

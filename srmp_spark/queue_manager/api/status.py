@@ -121,6 +121,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             }
             for stream in manager.receiver.streams
         ],
+        "incoming_sequences": manager.incoming_sequences(),
         "multicast": None if manager.multicast is None else manager.multicast.status(),
         "outgoing": [],
         "outgoing_seen_at": None,

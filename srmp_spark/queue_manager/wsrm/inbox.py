@@ -116,6 +116,10 @@ class PortInbox:
             self._receive(connection, queue, message, record, origin)
 
     def _receive(self, connection: SoapSender, queue: str, message: SoapMessage, record: Record, origin: Origin) -> None:
+        if self._queues.is_missing(queue):
+            self._tell(queue, connection.peer, "there is no such queue here (--unknown-queue retry)")
+            connection.refuse(503, "unknown-queue", SECTION, RETRY_AFTER_SECONDS)
+            return
         why = self._queues.refuses(queue)
         if why is not None:  # the queue was deleted under its sequences
             self._refuse(connection, 400, queue, why)

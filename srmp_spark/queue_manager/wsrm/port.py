@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.writers import Writers
 from srmp_spark.queue_manager.wsrm.inbox import PortInbox
@@ -29,6 +29,10 @@ class ReliablePort:
         )
         writers = Writers(config.writer, manager.tokens) if config.writer else None
         self.inbox = PortInbox(manager.acceptor, self._queues, self._sender, writers, manager.metrics, manager.clock)
+
+    def status(self) -> list[dict[str, Any]]:
+        """For ``status.incoming_sequences``."""
+        return self._queues.status()
 
     async def close(self) -> None:
         """Nothing leaves by itself any more."""

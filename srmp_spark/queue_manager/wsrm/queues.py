@@ -18,19 +18,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from srmp_spark.errors import StoreSyncError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import OWN_QUEUES, quote_queue_name
+from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
 from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.destination import Destination
 from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond
-from srmp_spark.wsrm.elements import CloseSequence, CreateSequence, SoapMessage, TerminateSequence
-from srmp_spark.wsrm.inbound_sequence import Held
+from srmp_spark.wsrm.elements import CloseSequence, CreateSequence, Fault, SoapMessage, TerminateSequence
+from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence
+from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = Callable[[Respond], object]
+SEQUENCES_SHOWN_MAX = 1_000
+"""Of ``status``; ``wsrm_sequences`` of the state has all."""
+TOLD_MAX = 1_000
+"""Queues and kinds of faults that the log explains."""
 _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
 """To ask whether a queue takes anything new."""
 
@@ -95,6 +101,7 @@ class ReliableQueues:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
+        self._told: set[tuple[str, str]] = set()
         manager.journal.savers.append(self._save)
         now, utc, proof = manager.clock.monotonic(), manager.clock.utc(), manager.journal.proof()
         for each in stored:
@@ -117,7 +124,30 @@ class ReliableQueues:
             entry.on_marks = partial(self._loop.call_soon, self._room_changed, queue)
         return found
 
+    def status(self) -> list[dict[str, Any]]:
+        """For ``status.incoming_sequences``: those that are open first, the newest first, SEQUENCES_SHOWN_MAX at most."""
+        found = [
+            (queue, each, self._origins[each.identifier])
+            for queue, destination in self._destinations.items()
+            for each in destination
+            if each.identifier in self._origins
+        ]
+        found.sort(key=lambda entry: (entry[1].state is not InboundState.OPEN, -entry[2].created_at))
+        return [
+            {
+                "queue": queue, "sequence": each.identifier, "state": each.state.name, "acknowledged": each.stored,
+                "held": len(each.held), "last_number": each.last_number,
+                "buffer_remaining": None if each.told < 0 else each.told,
+                "peer": origin.peer, "created_at": rfc3339(origin.created_at),
+            }
+            for queue, each, origin in found[:SEQUENCES_SHOWN_MAX]
+        ]  # fmt: skip
+
     # --- messages -----------------------------------------------------------------------------------------------------------
+
+    def is_missing(self, queue: str) -> bool:
+        """Whether there is no such queue, and messages for it are to wait at their sender (``--unknown-queue retry``)."""
+        return queue not in self._manager.receiver.queues and self._manager.config.unknown_queue == "retry"
 
     def refuses(self, queue: str) -> str | None:
         """Why no sequence can begin for ``queue``, in words for its client."""
@@ -146,12 +176,33 @@ class ReliableQueues:
                 received = destination.receive(message, record, now, utc)
             if received.kind is Kind.CREATED:
                 self._origins.setdefault(received.identifier, origin)
+            elif received.fault is not None:
+                self._tell_fault(queue, origin, received.fault)
+            elif received.kind in (Kind.CLOSED, Kind.TERMINATED):
+                self._tell_holes(queue, destination.get(received.identifier), origin)
             self._submit(destination, queue, received, origin, answer)
         except StoreSyncError:
             raise
         except Exception as error:
             log.exception("wsrm.fatal queue=%s", queue)
             raise self._manager.journal.abandon("taking a message", error) from error
+
+    def _tell_fault(self, queue: str, origin: Origin, fault: Fault) -> None:
+        """A client seldom shows what it was told: count it, and say it once for each queue and kind."""
+        name = fault.subcode.rpartition("}")[2] or "Fault"
+        self._manager.metrics.refuse(400, f"wsrm-{name}")
+        if (queue, name) not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add((queue, name))
+            log.warning('wsrm.fault queue=%s peer=%s fault=%s reason="%s"', queue, origin.peer, name, fault.reason)
+
+    @staticmethod
+    def _tell_holes(queue: str, sequence: InboundSequence | None, origin: Origin) -> None:
+        """Its client gives up what it was never told that we have."""
+        if sequence is not None and sequence.last_number is not None and sequence.last_number > sequence.accepted:
+            log.warning(
+                "wsrm.ended_with_holes queue=%s peer=%s sequence=%s stored=%d last=%d: what is between was not acknowledged, "
+                "and is its sender's", queue, origin.peer, sequence.identifier, sequence.accepted, sequence.last_number,
+            )  # fmt: skip
 
     def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
         """A sequence that ``message`` names and that a client with another certificate, or none, began."""
