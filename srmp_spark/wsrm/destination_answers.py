@@ -131,7 +131,10 @@ class Answers:
         found = [self._sequences[each] for each in identifiers if each in self._sequences]
         same = [each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm]
         acks = tuple(self._acknowledgement(each) for each in same)
-        message = self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, request.message_id, acks=acks)
+        # One that goes to an address is no reply. CXF's client drops it if it says that it is one, as soon as the one-way
+        # message that it names is out of its hands, and sends that again for ever.
+        relates_to = request.message_id if sequence.is_anonymous else ""
+        message = self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, relates_to, acks=acks)
         if sequence.is_anonymous:
             return [Respond(message)]
         outputs: list[Output] = [Respond(None), Send(sequence.acks_to, message)]
