@@ -40,7 +40,7 @@ HEADS_MAX = 4096
 
 _FIELD = {name: at for at, name in enumerate(Message._fields)}
 _SAME = (
-    ("lineage", "lineage"), ("priority", "priority"), ("body", "body"), ("soap_body", "soap_body"),
+    ("priority", "priority"), ("body", "body"), ("soap_body", "soap_body"),
     ("extension", "extension"), ("correlation_id", "correlation"), ("sent_at", "sent_at"), ("expires_at", "expires_at"),
     ("time_to_reach_queue", "time_to_reach_queue"), ("response_queue", "response_queue"), ("source_qm", "source_qm"),
     ("first_in_transaction", "first_in_transaction"), ("last_in_transaction", "last_in_transaction"), ("journal", "journal"),
@@ -49,7 +49,7 @@ _SAME = (
 )  # fmt: skip
 """Columns that are a field of the message as it is."""
 _UNSIGNED = (
-    ("uniquifier", "uniquifier"), ("body_type", "body_type"), ("app_specific", "app_specific"),
+    ("body_type", "body_type"), ("app_specific", "app_specific"),
     ("provider_type", "provider_type"), ("hash_algorithm", "hash_algorithm"),
 )  # fmt: skip
 """xs:unsignedLong on the wire, long in Spark: numbers from 2^63 are shown as two's complement."""
@@ -200,6 +200,9 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
     columns["transport"] = _array("transport", transports)
     columns["peer"] = _array("peer", peers)
     columns["sender_name"] = _array("sender_name", senders)
+    lineages, uniquifiers = _identifiers(field("lineage"), field("uniquifier"), decoded.records)
+    columns["lineage"] = _array("lineage", lineages)
+    columns["uniquifier"] = _array("uniquifier", _signed(uniquifiers))
     columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
     columns["delivery"] = _array("delivery", _delivery(field("stream"), field("durable")))
     columns["label"] = _array("label", _each(field("action"), lambda action: action[5:] if action[:5] == "MSMQ:" else None))
@@ -219,8 +222,21 @@ def columns_of(decoded: Decoded) -> dict[str, pa.Array]:
     return columns
 
 
+def _identifiers(
+    lineages: Values[str], uniquifiers: Values[int], records: Values[Record]
+) -> tuple[Values[str | None], Values[int | None]]:
+    """GUID and number of each message; one of WS-ReliableMessaging has none, its place in its sequence tells it apart."""
+    if not any(record.form is Form.WSRM for record in records):
+        return lineages, uniquifiers
+    named = [record.form is not Form.WSRM for record in records]
+    return (
+        tuple([lineage if has_one else None for lineage, has_one in zip(lineages, named, strict=True)]),
+        tuple([number if has_one else None for number, has_one in zip(uniquifiers, named, strict=True)]),
+    )
+
+
 def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
-    r"""``{guid}\number`` as MSMQ prints it, for whole columns."""
+    r"""``{guid}\number`` as MSMQ prints it, for whole columns; null where either is."""
     unsigned = uniquifiers.view(pa.uint64())  # the column is long, the number is not signed
     return pc.binary_join_element_wise("{", lineages, "}\\", unsigned.cast(pa.string()), "")
 

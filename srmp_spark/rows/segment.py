@@ -174,7 +174,8 @@ def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
         columns["sequence"] = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
     if "body_text" in derived:
         columns["body_text"] = columns["body"].view(pa.string())  # checked when it was sealed
-    columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
+    if "lineage" in columns:  # messages of WS-ReliableMessaging have none
+        columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
     unknown = columns.keys() - set(NAMES) | columns.keys() & set(LOG_COLUMNS)
     if unknown or any(len(column) != rows for column in columns.values()):
         raise StoreDamagedError(f"a segment file has other columns or lengths than its head says: {sorted(unknown)}")
