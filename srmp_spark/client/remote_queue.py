@@ -15,10 +15,11 @@ import contextlib
 import itertools
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
+from srmp_spark.client.walking import EMPTY, Later, Shown, Unreadable, shown, walk
 from srmp_spark.errors import RemoteLostError, RemoteProtocolError, RemoteReadError, with_hint
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.errors import BadStubError
@@ -38,8 +39,7 @@ from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveRespons
 from srmp_spark.mqrr.ndr.stub import ContextHandle
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, TransferSyntax
 from srmp_spark.mqrr.next_steps import UNREACHABLE, refusal_text
-from srmp_spark.mqrr.packets.message_packet import MessagePacket
-from srmp_spark.mqrr.packets.sections import ALL, join_sections
+from srmp_spark.mqrr.packets.sections import ALL
 from srmp_spark.mqrr.queue_format import QueueFormat
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import (
@@ -65,55 +65,11 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """Longest silence before an answer, beyond what a call waits on purpose."""
 READ_BYTES = 262_144
-PEEKS_AT_ONCE = 16
-"""Calls of a walk that are under way together: one round trip, and one turn of the other machine, for all of them. So many
-messages of 4 MB at most wait here."""
-EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
-"""Both are "nothing more": which one depends on whether a cursor was used."""
 
 
 def refused(status: int, what: str) -> RemoteReadError:
     """``what`` got this HRESULT or fault; the message says what to do."""
     return RemoteReadError(refusal_text(what, status), status)
-
-
-class Shown(NamedTuple):
-    """A message that a read returned."""
-
-    packet: MessagePacket
-    sequence_id: int
-    """The low seven bytes of its lookup identifier."""
-    arrived_at: int
-    """Seconds since 1970, UTC, by the other machine's clock."""
-    raw: bytes
-    """The packet as it came; its first part, if less than all of it was asked for."""
-
-
-def _shown_in_order(
-    answers: list[StartReceiveResponse], unreadable: Callable[[RemoteProtocolError], object] | None
-) -> Iterator[Shown]:
-    """The messages of calls that were under way together. A machine may do them in any order, but a cursor only goes on: by
-    priority and arrival ([MS-MQDMPR] 3.1.7.1.14)."""
-    found: list[Shown] = []
-    broken: RemoteProtocolError | None = None
-    for each in map(_shown_or_why_not, answers):
-        if isinstance(each, Shown):
-            found.append(each)
-        elif unreadable is not None:
-            unreadable(each)
-        else:
-            broken = each
-            break
-    yield from sorted(found, key=lambda each: (-each.packet.priority, each.sequence_id))
-    if broken is not None:
-        raise broken
-
-
-def _shown_or_why_not(answer: StartReceiveResponse) -> Shown | RemoteProtocolError:
-    try:
-        return shown(answer)
-    except RemoteProtocolError as error:
-        return error
 
 
 class _Channel:
@@ -196,6 +152,11 @@ class _Channel:
         self._engine.lost()
         return RemoteLostError(f"{self._where}: {str(error) or type(error).__name__}")
 
+    def interrupt(self) -> None:
+        """End it while another thread waits there, for which it is lost then."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End it; handles that were opened over it are run down."""
         self._socket.close()
@@ -276,6 +237,10 @@ class RemoteMachine:
             raise refused(error.status, f"{self.host} does not open {queue.text or 'a queue'}") from None
         return RemoteQueue(self, answer.handle, queue.text or "a queue")
 
+    def interrupt(self) -> None:
+        """End the connection under another thread, whose call raises :class:`RemoteLostError`; from any thread."""
+        self._channel.interrupt()
+
     def close(self) -> None:
         """End the connection."""
         self._channel.close()
@@ -333,41 +298,25 @@ class RemoteQueue:
             raise refused(answer.status, f"{self._machine.host} does not show messages of {self._name}")
         return shown(answer)
 
-    def walk(
-        self, max_body: int = ALL, unreadable: Callable[[RemoteProtocolError], object] | None = None
-    ) -> Generator[Shown, None, None]:
+    def walk(self, max_body: int = ALL, unreadable: Unreadable | None = None) -> Generator[Shown, None, None]:
         """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
 
         ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
-        While some are looked at, the other machine looks for the next :data:`PEEKS_AT_ONCE`: between two, make no other calls
+        While some are looked at, the other machine looks for the next ones (:mod:`.walking`): between two, make no other calls
         on this connection.
         """
         cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor
-        under_way = self._peek_later(Action.PEEK_CURRENT, cursor, max_body, 1)
-        at_once = min(PEEKS_AT_ONCE, self._machine.calls_at_once)
-        try:
-            while under_way:
-                answers: list[StartReceiveResponse] = []
-                while under_way:
-                    answers.append(under_way.pop(0)())
-                if any(answer.status == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION for answer in answers[1:]):
-                    # Another call waits at the cursor for what is about to come: one after the other from here on.
-                    answers = [each for each in answers if each.status != Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION]
-                    at_once = 1
-                found = [answer for answer in answers if answer.status == Status.MQ_OK]
-                for answer in answers:
-                    if answer.status != Status.MQ_OK and answer.status not in EMPTY:
-                        raise refused(answer.status, f"{self._machine.host} does not show messages of {self._name}")
-                if len(found) == len(answers):
-                    under_way = self._peek_later(Action.PEEK_NEXT, cursor, max_body, at_once)
-                yield from _shown_in_order(found, unreadable)
-        finally:
-            for later in under_way:  # nobody wants the rest: the next call must not wait behind these
-                with contextlib.suppress(RemoteReadError, RemoteLostError):
-                    later()
+
+        def peek(action: Action, count: int) -> list[Later]:
+            return self._peek_later(action, cursor, max_body, count)
+
+        def not_shown(status: int) -> RemoteReadError:
+            return refused(status, f"{self._machine.host} does not show messages of {self._name}")
+
+        yield from walk(peek, self._machine.calls_at_once, not_shown, unreadable)
         self._machine.checked(5, HandleNumberRequest(self.handle, cursor))
 
-    def _peek_later(self, action: Action, cursor: int, max_body: int, count: int) -> list[Callable[[], StartReceiveResponse]]:
+    def _peek_later(self, action: Action, cursor: int, max_body: int, count: int) -> list[Later]:
         return [
             self._machine.begin(
                 7,
@@ -394,10 +343,3 @@ class RemoteQueue:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.close()
-
-
-def shown(answer: StartReceiveResponse) -> Shown:
-    """The message of a good answer. Raises :class:`RemoteProtocolError` for one that does not hold together: read it again."""
-    if not answer.sections:
-        raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
-    return Shown(join_sections(answer.sections), answer.sequence_id, answer.arrive_time, answer.sections[0].data)

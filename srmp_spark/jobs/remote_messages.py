@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from srmp_spark.client.remote_queue import EMPTY, RemoteMachine, RemoteQueue, Shown, refused, shown
+from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue, refused
+from srmp_spark.client.walking import EMPTY, Shown, shown
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE

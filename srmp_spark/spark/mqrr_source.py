@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from srmp_spark.client.remote_queue import RemoteMachine, Shown
+from srmp_spark.client.read_ahead import ReadAhead
+from srmp_spark.client.remote_queue import RemoteMachine
+from srmp_spark.client.walking import Shown
 from srmp_spark.errors import ConfigurationError, RemoteQueueError, SrmpSparkError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 BATCH_ROWS = 2_000
 """As of the log: smaller Arrow batches cost Spark more than the rows in them."""
 BATCH_BYTES = 8 * 1024 * 1024
+"""And so much is read ahead, while rows are made of the batch before."""
+PIECE_MESSAGES = 64
+"""Messages that the thread which reads hands over together …"""
+PIECE_BYTES = 1024 * 1024
+"""… or fewer large ones."""
 _LOOKUP_ID = struct.Struct("<Q")
 
 
@@ -99,16 +106,36 @@ class MqrrBatchReader(DataSourceReader):
             _named(partition.queue, host.text),
             RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)) as machine,
             machine.open(queue_format_for(host.name, partition.queue)) as queue,
+            ReadAhead(_pieces(queue.walk()), size=_bytes_of, limit=BATCH_BYTES, interrupt=machine.interrupt) as ahead,
         ):
-            for shown in queue.walk():
-                waiting.append((shown.sequence_id, record_of(shown, host.text)))
-                messages[shown.sequence_id] = message_of(shown.packet)
-                size += len(shown.raw)
+            for piece in ahead:
+                for shown in piece:
+                    waiting.append((shown.sequence_id, record_of(shown, host.text)))
+                    messages[shown.sequence_id] = message_of(shown.packet)
+                size += _bytes_of(piece)
                 if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
                     yield rows_of(None, None, shown_as, waiting, messages=messages)
                     waiting, messages, size = [], {}, 0
         if waiting:
             yield rows_of(None, None, shown_as, waiting, messages=messages)
+
+
+def _pieces(walk: Iterator[Shown]) -> Iterator[list[Shown]]:
+    """What one thread hands to the other at once: waking it for each message would cost more than reading one."""
+    piece: list[Shown] = []
+    size = 0
+    for shown in walk:
+        piece.append(shown)
+        size += len(shown.raw)
+        if len(piece) >= PIECE_MESSAGES or size >= PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _bytes_of(piece: list[Shown]) -> int:
+    return sum(len(shown.raw) for shown in piece)
 
 
 @contextlib.contextmanager

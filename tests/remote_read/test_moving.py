@@ -8,7 +8,8 @@ import time
 
 from remote_kit import Served, bodies, move, opened
 
-from srmp_spark.client.remote_queue import RemoteMachine, shown
+from srmp_spark.client.remote_queue import RemoteMachine
+from srmp_spark.client.walking import shown
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ConfigurationError, RemoteQueueError
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.rows.columns import arrow_schema, spark_ddl
-from srmp_spark.spark import first_pass
+from srmp_spark.spark import first_pass, mqrr_source
 from srmp_spark.spark.mqrr_options import parse_remote
 from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource
 from srmp_spark.testing.service import RunningQueueManager
@@ -49,6 +50,24 @@ def test_a_batch_is_a_snapshot_of_each_queue_that_takes_nothing(served: Served):
         }
         assert [row["body"] for row in two] == [b"body 1"]
     assert served.waiting(first) == 2
+
+
+def test_who_takes_the_first_rows_alone_leaves_nothing_behind(served: Served, monkeypatch: pytest.MonkeyPatch):
+    """``limit``, or a task that is killed: the thread that reads ahead and its connection end."""
+    monkeypatch.setattr(mqrr_source, "BATCH_ROWS", 10)
+    monkeypatch.setattr(mqrr_source, "BATCH_BYTES", 1_000)
+    name = served.queue()
+    served.send(name, *[3] * 2_000)
+    reader = MqrrBatchReader(
+        parse_remote({"host": served.ready["rpc"], "queue": "DIRECT=OS:host1\\" + name.replace("/", "\\")})
+    )
+    (partition,) = reader.partitions()
+    rows = reader.read(partition)
+    assert next(rows)["sequence"][0].as_py() == 1
+    assert any(thread.name == "read-ahead" for thread in threading.enumerate())
+    rows.close()
+    assert not any(thread.name == "read-ahead" for thread in threading.enumerate())
+    assert sum(batch.num_rows for batch in reader.read(partition)) == 2_000
 
 
 def test_an_empty_queue_is_an_empty_partition(served: Served):

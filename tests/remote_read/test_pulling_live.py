@@ -14,7 +14,7 @@ import pytest
 from remote_kit import Served, opened
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.client.remote_queue import shown
+from srmp_spark.client.walking import shown
 from srmp_spark.errors import ApiError, ApiUnreachableError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status

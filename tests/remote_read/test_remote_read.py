@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from remote_kit import Served, bodies, move, opened
 
-from srmp_spark.client.remote_queue import find_port, shown
+from srmp_spark.client.remote_queue import find_port
+from srmp_spark.client.walking import shown
 from srmp_spark.errors import ApiError, ConfigurationError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
