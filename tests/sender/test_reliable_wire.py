@@ -6,13 +6,26 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender import reliable_wire
 from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
 from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send, StoredMessage
-from srmp_spark.wsrm.elements import CreateSequence, CreateSequenceResponse, SequenceAcknowledgement, SoapMessage
+from srmp_spark.store.outbox.sessions import SessionRow
+from srmp_spark.wsrm.elements import (
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    SequenceAcknowledgement,
+    SoapMessage,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, fault_of
 from srmp_spark.wsrm.versions import Versions
@@ -126,6 +139,126 @@ def test_what_is_about_to_get_a_number_comes_back_when_the_sequence_is_lost() ->
         wire.hurry()
         await until(lambda: owner.lost)
         assert sorted(owner.ends) == [(1, "in doubt"), (2, "not sent")]
+        wire.end()
+
+    asyncio.run(run())
+
+
+class Paused:
+    """A service that has the first message when its queue is put on hold, and acknowledges it then."""
+
+    def __init__(self) -> None:
+        self.owner = Owner()
+        self.created: list[str] = []
+        self.got: list[tuple[str, int]] = []
+        self.forgot = False
+        self.answers = asyncio.Event()
+
+    def wire(self, row: SessionRow | None = None) -> ReliableWire:
+        wire = ReliableWire(KEY, URL, self.owner, self, poll_interval=0.1, late_at=lambda: 0, row=row)  # type: ignore[arg-type]  # doubles
+        self.owner.wire = wire
+        return wire
+
+    async def post(self, message: SoapMessage) -> SoapAnswer:
+        if message.sequence is not None:
+            await self.answers.wait()
+        return SoapAnswer(200, "", encode(self._answer(message)), False)
+
+    def _answer(self, message: SoapMessage) -> SoapMessage:
+        assert message.rm is not None
+        content = message.content
+        if isinstance(content, CreateSequence):
+            self.created.append(f"urn:s{len(self.created) + 1}")
+            return answer(message, content=CreateSequenceResponse(self.created[-1]))
+        if self.forgot:
+            return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, self.created[-1]))
+        if isinstance(content, CloseSequence):
+            return answer(message, content=CloseSequenceResponse(content.identifier))
+        if isinstance(content, TerminateSequence):
+            return answer(message, content=TerminateSequenceResponse(content.identifier))
+        if message.sequence is not None:
+            self.got.append((message.sequence.identifier, message.sequence.number))
+        taken = sum(identifier == self.created[-1] for identifier, _ in self.got)
+        room = 1 if message.sequence is None else 0
+        return answer(
+            message, acknowledgements=(SequenceAcknowledgement(self.created[-1], ((1, taken),), buffer_remaining=room),)
+        )
+
+    def close(self) -> None:
+        pass
+
+    async def acknowledged_on_hold(self) -> ReliableWire:
+        wire = self.wire()
+        wire.post(send_of(1))
+        await until(lambda: wire._book.doubt == {1})
+        wire.close("paused")
+        assert self.owner.ends == [(1, "in doubt")]
+        self.answers.set()
+        await until(lambda: self.got and not wire._book.serials)
+        return wire
+
+    async def goes_on(self, wire: ReliableWire) -> None:
+        wire.post(send_of(1))
+        wire.post(send_of(2))
+        await until(lambda: self.owner.ends[1:] == [(1, "acknowledged"), (2, "acknowledged")])
+        assert len(self.got) == 2, "the first one was not sent again"
+        wire.end()
+
+
+def test_what_was_acknowledged_on_hold_is_not_sent_again_though_its_sequence_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reliable_wire, "IDLE_SECONDS", 0.1)
+
+    async def run() -> None:
+        paused = Paused()
+        wire = await paused.acknowledged_on_hold()
+        await until(lambda: wire.source is None)
+        assert not wire.is_over, "it knows what was taken"
+        await paused.goes_on(wire)
+        assert paused.created == ["urn:s1", "urn:s2"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_nor_after_a_restart(monkeypatch: pytest.MonkeyPatch, has_ended: bool) -> None:
+    monkeypatch.setattr(reliable_wire, "IDLE_SECONDS", 0.1 if has_ended else 60.0)
+
+    async def run() -> None:
+        paused = Paused()
+        wire = await paused.acknowledged_on_hold()
+        if has_ended:
+            await until(lambda: wire.source is None)
+        row = wire.take_change()
+        assert row is not None
+        assert (row.identifier, [run.serial for run in row.numbers]) == ("" if has_ended else "urn:s1", [1])
+        wire.end()
+        await paused.goes_on(paused.wire(row))
+        assert paused.created == ["urn:s1", "urn:s2"][: 1 + has_ended]
+
+    asyncio.run(run())
+
+
+def test_nor_when_the_service_loses_the_sequence_meanwhile() -> None:
+    async def run() -> None:
+        paused = Paused()
+        wire = await paused.acknowledged_on_hold()
+        assert wire.source is not None
+        paused.forgot = True
+        wire.hurry()  # it asks for room
+        await until(lambda: wire.source is None)
+        assert not paused.owner.lost, "nothing is in doubt"
+        paused.forgot = False
+        await paused.goes_on(wire)
+
+    asyncio.run(run())
+
+
+def test_what_an_operator_drops_is_known_no_more() -> None:
+    async def run() -> None:
+        paused = Paused()
+        wire = await paused.acknowledged_on_hold()
+        wire.give_up()
+        await until(lambda: wire.is_over)
         wire.end()
 
     asyncio.run(run())

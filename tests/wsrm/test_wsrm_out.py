@@ -289,6 +289,37 @@ def test_a_kill_in_any_state_goes_on_where_it_was(start: Callable[..., RunningQu
         delivered(service, 1, 6)
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_is_acknowledged_while_it_is_paused_is_not_sent_again_in_the_next_sequence(
+    start: Callable[..., RunningQueueManager], is_killed: bool
+) -> None:
+    """Message 2 is on its way when an operator pauses; its answer comes then, and after ten idle seconds the sequence ends."""
+    running = start()
+    arrived, paused = threading.Event(), threading.Event()
+
+    def script(_: ScriptedService, request: Request) -> None:
+        if request.number == 2 and not paused.is_set():
+            arrived.set()
+            assert paused.wait(60)
+
+    with ScriptedService(script=script) as service:
+        send(running, service.destination, 1, 2)
+        assert arrived.wait(60)
+        client(running).decide("pause", service.destination)
+        assert status(running, service.destination)["in_doubt"] == 1
+        paused.set()
+        wait_for(lambda: service.sequences and all(each.is_terminated for each in service.sequences.values()), 40)
+        if is_killed:
+            running.kill9()
+            running.start()
+        send(running, service.destination, 3, 4)
+        client(running).decide("resume", service.destination)
+        delivered(service, 1, 4)
+        finished(running, service.destination)
+        assert len(service.sequences) == 2
+        delivered(service, 1, 4)
+
+
 # --- a sequence that is lost --------------------------------------------------------------------------------------------
 
 

@@ -82,7 +82,7 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
             dispatcher.connections.sessions.reset(key)
     elif action == "drop":
         dispatcher.connections.close(key)
-        dispatcher.connections.sessions.reset(key)  # a sequence that misses numbers would wait for them
+        dispatcher.connections.sessions.give_up(key)  # a sequence that misses numbers would wait for them
         sender.drop(*key, clock.utc())
     else:
         raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

@@ -81,10 +81,16 @@ class ReliableSessions:
             self._drop_if_over(wire)
 
     def reset(self, key: QueueKey) -> None:
-        """Go on in a new sequence; after :meth:`close`, give up what had a number."""
+        """Go on in a new sequence."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.reset()
+
+    def give_up(self, key: QueueKey) -> None:
+        """After :meth:`close`: none of the messages comes again."""
+        wire = self._wires.get(key)
+        if wire is not None:
+            wire.give_up()
 
     def hurry(self, key: QueueKey) -> None:
         """Do not wait for the next attempt."""

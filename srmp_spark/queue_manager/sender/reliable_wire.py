@@ -101,6 +101,7 @@ class ReliableWire:
         if row.lost:
             self._lost = row.lost
             asyncio.get_running_loop().call_soon(self._owner.on_trouble, self.key, self._lost)
+        if not row.create_id:
             return
         self._versions = Versions.load(row.versions)
         state = SourceState.OPEN if row.identifier else SourceState.CREATING
@@ -121,16 +122,16 @@ class ReliableWire:
         """Send it; its end is told once, later."""
         number = self._book.number_of(send)
         now = time.monotonic()
-        if number is None or self.source is None:
+        if send.serial in self._book.taken:
+            self._book.ending.append(send)
+            asyncio.get_running_loop().call_soon(self._tell_taken)
+        elif number is None or self.source is None:
             self._book.wait(send)
             if self._lost:
                 self._forget_sequence()  # whoever lets a held queue go on decides that it all goes again
             if self.source is not None and self.source.state is SourceState.CREATING:
                 self.source.hurry(now)
                 self._retry_at = 0.0
-        elif number <= self.source.sent and number not in self.source.in_flight:
-            self._book.sends[number] = send
-            asyncio.get_running_loop().call_soon(self._finish, number)
         else:
             self._book.sends[number] = send
             self.source.resend(number, now)
@@ -154,6 +155,11 @@ class ReliableWire:
         self._forget_sequence()
         self._wake.set()
 
+    def give_up(self) -> None:
+        """An operator's word: what has a number, and what was taken, is nobody's any more."""
+        self._book.taken.clear()
+        self.reset()
+
     def hurry(self) -> None:
         """An operator's word: do not wait for the next attempt."""
         if self.source is not None:
@@ -168,7 +174,7 @@ class ReliableWire:
     def is_over(self) -> bool:
         """Nothing is in it, and nothing has to be written."""
         return (
-            self.source is None and not self._book.waiting and not self._book.sends and not self._lost
+            self.source is None and not self._book.waiting and not self._book.sends and not self._book.taken and not self._lost
             and self._planned is None and self._writing is None and not self._dirty
         )  # fmt: skip
 
@@ -191,13 +197,11 @@ class ReliableWire:
         self._writing, self._planned = self._planned, None
         change = self._writing or Change()
         source = self.source
+        serials = self._book.saved()
         if source is None:
-            if not self._lost:
+            if not self._lost and not serials:
                 return None
-            return SessionRow(
-                "", "", self._versions.dump(), 0, runs_of(self._book.serials), lost=self._lost, begun_at=self._begun_at
-            )
-        serials = dict(self._book.serials)
+            return SessionRow("", "", self._versions.dump(), 0, runs_of(serials), lost=self._lost, begun_at=self._begun_at)
         serials |= {source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)}
         is_ending = change.ends or source.is_ending
         # What ends is written with the numbers of its messages alone: 1.0's LastMessage gets the next one again.
@@ -434,6 +438,16 @@ class ReliableWire:
         if send is not None:
             self._owner.on_answer(send, _TAKEN)
             self._book.finish(number)
+        elif self._book.take(number):
+            self._note()
+
+    def _tell_taken(self) -> None:
+        """Those that were acknowledged while they were on hold."""
+        ending, self._book.ending = self._book.ending, []
+        for send in ending:
+            self._owner.on_answer(send, _TAKEN)
+            self._book.taken.discard(send.serial)
+            self._note()
 
     # --- trouble ----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,9 @@
-"""Which message has which number in a sequence, which wait for one, and which the destination may have."""
+"""Which message has which number in a sequence, which wait for one, and which the destination may have, or has.
+
+A queue may be on hold when the acknowledgement of its message comes. The message cannot be finished then: it went back to the
+engine, which hands it out once more when the queue goes on. Until that time it is *taken*: it has no number any more, survives
+the end and the loss of its sequence, and restarts, and is never sent again.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +23,26 @@ class SessionBook:
         self.sends: dict[int, Send] = {}
         """By number; those of a queue that is on hold are not here."""
         self.serials: dict[int, int] = {}
-        """Of every number whose message is not finished."""
+        """Of every number whose message is neither finished nor taken."""
         self.doubt: set[int] = set()
         """Numbers that the destination may have."""
+        self.taken: set[int] = set()
+        """Serials of messages that were acknowledged while their queue was on hold."""
+        self.ending: list[Send] = []
+        """Those of them that were handed out once more; their end is about to be told."""
         self._numbers: dict[int, int] = {}
 
     def restore(self, serials: Mapping[int, int]) -> None:
-        """As it was saved. Every number may have left."""
-        self.serials = dict(serials)
-        self.doubt = set(serials)
-        self._numbers = {serial: number for number, serial in serials.items()}
+        """As :meth:`saved` gave it. Every number may have left."""
+        self.taken = {serial for number, serial in serials.items() if number < 0}
+        self.serials = {number: serial for number, serial in serials.items() if number > 0}
+        self.doubt = set(self.serials)
+        self._numbers = {serial: number for number, serial in self.serials.items()}
+
+    def saved(self) -> dict[int, int]:
+        """Serials by number, for the store; what is taken stands under numbers below 0, which mean nothing else."""
+        taken = sorted(self.taken)
+        return self.serials | {at - len(taken): serial for at, serial in enumerate(taken)}
 
     def in_flight(self) -> tuple[tuple[int, int], ...]:
         """All numbers, as ascending runs."""
@@ -58,6 +73,15 @@ class SessionBook:
         """It is acknowledged, and its sending has ended."""
         self._numbers.pop(self.serials.pop(number, 0), None)
 
+    def take(self, number: int) -> bool:
+        """It is acknowledged, and its sending ended before that: whether that is news."""
+        serial = self.serials.get(number)
+        if serial is None:
+            return False
+        self.finish(number)
+        self.taken.add(serial)
+        return True
+
     def doubtful(self) -> list[int]:
         """The unfinished numbers that the destination may have."""
         return sorted(self.doubt & set(self.serials))
@@ -70,8 +94,9 @@ class SessionBook:
     def take_all(self, also: Iterable[Send] = ()) -> list[tuple[Send, bool]]:
         """Everything that is held, and whether the destination may have it; numbers stay what they are. The last first."""
         held = [(send, number in self.doubt) for number, send in self.sends.items()]
+        held += [(send, True) for send in self.ending]
         held += [(send, False) for send in (*self.waiting, *also)]
-        self.sends, self.waiting = {}, []
+        self.sends, self.waiting, self.ending = {}, [], []
         return sorted(held, key=lambda each: -each[0].serial)
 
     def begin_anew(self, also: Iterable[Send] = ()) -> None:
@@ -80,4 +105,4 @@ class SessionBook:
         self.sends, self.serials, self._numbers, self.doubt = {}, {}, {}, set()
 
     def __repr__(self) -> str:
-        return f"<SessionBook waiting={len(self.waiting)} numbered={len(self.serials)} doubt={len(self.doubt)}>"
+        return f"<SessionBook waiting={len(self.waiting)} numbered={len(self.serials)} taken={len(self.taken)}>"

@@ -3,6 +3,7 @@
 A number must mean one message for ever. So what is written here, before a message leaves for the first time, is which number is
 which serial; and a number is taken out no earlier than in the transaction that finishes its message. After a restart, numbers
 whose message still waits are unacknowledged, and the others are acknowledged: an acknowledgement needs no write of its own.
+But for that of a message whose queue is on hold: it still waits, and its serial stands under a number below 0 from then on.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class SessionRow(NamedTuple):
     """One sequence."""
 
     create_id: str
-    """MessageID of its CreateSequence."""
+    """MessageID of its CreateSequence; empty: there is none, and only ``numbers`` counts."""
     identifier: str
     """Empty until the destination has named it."""
     versions: str
     assigned: int
     """The highest number that a message has."""
     numbers: tuple[NumberRun, ...]
-    """Of the messages that are not finished."""
+    """Of the messages that are not finished. Below 0: of those that the destination took, perhaps in an earlier sequence."""
     buffer_remaining: int = ABSENT
     ending: bool = False
     """It gets no more messages: closed and terminated, then forgotten."""
