@@ -69,6 +69,7 @@ def session(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
         if time.monotonic() - began > WINDOWS_BEFORE * window and all(both):
             samples.append(both)
     got = json.loads(receiver.communicate()[0].splitlines()[-1])
+    sender.communicate()  # it lingers, and says how it went, too
     sides = dict(zip(("send", "receive"), zip(*samples, strict=True), strict=True)) if samples else {}
     return {
         "minutes": minutes, "window_seconds": window, "loss": case.loss, "received": got["msgs"], "of": count,
