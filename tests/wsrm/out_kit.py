@@ -16,6 +16,8 @@ from srmp_spark.errors import ApiError
 from srmp_spark.testing.service import RunningQueueManager
 
 ACTION = "urn:shop/order"
+POLL = 0.5
+"""Seconds between two questions to a service without room."""
 
 
 def body(number: int) -> bytes:

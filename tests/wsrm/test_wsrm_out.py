@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from live_kit import wait_for
-from out_kit import ACTION, body, client, delivered, finished, kill_sender, send, send_keyed, status
+from out_kit import ACTION, POLL, body, client, delivered, finished, kill_sender, send, send_keyed, status
 from scripted_service import RM, SOAP, WSA, Request, ScriptedService, lossy, once
 from wsrm_kit import schema_faults
 
@@ -30,35 +30,7 @@ VERSIONS = [
     ("1.0", "1.1", "2004/08"), ("1.0", "1.2", "2004/08"), ("1.0", "1.1", "2005/08"), ("1.0", "1.2", "2005/08"),
     ("1.1", "1.1", "2005/08"), ("1.1", "1.2", "2005/08"),
 ]  # fmt: skip
-POLL = 0.5
 COUNT = 30
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-    folder = tmp_path_factory.mktemp("wsrm-out")
-    with RunningQueueManager(folder / "data", wsrm_poll_interval=POLL, retransmission_timeout=0.5) as queue_manager:
-        yield queue_manager
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., RunningQueueManager]]:
-    started: list[RunningQueueManager] = []
-
-    def begin(**options: object) -> RunningQueueManager:
-        chosen: dict[str, Any] = {"wsrm_poll_interval": POLL, "retransmission_timeout": 0.5} | options
-        started.append(RunningQueueManager(tmp_path / f"data{len(started)}", **chosen).start())
-        return started[-1]
-
-    yield begin
-    for each in started:
-        each.stop()
-
-
-@pytest.fixture
-def service() -> Iterator[ScriptedService]:
-    with ScriptedService() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -289,37 +261,6 @@ def test_a_kill_in_any_state_goes_on_where_it_was(start: Callable[..., RunningQu
         delivered(service, 1, 6)
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_what_is_acknowledged_while_it_is_paused_is_not_sent_again_in_the_next_sequence(
-    start: Callable[..., RunningQueueManager], is_killed: bool
-) -> None:
-    """Message 2 is on its way when an operator pauses; its answer comes then, and after ten idle seconds the sequence ends."""
-    running = start()
-    arrived, paused = threading.Event(), threading.Event()
-
-    def script(_: ScriptedService, request: Request) -> None:
-        if request.number == 2 and not paused.is_set():
-            arrived.set()
-            assert paused.wait(60)
-
-    with ScriptedService(script=script) as service:
-        send(running, service.destination, 1, 2)
-        assert arrived.wait(60)
-        client(running).decide("pause", service.destination)
-        assert status(running, service.destination)["in_doubt"] == 1
-        paused.set()
-        wait_for(lambda: service.sequences and all(each.is_terminated for each in service.sequences.values()), 40)
-        if is_killed:
-            running.kill9()
-            running.start()
-        send(running, service.destination, 3, 4)
-        client(running).decide("resume", service.destination)
-        delivered(service, 1, 4)
-        finished(running, service.destination)
-        assert len(service.sequences) == 2
-        delivered(service, 1, 4)
-
-
 # --- a sequence that is lost --------------------------------------------------------------------------------------------
 
 
@@ -391,20 +332,6 @@ def test_dropping_gives_up_what_waits_and_the_next_message_begins_anew(
     send(running, service.destination, 6, 7)
     wait_for(lambda: len(service.delivered) == 5)
     assert service.delivered == [body(number) for number in (1, 2, 3, 6, 7)]
-
-
-def test_a_paused_destination_goes_on_in_its_sequence(running: RunningQueueManager) -> None:
-    with ScriptedService(room=4) as service:
-        send(running, service.destination, 1, 9)
-        wait_for(lambda: len(service.delivered) == 4)
-        client(running).decide("pause", service.destination)
-        assert status(running, service.destination)["state"] == "OnHold"
-        service.drain(9)
-        client(running).decide("resume", service.destination)
-        service.drain(9)
-        wait_for(lambda: service.drain(9) or len(service.delivered) == 9)
-        delivered(service, 1, 9)
-        assert len(service.sequences) == 1
 
 
 def test_a_service_that_answers_and_acknowledges_nothing_is_told_of_and_reset_goes_on(

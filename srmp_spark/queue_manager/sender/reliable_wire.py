@@ -37,17 +37,18 @@ from srmp_spark.queue_manager.sender.reliable_limits import (
     settings_of,
 )
 from srmp_spark.queue_manager.sender.session_book import SessionBook
+from srmp_spark.queue_manager.sender.session_source import envelope_of, restored_source
 from srmp_spark.queue_manager.sender.session_status import status_of
 from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer, SoapConnection, read_answer
 from srmp_spark.queue_manager.sender.wire_owner import Change, WireOwner
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 from srmp_spark.srmp.outgoing_queue import RECEIVED_NOTHING
 from srmp_spark.store.outbox.sessions import SessionRow, runs_of, serials_of
-from srmp_spark.wsrm.elements import ABSENT, Fault, SoapMessage
+from srmp_spark.wsrm.elements import ABSENT, Fault
 from srmp_spark.wsrm.faults import FaultCode, code_of
 from srmp_spark.wsrm.limits import RESEND_LAST
-from srmp_spark.wsrm.source import Source, SourceRow
-from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, Output, Suspicious, Transmit
+from srmp_spark.wsrm.source import Source
+from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, Output, Suspicious
 from srmp_spark.wsrm.source_states import OVER, SourceState
 from srmp_spark.wsrm.versions import Versions
 
@@ -104,14 +105,7 @@ class ReliableWire:
         if not row.create_id:
             return
         self._versions = Versions.load(row.versions)
-        state = SourceState.OPEN if row.identifier else SourceState.CREATING
-        now = time.monotonic()
-        self.source = Source.restored(settings_of(self._url, self._versions, self._poll_interval), SourceRow(
-            row.create_id, row.identifier, state, row.assigned, row.assigned, self._book.in_flight(), row.buffer_remaining, 0,
-            False,
-        ), now)  # fmt: skip
-        if row.ending:
-            self.source.end(now)
+        self.source = restored_source(row, self._book.in_flight(), self._url, self._poll_interval)
 
     def __repr__(self) -> str:
         return f"<ReliableWire {self._url} {self.source!r} {self._book!r} lost={self._lost!r}>"
@@ -199,9 +193,8 @@ class ReliableWire:
         source = self.source
         serials = self._book.saved()
         if source is None:
-            if not self._lost and not serials:
-                return None
-            return SessionRow("", "", self._versions.dump(), 0, runs_of(serials), lost=self._lost, begun_at=self._begun_at)
+            row = SessionRow("", "", self._versions.dump(), 0, runs_of(serials), lost=self._lost, begun_at=self._begun_at)
+            return row if self._lost or serials else None
         serials |= {source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)}
         is_ending = change.ends or source.is_ending
         # What ends is written with the numbers of its messages alone: 1.0's LastMessage gets the next one again.
@@ -351,7 +344,7 @@ class ReliableWire:
             send = self._book.sends.get(number)
             if send is None and not output.is_last:
                 return True  # on hold meanwhile
-            message = self._message(source, output, send)
+            message = envelope_of(source, output, send)
             source.left(number, time.monotonic())
             if send is not None:
                 self._owner.on_left(send)
@@ -366,13 +359,6 @@ class ReliableWire:
             self._in_trouble(str(error))
             return False
         return self._answered(source, number, answer, was_in_doubt=was_in_doubt or answer.twice)
-
-    def _message(self, source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
-        if send is None:
-            return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")
-        message = send.message
-        message_id = uuid.uuid5(uuid.UUID(message.lineage), str(message.uniquifier))
-        return source.envelope(transmit, message.action, bytes(message.body), f"urn:uuid:{message_id}")
 
     def _answered(self, source: Source, number: int, answer: SoapAnswer, *, was_in_doubt: bool) -> bool:
         if source is not self.source:

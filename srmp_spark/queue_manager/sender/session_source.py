@@ -1,0 +1,36 @@
+"""The source of a sequence as it was saved, and the envelopes of our messages in it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from srmp_spark.queue_manager.sender.reliable_limits import settings_of
+from srmp_spark.srmp.outgoing_effects import Send
+from srmp_spark.store.outbox.sessions import SessionRow
+from srmp_spark.wsrm.elements import Range, SoapMessage
+from srmp_spark.wsrm.source import Source, SourceRow
+from srmp_spark.wsrm.source_effects import Transmit
+from srmp_spark.wsrm.source_states import SourceState
+from srmp_spark.wsrm.versions import Versions
+
+
+def restored_source(row: SessionRow, in_flight: tuple[Range, ...], url: str, poll_interval: float) -> Source:
+    """A row that has a ``create_id``. What is in flight may have left, all of it."""
+    now = time.monotonic()
+    state = SourceState.OPEN if row.identifier else SourceState.CREATING
+    source = Source.restored(settings_of(url, Versions.load(row.versions), poll_interval), SourceRow(
+        row.create_id, row.identifier, state, row.assigned, row.assigned, in_flight, row.buffer_remaining, 0, False,
+    ), now)  # fmt: skip
+    if row.ending:
+        source.end(now)
+    return source
+
+
+def envelope_of(source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
+    """Of a message of ours, the same bytes each time; ``None``: the LastMessage of 1.0."""
+    if send is None:
+        return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")
+    message = send.message
+    message_id = uuid.uuid5(uuid.UUID(message.lineage), str(message.uniquifier))
+    return source.envelope(transmit, message.action, bytes(message.body), f"urn:uuid:{message_id}")
