@@ -4,7 +4,7 @@
 #   PYTHON_BIN=FILE   the Python to build it with (default: the first of python3, python3.13 … 3.10 that is 3.10 or newer)
 #   PYTEST="…"        more arguments for pytest
 #   MINUTES=N             how long `make fuzz` and `make flat-pgm` run; CONNECTIONS=N, how many `make slow` opens
-#   TEST_JOBS=N       processes that run the tests (default 5: they wait more than they compute; which tests stay together: tests/conftest.py)
+#   TEST_JOBS=N       processes that run the tests (default 4: they wait more than they compute; which tests stay together: tests/conftest.py)
 
 SHELL := /bin/bash
 VENV ?= .venv
@@ -14,7 +14,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.srmp-spark-setup
 SEEDS ?= 1000
 SIM_JOBS ?= 2
-TEST_JOBS ?= 5
+TEST_JOBS ?= 4
 SECONDS ?= 300
 MINUTES ?= 10
 CONNECTIONS ?= 5000

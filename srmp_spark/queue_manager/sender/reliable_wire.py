@@ -229,7 +229,7 @@ class ReliableWire:
     # --- the loop ---------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
+        while self._is_open:  # asyncio.wait_for of Python 3.11 may swallow the cancellation
             self._wake.clear()
             try:
                 has_sent = await self._turn()
@@ -241,9 +241,9 @@ class ReliableWire:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        times = [] if (idle_at := self._idle_at()) is None else [idle_at]
-        source = self.source
-        if source is not None and not self._writes_first() and (source.state is not SourceState.CREATING or self._book.waiting):
+        is_written = self._planned is None and self._writing is None  # else :meth:`stored` wakes us
+        times = [idle_at] if is_written and (idle_at := self._idle_at()) is not None else []
+        if (source := self.source) is not None and not self._writes_first() and (source.identifier or self._book.waiting):
             when = source.next_timer()
             if when is not None:
                 times.append(when)
@@ -361,7 +361,7 @@ class ReliableWire:
         return self._answered(source, number, answer, was_in_doubt=was_in_doubt or answer.twice)
 
     def _answered(self, source: Source, number: int, answer: SoapAnswer, *, was_in_doubt: bool) -> bool:
-        if source is not self.source:
+        if source is not self.source or not self._is_open:
             return True
         message, problem = read_answer(answer)
         fault = message.content if message is not None and isinstance(message.content, Fault) else None
