@@ -79,6 +79,8 @@ class _Channel:
         self._where = f"{host}:{port}"
         self._engine = ClientConnection(settings)
         self._results: list[ClientResult] = []
+        self._why_lost: str | None = None
+        """Of a connection that is gone: whoever waits is told at once, however it went."""
         try:
             self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
         except OSError as error:
@@ -105,6 +107,7 @@ class _Channel:
 
     def begin(self, opnum: int, stub: bytes, wait_s: float = 0.0, *, more: bool = False) -> int:
         """Send a call and do not wait; its number. ``more``: it leaves with the next one. Raises :class:`RemoteLostError`."""
+        self._raise_if_lost()
         number = self._engine.call(opnum, stub, time.monotonic(), timeout_s=wait_s + ANSWER_SECONDS)
         if more:
             return number
@@ -130,16 +133,15 @@ class _Channel:
         deadline = time.monotonic() + seconds
         try:
             while True:
-                self._send()
                 for each in self._results:
-                    if isinstance(each, Closed):
-                        raise RemoteLostError(f"{self._where}: {each.reason}")
                     if is_it(each):
                         self._results.remove(each)
                         return each
+                self._raise_if_lost()
+                self._send()
                 self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
                 received = self._socket.recv(READ_BYTES)
-                self._results += self._engine.receive(received) if received else self._engine.lost()
+                self._take(self._engine.receive(received) if received else self._engine.lost())
         except OSError as error:
             raise self._lost(error) from None
 
@@ -148,9 +150,20 @@ class _Channel:
             self._socket.settimeout(ANSWER_SECONDS)
             self._socket.sendall(data)
 
+    def _take(self, results: list[ClientResult]) -> None:
+        for each in results:
+            if isinstance(each, Closed):
+                self._why_lost = each.reason
+            else:
+                self._results.append(each)
+
     def _lost(self, error: OSError) -> RemoteLostError:
-        self._engine.lost()
-        return RemoteLostError(f"{self._where}: {str(error) or type(error).__name__}")
+        self._take(self._engine.lost(str(error) or type(error).__name__))
+        return RemoteLostError(f"{self._where}: {self._why_lost}")
+
+    def _raise_if_lost(self) -> None:
+        if self._why_lost is not None:
+            raise RemoteLostError(f"{self._where}: {self._why_lost}")
 
     def interrupt(self) -> None:
         """End it while another thread waits there, for which it is lost then."""
