@@ -128,15 +128,16 @@ def test_a_segment_that_cannot_be_synced_is_not_entered(tmp_path: Path) -> None:
     prefix = failing(log, data / "segments" / str(number), "fsync", "1+")
     with RunningQueueManager(data, queues=[QUEUE], prefix=prefix) as running:
         sender = Sender(running, size=100_000)
-        assert [sender.send(number) for number in range(1, 61)] == [200] * 60  # 6 MB: worth a segment
+        # 12 MB: a segment's worth and more, for a look that comes a little early finds too little and waits for as much again.
+        assert [sender.send(number) for number in range(1, 121)] == [200] * 120
         deadline = time.monotonic() + 120  # under strace, beside other tests
         while "(INJECTED)" not in (log.read_text() if log.exists() else ""):
             assert time.monotonic() < deadline, running.stderr()[-2000:]
             time.sleep(0.1)
-        assert sender.send(61) == 200
-        assert landed(running.api) == list(range(1, 62))
+        assert sender.send(121) == 200
+        assert landed(running.api) == list(range(1, 122))
         text = running.stderr()
         stop(running)
     assert "maintenance.queue_failed step=seal" in text, text[-2000:]
     with RunningQueueManager(data, queues=[QUEUE]) as again:
-        assert landed(again.api) == list(range(1, 62))
+        assert landed(again.api) == list(range(1, 122))
