@@ -7,32 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from session_kit import KEY, URL, answer, answer_to_the_end, send_of
 
-from srmp_spark.message import Message
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender import reliable_wire
 from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
 from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send, StoredMessage
+from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 from srmp_spark.store.outbox.sessions import SessionRow
 from srmp_spark.wsrm.elements import (
-    CloseSequence,
-    CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     SequenceAcknowledgement,
     SoapMessage,
-    TerminateSequence,
-    TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, fault_of
-from srmp_spark.wsrm.versions import Versions
-
-URL = "http://127.0.0.1:1/Orders.svc"
-KEY = QueueKey(f"wsrm:{URL}", "plain")
-GUID = "aaaaaaaa-0000-4000-8000-000000000001"
 
 
 class Owner:
@@ -88,22 +78,6 @@ class Connection:
 
     def close(self) -> None:
         pass
-
-
-def answer(message: SoapMessage, **more: Any) -> SoapMessage:
-    return SoapMessage(
-        soap=message.soap,
-        addressing=message.addressing,
-        rm=message.rm,
-        action="urn:answer",
-        relates_to=message.message_id,
-        **more,
-    )
-
-
-def send_of(serial: int) -> Send:
-    message = Message(KEY.destination, "urn:a", GUID, serial, body=b"<a/>")
-    return Send(KEY, StoredMessage(serial, message, reliable=Versions().dump()), message, serial, 0, 0, False, Committed(1))
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -172,10 +146,8 @@ class Paused:
             return answer(message, content=CreateSequenceResponse(self.created[-1]))
         if self.forgot:
             return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, self.created[-1]))
-        if isinstance(content, CloseSequence):
-            return answer(message, content=CloseSequenceResponse(content.identifier))
-        if isinstance(content, TerminateSequence):
-            return answer(message, content=TerminateSequenceResponse(content.identifier))
+        if (ends := answer_to_the_end(message)) is not None:
+            return ends
         if message.sequence is not None:
             self.got.append((message.sequence.identifier, message.sequence.number))
         taken = sum(identifier == self.created[-1] for identifier, _ in self.got)

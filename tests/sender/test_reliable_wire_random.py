@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_reliable_wire import GUID, KEY, URL, answer, send_of
+from session_kit import GUID, KEY, URL, answer, answer_to_the_end, send_of
 
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender import reliable_wire, session_source
@@ -25,13 +25,11 @@ from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 from srmp_spark.store.outbox.sessions import SessionRow, runs_of, serials_of
 from srmp_spark.wsrm.elements import (
     CloseSequence,
-    CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     SequenceAcknowledgement,
     SoapMessage,
     TerminateSequence,
-    TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import FaultCode, fault_of
@@ -123,11 +121,10 @@ class Service:
                 self._delivered_to[name] = self._delivered_to.get(name, 0) + 1
                 self.delivered.append(ready)
         last = self._delivered_to.get(name, 0)  # what it holds behind a gap, it does not acknowledge: it may forget that
-        if isinstance(content, CloseSequence):
-            return answer(message, content=CloseSequenceResponse(name))
         if isinstance(content, TerminateSequence):
             del self._sequences[name]
-            return answer(message, content=TerminateSequenceResponse(name))
+        if (ends := answer_to_the_end(message)) is not None:
+            return ends
         room = self._world.dice.choice((0, 1, 2, 8)) if self._world.is_bad else 8
         return answer(
             message, acknowledgements=(SequenceAcknowledgement(name, ((1, last),) if last else (), buffer_remaining=room),)
