@@ -4,9 +4,11 @@ Both who post use this: the receipts sender, one POST to a connection (:mod:`.ht
 connection kept alive for each outgoing queue (:mod:`.sender.exchange`). Only a complete answer counts. Redirects are never
 followed: an answer of 3xx is one like any other. A body is never kept. What becomes of one that passes a limit, the owner says:
 
-- of a receipt the status stands as soon as its head is complete, so it stops reading a body at :data:`ANSWER_BODY_MAX`;
-- of a message that is sent, an answer without an end is none, and the connection cannot be used again; what counts there is
-  head and body together, for one read may hold all of it (bad input 33 of the attack list).
+- of a receipt the status stands as soon as its head is complete, so it stops reading a body at :data:`ANSWER_MAX`;
+- of a message that is sent, an answer without an end is none, and the connection cannot be used again (bad input 33 of the
+  attack list).
+
+The limits are places in the bytes of an answer, and reads are cut there: how the network cut them makes no difference.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import NamedTuple
 import httptools
 
 ANSWER_BODY_MAX = 65_536
-"""Bytes of an answer's body that are read; a peer's words about a message are short."""
+"""Bytes of an answer's body; a peer's words about a message are short."""
 ANSWER_HEAD_MAX = 65_536
 """Bytes until the head of the answer is complete, interim answers included."""
+ANSWER_MAX = ANSWER_HEAD_MAX + ANSWER_BODY_MAX
+"""Bytes of an answer that are read, with all that frames its body."""
 INTERIM_ANSWERS_MAX = 8
 """100 Continue and its kin before the answer; a peer that floods them is cut off."""
 REASON_MAX = 200
@@ -75,21 +79,21 @@ class AnswerParser:
         self._retry_after: bytes | None = None
         self._framed = False
         self._interim = 0
-        self._head_got = 0
         self.in_body = False
         """The head is complete, and not of an interim answer."""
         self.got = 0
-        """Bytes of this answer, interim ones before it included; counted by whole reads."""
-
-    @property
-    def body_got(self) -> int:
-        """Bytes after the read that completed the head."""
-        return self.got - self._head_got if self.in_body else 0
+        """Bytes of this answer, interim ones before it included; of those that came in one piece with the end of another
+        answer, none."""
 
     @property
     def head_has_no_end(self) -> bool:
         """Whether the head has passed its limit, or too many interim answers came."""
         return (self.got > ANSWER_HEAD_MAX and not self.in_body) or self._interim > INTERIM_ANSWERS_MAX
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether it has passed a limit: nothing more of it is read."""
+        return self.head_has_no_end or self.got > ANSWER_MAX
 
     @property
     def ends_with_connection(self) -> bool:
@@ -103,11 +107,17 @@ class AnswerParser:
 
     def feed(self, data: bytes) -> None:
         """Read on. Raises :class:`MalformedAnswerError`; then, or when a limit is passed, nothing more may be fed."""
-        self.got += len(data)
-        try:
-            self._http.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise MalformedAnswerError(f"a malformed answer: {error}") from None
+        while data:
+            most = (ANSWER_MAX if self.in_body else ANSWER_HEAD_MAX) - self.got
+            if most <= 0:
+                self.got += len(data)
+                return
+            piece, data = data[:most], data[most:]
+            self.got += len(piece)
+            try:
+                self._http.feed_data(piece)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                raise MalformedAnswerError(f"a malformed answer: {error}") from None
 
     def take(self) -> PeerAnswer:
         """The answer whose head is complete; what comes next is another one's."""
@@ -143,7 +153,6 @@ class AnswerParser:
     def on_headers_complete(self) -> None:  # noqa: D102  # httptools'
         if self._http.get_status_code() >= 200:
             self.in_body = True
-            self._head_got = self.got
 
     def on_message_complete(self) -> None:  # noqa: D102  # httptools'
         if self._http.get_status_code() >= 200:

@@ -210,6 +210,8 @@ def _check_request_line(head: bytes | bytearray) -> None:
     method = _METHOD.match(line)
     if method is None:
         raise HeadError(400, "malformed-http", "RFC 9112 3: no request line")
+    if b"\n" in line:  # said before the rest of the line has come, so not otherwise when it has
+        raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
     if line_end < 0:
         if len(head) > _LINE_MAX:
             raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from srmp_spark.queue_manager.http_answer import (
-    ANSWER_BODY_MAX,
     ANSWER_HEAD_MAX,
+    ANSWER_MAX,
     INTERIM_ANSWERS_MAX,
     REASON_MAX,
     AnswerParser,
@@ -73,10 +73,29 @@ def test_the_limits_count_the_head_the_interim_answers_and_the_body() -> None:
     flood = Read().feed(INTERIM * (INTERIM_ANSWERS_MAX + 1) + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     assert flood.parser.head_has_no_end
     assert flood.answers == [], "however few reads bring it"
-    body = Read().feed(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nread with the head", b"x" * ANSWER_BODY_MAX).parser
-    assert body.body_got == ANSWER_BODY_MAX
-    assert body.got > ANSWER_BODY_MAX
-    assert not body.head_has_no_end
+    body = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".ljust(ANSWER_MAX, b"x")
+    assert not Read().feed(body).parser.is_too_long
+    longer = Read().feed(body + b"x").parser
+    assert longer.is_too_long
+    assert not longer.head_has_no_end
+
+
+@pytest.mark.parametrize("head", [ANSWER_HEAD_MAX - 1, ANSWER_HEAD_MAX, ANSWER_HEAD_MAX + 1])
+@pytest.mark.parametrize("size", [ANSWER_MAX - 1, ANSWER_MAX, ANSWER_MAX + 1])
+def test_a_limit_is_a_place_in_the_bytes_however_they_are_cut(head: int, size: int) -> None:
+    end = b"\r\n\r\n"
+    text = (b"HTTP/1.1 400 No\r\nX: ".ljust(head - len(end), b"y") + end).ljust(size, b"z")
+
+    def outcome(*pieces: bytes) -> tuple[bool, bool]:
+        parser = Read().feed(*pieces).parser
+        return parser.head_has_no_end, parser.is_too_long
+
+    has_no_end = head > ANSWER_HEAD_MAX
+    expected = (has_no_end, has_no_end or size > ANSWER_MAX)
+    assert outcome(text) == expected
+    for at in (8, 20, head - 1, head, head + 1, ANSWER_MAX - 2, size - 1):
+        assert outcome(text[:at], text[at:]) == expected
+        assert outcome(text[:7], text[7:at], text[at:]) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,7 @@ import asyncio
 from collections import deque
 from typing import Protocol, cast
 
-from srmp_spark.queue_manager.http_answer import (
-    ANSWER_BODY_MAX,
-    ANSWER_HEAD_MAX,
-    AnswerParser,
-    MalformedAnswerError,
-    PeerAnswer,
-)
+from srmp_spark.queue_manager.http_answer import AnswerParser, MalformedAnswerError, PeerAnswer
 from srmp_spark.srmp.outgoing_effects import Send
 
 _UNASKED = "the peer speaks unasked"
@@ -96,17 +90,13 @@ class Exchange(asyncio.Protocol):
             return
         if not self._asked and self._parser.has_begun:
             self.end(_UNASKED)
-        elif self._is_too_much:
+        elif self._parser.is_too_long:
             self.end("the answer has no end")
-
-    @property
-    def _is_too_much(self) -> bool:
-        return self._parser.head_has_no_end or self._parser.got > ANSWER_HEAD_MAX + ANSWER_BODY_MAX
 
     # --- answers ------------------------------------------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        if self._over or self._is_too_much:  # one read may hold all of it
+        if self._over:
             return
         if self._asked:
             self._answer(keep=self._parser.keeps_alive)

@@ -24,6 +24,8 @@ from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.elements import Fault, SoapMessage
 from srmp_spark.wsrm.encoder import encode, http_fields
 
+_NO_END = "the answer has no end"
+
 
 class NoAnswerError(SrmpSparkError):
     """There is no complete answer. ``left``: some of the request may have reached the service."""
@@ -104,8 +106,8 @@ class _Exchange(asyncio.Protocol):
         except MalformedAnswerError as error:
             self._failed(str(error))
             return
-        if self._parser.head_has_no_end or self._parser.body_got > ANSWER_BODY_MAX:
-            self._failed("the answer has no end")
+        if self._parser.is_too_long:
+            self._failed(_NO_END)
 
     def eof_received(self) -> bool:  # asyncio's
         if self._parser.ends_with_connection:
@@ -117,6 +119,9 @@ class _Exchange(asyncio.Protocol):
 
     def _complete(self) -> None:
         if self.answer is None or self.answer.done():
+            return
+        if len(self._parser.body) > ANSWER_BODY_MAX:
+            self._failed(_NO_END)
             return
         if not self._parser.keeps_alive:
             self.close()

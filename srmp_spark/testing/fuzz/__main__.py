@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
-from random import Random
 
 from srmp_spark.testing.fuzz.curated import mutant
 from srmp_spark.testing.fuzz.judge import judge
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error("--number and --file need --target")
         target = targets[options.target]
         data = options.file.read_bytes() if options.file is not None else mutant(target, options.number)
-        outcome, finding = judge(target, data, Random("cuts"), memory=True)
+        outcome, finding = judge(target, data, memory=True)
         sys.stdout.write(f"{data!r}\n{finding if finding is not None else outcome}\n")
         return 1 if finding is not None else 0
     if options.minutes <= 0 or options.jobs < 1:

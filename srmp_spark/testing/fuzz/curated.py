@@ -66,7 +66,7 @@ def run(target: Target, inputs: Iterable[bytes], *, memory_every: int = 1) -> Re
     report = Report()
     for number, data in enumerate(inputs):
         memory = bool(memory_every) and number % memory_every == 0
-        outcome, finding = judge(target, data, Random(f"cuts {number}"), memory=memory, worst=report.worst)
+        outcome, finding = judge(target, data, memory=memory, worst=report.worst)
         report.runs += 1
         if outcome is not None and outcome.accepted:
             report.accepted += 1

@@ -81,9 +81,9 @@ Runner = Callable[[Callable[[], Outcome]], Outcome]
 
 
 def judge(
-    target: Target, data: bytes, rng: Random, *, memory: bool = False, worst: Worst | None = None, watched: Runner | None = None
+    target: Target, data: bytes, *, memory: bool = False, worst: Worst | None = None, watched: Runner | None = None
 ) -> tuple[Outcome | None, Finding | None]:
-    """Run ``data`` through ``target``; the finding, if there is one.
+    """Run ``data`` through ``target``; the finding, if there is one. The same each time: how it is cut comes from ``data``.
 
     ``memory`` measures the peak in a second run. ``watched`` runs the first one, under a tracer: its time is only a reason to
     look again.
@@ -99,7 +99,7 @@ def judge(
         worst.seconds = max(worst.seconds, seconds)
         if seconds > SECONDS_MAX:
             return outcome, Finding(target.name, "slow", data, f"{seconds * 1000:.0f} ms of CPU, three times")
-        target.check(data, outcome, rng)
+        target.check(data, outcome, Random(data))
         if memory:
             peak = _peak(target, data)
             worst.memory = max(worst.memory, peak)

@@ -115,7 +115,7 @@ class _Worker:
         signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
         try:
             watched = coverage.watch if coverage is not None else None
-            return judge(target, data, Random(data), memory=memory, watched=watched)[1]
+            return judge(target, data, memory=memory, watched=watched)[1]
         except HangError:  # it rang a moment late
             return Finding(target.name, "hang", data, "the alarm rang")
         finally:
