@@ -11,7 +11,7 @@ from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_RECEIVE, SHARE_DENY_
 from srmp_spark.mqrr.server.cursors import Cursor, CursorState
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState, moved
-from srmp_spark.mqrr.server.positions import START, Came, Positions
+from srmp_spark.mqrr.server.positions import START, Came, Positions, in_order
 from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.status import Status
 
@@ -72,7 +72,7 @@ class Sought:
 class SharedQueue:
     """One queue."""
 
-    __slots__ = ("_positions", "_states", "descriptors", "view", "waiting")
+    __slots__ = ("_none_through", "_positions", "_states", "descriptors", "view", "waiting")
 
     def __init__(self, view: QueueView) -> None:
         self.view = view
@@ -82,6 +82,8 @@ class SharedQueue:
         self._positions = Positions()
         self._states: dict[int, PositionState] = {}
         """Of messages that are not ``AVAILABLE``."""
+        self._none_through = START
+        """No message up to this identifier is available: a reader that locks many does not pass by them for each."""
 
     # --- who has it open ----------------------------------------------------------------------------------------------------
 
@@ -103,8 +105,11 @@ class SharedQueue:
     # --- what is in it ------------------------------------------------------------------------------------------------------
 
     def came(self, runs: Iterable[Came]) -> None:
-        """Messages came, behind all that are here."""
+        """Messages came, behind all of their priority that are here."""
+        runs = tuple(runs)
         self._positions.add(runs)
+        for first, _ in in_order(runs)[:1]:
+            self._none_through = min(self._none_through, first - 1)
 
     def state_of(self, lookup_id: int) -> PositionState:
         """Of any identifier."""
@@ -126,6 +131,7 @@ class SharedQueue:
         target = moved(self._states.get(lookup_id, PositionState.AVAILABLE), event)
         if target is PositionState.AVAILABLE:
             self._states.pop(lookup_id, None)
+            self._none_through = min(self._none_through, lookup_id - 1)
         elif target is PositionState.GONE:
             self._states.pop(lookup_id, None)
             self._positions.remove(lookup_id)
@@ -140,8 +146,11 @@ class SharedQueue:
     def available_after(self, lookup_id: int) -> int | None:
         """Seek Available Message Position, forward (3.1.7.3.2)."""
         self._positions.drop_through(self.view.floor())
-        at = self._positions.following(lookup_id)
+        from_head = lookup_id <= self._none_through
+        at = self._positions.following(max(lookup_id, self._none_through))
         while at is not None and self.state_of(at) is not PositionState.AVAILABLE:
+            if from_head:
+                self._none_through = at
             at = self._positions.following(at)
         return at
 

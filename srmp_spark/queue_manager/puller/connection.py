@@ -59,6 +59,9 @@ class RpcClient(asyncio.Protocol):
         self._bound: asyncio.Future[Bound] = self._loop.create_future()
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._flushes = False
+        """Soon: calls that are made together leave together."""
         self._why = ""
 
     @classmethod
@@ -119,17 +122,25 @@ class RpcClient(asyncio.Protocol):
         future = self._calls.pop(number, None)
         return future if future is not None and not future.done() else self._loop.create_future()
 
+    def _flush_soon(self) -> None:
+        if not self._flushes:
+            self._flushes = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._flushes = False
         data = self._engine.data_to_send()
         if data and not self._transport.is_closing():
             self._transport.write(data)
-        if self._timer is not None:
-            self._timer.cancel()
         due = self._engine.timer()
-        self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+        if due != self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer = self._timer_at = None
         self._take(self._engine.handle_timer(self._loop.time()))
 
     @property
@@ -161,7 +172,7 @@ class RpcClient(asyncio.Protocol):
         except LocalProtocolError as error:  # it made all the calls that a connection can make
             raise NotSentError(f"{self._where}: {error}") from None
         future = self._calls[number] = self._loop.create_future()
-        self._flush()
+        self._flush_soon()
         try:
             answer: bytes = await future
             return answer

@@ -4,6 +4,10 @@ Theory of operation: :mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in
 
     R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, and kept no more
 
+Of a backlog the next batch is locked and kept while the last one is ended and made rows (:meth:`Mover.batches`), where the
+other side takes so many calls: neither side, nor the disk, waits for the others. Should a message of the last batch come again,
+because its lock had ended, then how its End went must be known first.
+
 A message that comes again while it is kept, because its End did not come through, is the same one: it is ended again, and
 nothing is stored twice. Doubtful ones are looked up as soon as there is a connection, and those that somebody holds every few
 seconds.
@@ -13,19 +17,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
-from srmp_spark.queue_manager.puller.locks import Locks
+from srmp_spark.queue_manager.puller.locks import READS_AT_ONCE, Locks
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import HELD, REMOVED, Ended, RemoteQueue, Unreadable
 
 ENDS_AT_ONCE = 32
 """Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
 it. No more, because all of them are in doubt when the connection is lost."""
+
+BATCHES_TOGETHER = 64
+"""Batches without a pause between them. Then what was said of Ends may be forgotten, if it became much, and the subscription is
+looked at as a whole."""
 
 _EVENTS = {
     Ended.CARRIED_OUT: PulledEvent.END_OK, Ended.NOT: PulledEvent.END_REFUSED, Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
@@ -62,6 +70,14 @@ class Keeping(Protocol):
     def refuses(self) -> str | None:
         """Why nothing can be stored at present."""
         ...
+
+
+class _Batch(NamedTuple):
+    """Locked there, and stored here."""
+
+    locked: int
+    """With those that were rows already, and are removed by now."""
+    messages: Sequence[Pulled]
 
 
 class Mover:
@@ -114,6 +130,13 @@ class Mover:
 
         Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
         """
+        return await self.batches(queue, wait_s, goes_on=lambda: False)
+
+    async def batches(self, queue: RemoteQueue, wait_s: float, *, goes_on: Callable[[], bool]) -> int:
+        """The same, and batch after batch while there is a backlog and nothing else to do: at most :data:`BATCHES_TOGETHER`.
+
+        ``goes_on``: whether another one is begun.
+        """
         self.is_empty = False
         await self._settle()
         if not self.kept:
@@ -122,17 +145,52 @@ class Mover:
             self._full = self._keeping.refuses()
         if self._full is not None:
             return 0
+        count = 0
         try:
-            handed = await self._lock(queue, wait_s)
-            if handed:
-                await self._remove_copied(queue, [each for each in handed if each.key in self._copied])
-                new = [each for each in handed if each.key not in self._copied]
-                await self._keep(new)
-                await self._end(queue, new)
-                await self._settle()
+            batch = await self._keep(queue, await self._lock(queue, wait_s))
+            for left in reversed(range(BATCHES_TOGETHER)):
+                count += batch.locked
+                if not (batch.locked and left and self._may_overlap(queue) and goes_on()):
+                    await self._finish(queue, batch)
+                    break
+                batch = await self._finish_and_take(queue, batch)
         finally:
             self.is_busy = False
-        return len(handed)
+        return count
+
+    def _may_overlap(self, queue: RemoteQueue) -> bool:
+        """Whether there is a backlog, and nothing that must be looked after first."""
+        return (
+            queue.calls_at_once >= ENDS_AT_ONCE + READS_AT_ONCE
+            and not self.is_empty
+            and not self.unreadable
+            and not self.doubtful
+            and self._full is None
+            and self._keeping.refuses() is None
+        )
+
+    async def _finish(self, queue: RemoteQueue, batch: _Batch) -> None:
+        await self._end(queue, batch.messages)
+        await self._settle()
+
+    async def _finish_and_take(self, queue: RemoteQueue, batch: _Batch) -> _Batch:
+        """Both at once; the batch that was taken. Each comes to its end whatever becomes of the other one: a commit that is
+        under way is not left alone."""
+        finishing = asyncio.ensure_future(self._finish(queue, batch))
+        finished, taken = await asyncio.gather(finishing, self._take_behind(queue, finishing), return_exceptions=True)
+        for each in (finished, taken):
+            if isinstance(each, BaseException):
+                raise each
+        assert isinstance(taken, _Batch)
+        return taken
+
+    async def _take_behind(self, queue: RemoteQueue, finishing: asyncio.Future[None]) -> _Batch:
+        locked = await self._lock(queue, 0.0)
+        if any(each.key in self.kept for each in locked):
+            await asyncio.wait((finishing,))
+            if finishing.exception() is not None:  # it ends here: these are not stored
+                return _Batch(0, ())
+        return await self._keep(queue, locked)
 
     async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
         """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again.
@@ -154,7 +212,7 @@ class Mover:
         self.is_empty = locks.is_empty
         for each in locks.unreadable:
             await queue.end(each.request, keep=True)
-        return [self._same(each) for each in locks.in_order()]
+        return locks.in_order()
 
     async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
@@ -175,13 +233,18 @@ class Mover:
         kept.request = found.request
         return kept
 
-    async def _keep(self, handed: Sequence[Pulled]) -> None:
-        new = [each for each in handed if each.state is PulledState.HANDED]
+    async def _keep(self, queue: RemoteQueue, locked: Sequence[Pulled]) -> _Batch:
+        """Store what is new. What was copied before is removed at once."""
+        handed = [self._same(each) for each in locked]
+        messages = [each for each in handed if each.key not in self._copied]
+        await self._remove_copied(queue, [each for each in handed if each.key in self._copied])
+        new = [each for each in messages if each.state is PulledState.HANDED]
         if new:
             await self._keeping.keep(new)
         for each in new:
             each.move(PulledEvent.STORED)
             self.kept[each.key] = each
+        return _Batch(len(locked), messages)
 
     async def _end(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """Several at a time; of each it is written down first."""

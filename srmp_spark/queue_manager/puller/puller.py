@@ -244,7 +244,8 @@ class Puller:
     async def _move(self, queue: RemoteQueue) -> None:
         mover = self._mover
         await mover.look_up(queue)
-        count = await mover.batch(queue, WAIT_SECONDS if self._is_drained else 0.0)
+        wait_s = WAIT_SECONDS if self._is_drained else 0.0
+        count = await mover.batches(queue, wait_s, goes_on=lambda: not self._stopping.is_set())
         self._is_drained = mover.is_empty
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)

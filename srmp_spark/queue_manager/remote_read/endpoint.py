@@ -90,7 +90,7 @@ class RpcEndpoint:
 class RpcConnection(asyncio.Protocol):
     """One connection of a reader."""
 
-    __slots__ = ("_endpoint", "_engine", "_peer_erred", "_timer", "_timer_at", "_transport", "peer")
+    __slots__ = ("_endpoint", "_engine", "_flushes", "_peer_erred", "_timer", "_timer_at", "_transport", "peer")
 
     def __init__(self, endpoint: RpcEndpoint) -> None:
         self._endpoint = endpoint
@@ -98,6 +98,8 @@ class RpcConnection(asyncio.Protocol):
         self._timer_at: float | None = None
         self._peer_erred = True
         """When it closes: not because it was time."""
+        self._flushes = False
+        """Soon: answers that are given together leave together."""
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,12 +152,12 @@ class RpcConnection(asyncio.Protocol):
     def respond(self, call_id: int, stub: bytes) -> None:
         """The answer of a call."""
         self._engine.respond(call_id, stub)
-        self._flush()
+        self._flush_soon()
 
     def fail(self, call_id: int, status: int) -> None:
         """The fault of a call."""
         self._engine.fail(call_id, status)
-        self._flush()
+        self._flush_soon()
 
     # --- events -------------------------------------------------------------------------------------------------------------
 
@@ -184,7 +186,13 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.service.disconnected(self, calls)
         self._transport.close()
 
+    def _flush_soon(self) -> None:
+        if not self._flushes:
+            self._flushes = True
+            self._endpoint.loop.call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._flushes = False
         data = self._engine.data_to_send()
         if data and not self._transport.is_closing():
             self._transport.write(data)

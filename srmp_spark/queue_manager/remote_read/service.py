@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -92,6 +92,9 @@ class RemoteReadService:
         """By the identity of the queue: one that is deleted and made again is another one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._taking: list[Take] = []
+        """What is stored together as soon as nothing more came with it."""
         self._renewing = self._loop.create_task(self._renew())
         self._stopping = asyncio.Event()
         self._unstored = 0
@@ -160,9 +163,11 @@ class RemoteReadService:
         for effect in effects:
             self._do_one(effect)
         due = self._server.timer()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+        if due != self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
 
     def _do_one(self, effect: Effect) -> None:
         if isinstance(effect, Answer | Fault):
@@ -176,7 +181,9 @@ class RemoteReadService:
         elif isinstance(effect, Read):
             self._read(effect)
         elif isinstance(effect, Take):
-            self._begin(self._take(effect))
+            if not self._taking:
+                self._loop.call_soon(self._take_what_came)
+            self._taking.append(effect)
         elif isinstance(effect, Open):
             self._begin(self._open(effect))
         elif isinstance(effect, Purge):
@@ -188,7 +195,7 @@ class RemoteReadService:
             self._coordinator.ended(effect.transaction, committed=isinstance(effect, OutcomeStored))
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer = self._timer_at = None
         self._do(self._server.handle_timer(self._loop.time()))
 
     def _begin(self, what: Coroutine[Any, Any, None]) -> None:
@@ -298,11 +305,25 @@ class RemoteReadService:
             log.warning('mqrr.unreadable queue=%s sequence=%d reason="%s"', asked.queue.name, asked.sequence, what)
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
 
-    async def _take(self, asked: Take) -> None:
+    def _take_what_came(self) -> None:
+        """A reader that ends many receives at once has one commit of marks for them. A move waits for its row, and goes alone."""
+        taking, self._taking = self._taking, []
+        received: list[Take] = []
+        for asked in taking:
+            if all(each.to is None for each in asked.messages):
+                received.append(asked)
+            else:
+                self._begin(self._take([asked]))
+        if received:
+            self._begin(self._take(received))
+
+    async def _take(self, together: Sequence[Take]) -> None:
+        """All of them, or each for itself if one of them cannot be."""
         parts: dict[tuple[int, Reason | None], Part] = {}
         moves: list[Move] = []
+        messages = [each for asked in together for each in asked.messages]
         try:
-            for each in asked.messages:
+            for each in messages:
                 queue, reason = _served(each.queue).queue, _REASONS[each.reason]
                 parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(each.sequence)
                 if each.to is not None:
@@ -313,14 +334,18 @@ class RemoteReadService:
         except StoreSyncError:
             return  # nobody knows what the disk has, and the process ends: they stay locked, and their End has no answer
         except (ApiError, ConnectionResetError) as error:  # stands before the commit: nothing was changed
+            if len(together) > 1:
+                for asked in together:
+                    self._begin(self._take([asked]))
+                return
             log.warning('mqrr.not_stored reason="%s"', error)
-            self._do(self._server.not_stored(asked.storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+            self._do(self._server.not_stored(together[0].storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
             return
-        for each in asked.messages:
+        for each in messages:
             served = self._served.get(id(_served(each.queue).queue))
             if served is not None:
                 served.forget(each.sequence)
-        self._do(self._server.stored(asked.storing))
+        self._do([effect for asked in together for effect in self._server.stored(asked.storing)])
 
     def _check_still_there(self, moves: Iterable[Move]) -> None:
         """Since it was read, an operator or retention may have taken one: what is gone makes no row elsewhere. Raises a 409."""
