@@ -6,7 +6,9 @@ other readers.
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 from srmp_spark.mqrr.ndr.methods import CursorResponse, HandleRequest, StatusResponse
@@ -80,8 +82,21 @@ class ForeignQueue:
         ).encode()  # fmt: skip
 
 
+async def a_while(rng: random.Random) -> None:
+    """Whatever else is under way comes first, or does not."""
+    for _ in range(rng.randrange(4)):
+        await asyncio.sleep(0)
+
+
+class KilledError(BaseException):
+    """kill -9."""
+
+
 class Connection:
     """One, with faults; after the first fault it is gone."""
+
+    is_dead: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether the process that has it was killed: then whatever of it still runs here says nothing any more."""
 
     def __init__(self, queue: ForeignQueue, faults: float | None) -> None:
         """``faults``: how likely each call is to be the last; ``None``: nothing happens, and there are no other readers."""
@@ -92,11 +107,14 @@ class Connection:
         self._faults = faults
         self._gone = False
         self._cursor = -1
-        self.calls_at_once = queue.rng.choice((1, 1, 8))
+        self.calls_at_once = queue.rng.choice((1, 8, 64))
 
     async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
         queue, rng = self._queue, self._queue.rng
         del wait_s
+        await a_while(rng)
+        if self.is_dead():
+            raise KilledError
         if self._gone:
             raise NotSentError("gone")
         fault = rng.random()

@@ -6,15 +6,17 @@ import asyncio
 import os
 import random
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
-from foreign_queue import Connection, ForeignQueue
+from foreign_queue import Connection, ForeignQueue, KilledError, a_while
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, PulledState, moved
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller import locks
 from srmp_spark.queue_manager.puller.connection import LostError, RefusedError
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
@@ -36,12 +38,15 @@ class Disk:
         self.copied_keys: set[PulledKey] = set()
         self.sent: set[PulledKey] = set()
         self.full = False
+        self.dead = False
 
     def _killed(self) -> None:
-        if self.rng.random() < 0.03:
+        self.dead = self.dead or self.rng.random() < 0.03
+        if self.dead:
             raise KilledError
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
+        await a_while(self.rng)
         self._killed()
         for each in messages:
             assert each.key not in self.kept, "kept twice"
@@ -55,6 +60,7 @@ class Disk:
         self._killed()
 
     async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
+        await a_while(self.rng)
         self._killed()
         if self.full:
             return 0, "full"
@@ -77,6 +83,8 @@ class Disk:
         self._killed()
 
     def sending_end(self, keys) -> None:
+        if self.dead:
+            raise KilledError
         self.sent |= set(keys)
 
     def nothing_is_kept(self) -> None:
@@ -86,7 +94,8 @@ class Disk:
         return None
 
     def after_a_kill(self) -> list[Pulled]:
-        """As they are read back."""
+        """As they are read back by the next process."""
+        self.dead = False
         return [
             Pulled(each.key, each.raw, each.message, State.UNANSWERED if each.key in self.sent else State.UNSENT)
             for each in self.kept.values()
@@ -97,10 +106,6 @@ class Disk:
         return {each.message.uniquifier for each in self.kept.values() if each.key in self.sent}
 
 
-class KilledError(BaseException):
-    """kill -9."""
-
-
 async def pull(seed: int) -> tuple[int, int]:
     """One run of moving; messages that became rows, and those of them that another reader has too."""
     rng = random.Random(seed)
@@ -109,6 +114,7 @@ async def pull(seed: int) -> tuple[int, int]:
         queue.put()
     troubles: list[str] = []
     mover = Mover(disk, [], told=troubles.append)
+    batch_messages = rng.choice((2, 5, locks.BATCH_MESSAGES))
     for turn in range(400):
         calm = turn > 250
         if calm:
@@ -116,12 +122,14 @@ async def pull(seed: int) -> tuple[int, int]:
             disk._killed = lambda: None  # type: ignore[method-assign]
             queue.miss()
         connection = Connection(queue, None if calm else rng.choice((0.0, 0.02, 0.1, 0.3)))
+        connection.is_dead = lambda: disk.dead  # type: ignore[method-assign]
         disk.full = not calm and rng.random() < 0.1
         try:
             remote = await RemoteQueue.open(connection, FORMAT, receive=True)
             for _ in range(rng.randrange(1, 6)):
                 await mover.look_up(remote)
-                await mover.batch(remote, 1.0)
+                with mock.patch.object(locks, "BATCH_MESSAGES", batch_messages):
+                    await mover.batches(remote, 1.0, goes_on=lambda: rng.random() < 0.8)
                 check(queue, disk)
         except (LostError, RefusedError):
             mover.lost()
@@ -198,6 +206,35 @@ def test_a_puller_that_does_it_wrong_is_found_out(monkeypatch, wrong):
         all_runs()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_a_backlog_come_in_the_order_of_the_queue(monkeypatch, seed):
+    """Three batches are under way at once: each row comes behind those before it all the same."""
+    monkeypatch.setattr(locks, "BATCH_MESSAGES", 5)
+    rng = random.Random(seed)
+    queue, disk = ForeignQueue(rng), Disk(rng)
+    disk._killed = lambda: None  # type: ignore[method-assign]
+    for _ in range(100):
+        queue.put()
+    in_order = [queue.messages[each][0] for each in sorted(queue.messages)]
+    at_once: list[int] = []
+
+    async def run() -> None:
+        connection = Connection(queue, None)
+        connection.calls_at_once = 64
+        mover = Mover(disk, [], told=pytest.fail)
+        remote = await RemoteQueue.open(connection, FORMAT, receive=True)
+
+        def goes_on() -> bool:
+            at_once.append(len(queue.locks))
+            return True
+
+        assert await mover.batches(remote, 1.0, goes_on=goes_on) == 100
+
+    asyncio.run(run())
+    assert disk.rows == in_order
+    assert len(at_once) >= 19
+
+
 async def copy(seed: int) -> int:
     rng = random.Random(seed)
     queue, disk = ForeignQueue(rng), Disk(rng)
@@ -215,6 +252,7 @@ async def copy(seed: int) -> int:
         except LostError:
             pass
         except KilledError:
+            disk.dead = False
             copier = Copier(disk, disk.copied_keys, told=lambda what: pytest.fail(what))
         if not calm and rng.random() < 0.5:
             rng.choice((queue.put, queue.put, queue.steal, queue.hold, queue.miss))()

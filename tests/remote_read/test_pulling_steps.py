@@ -11,16 +11,18 @@ import asyncio
 import itertools
 import random
 from typing import Any
+from unittest import mock
 
 import pytest
-from foreign_queue import GUID, Connection, ForeignQueue
-from test_pulling import FORMAT, Disk, KilledError
+from foreign_queue import GUID, Connection, ForeignQueue, KilledError
+from test_pulling import FORMAT, Disk
 
 from srmp_spark.mqrr.ndr.methods import StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller import locks
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
@@ -28,6 +30,8 @@ from srmp_spark.queue_manager.puller.pulled import PulledKey
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
 
 MESSAGES = 3
+WIDE = 64
+"""Calls at once that let three batches, of one message each, be under way."""
 LATE = ("at once", "late")
 THIEVES = ("nobody", "takes", "locks and gives back", "locks and takes")
 
@@ -52,7 +56,8 @@ class SteppedDisk(Disk):
         self.steps, self.how = steps, how
 
     def _killed(self) -> None:
-        if self.how == "kill" and self.steps.is_last("commit"):
+        self.dead = self.dead or (self.how == "kill" and self.steps.is_last("commit"))
+        if self.dead:
             raise KilledError
 
 
@@ -63,6 +68,9 @@ class SteppedConnection(Connection):
 
     async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
         del wait_s
+        await asyncio.sleep(0)
+        if self.disk.dead:
+            raise KilledError
         if self._gone:
             raise NotSentError("gone")
         self._cut(opnum, asked, "before")
@@ -77,6 +85,7 @@ class SteppedConnection(Connection):
             return
         self._gone = True
         if self.disk.how == "kill":
+            self.disk.dead = True
             raise KilledError
         if opnum == 9 and when == "before":
             self._note_end(asked.request_id)
@@ -115,7 +124,8 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
         try:
             remote = await RemoteQueue.open(connection, FORMAT, receive=True)
             await mover.look_up(remote)
-            await mover.batch(remote, 1.0)
+            with mock.patch.object(locks, "BATCH_MESSAGES", 1 if calls_at_once == WIDE else locks.BATCH_MESSAGES):
+                await mover.batches(remote, 1.0, goes_on=lambda: True)
         except LostError:
             mover.lost()
         except KilledError:
@@ -151,7 +161,7 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
 @pytest.mark.parametrize("how", ["kill", "drop"])
 def test_a_batch_cut_off_at_each_of_its_steps(how: str):
     places: set[str] = set()
-    for late, thief, calls_at_once in itertools.product(LATE, THIEVES, (1, MESSAGES)):
+    for late, thief, calls_at_once in itertools.product(LATE, THIEVES, (1, MESSAGES, WIDE)):
         for step in itertools.count(1):
             where = asyncio.run(cut_at(step, how, late, thief, calls_at_once))
             if not where:

@@ -4,9 +4,10 @@ Theory of operation: :mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in
 
     R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, and kept no more
 
-Of a backlog the next batch is locked and kept while the last one is ended and made rows (:meth:`Mover.batches`), where the
-other side takes so many calls: neither side, nor the disk, waits for the others. Should a message of the last batch come again,
-because its lock had ended, then how its End went must be known first.
+Of a backlog three batches are under way (:meth:`Mover.batches`), where the other side takes so many calls: one becomes rows,
+the next one is ended, and the one behind it is locked and kept; neither side, nor a disk, waits for the others. Ends leave in
+the order of the queue, so rows come in that order, too. Should a message of a batch before come again, because its lock had
+ended, then how its End went must be known first.
 
 A message that comes again while it is kept, because its End did not come through, is the same one: it is ended again, and
 nothing is stored twice. Doubtful ones are looked up as soon as there is a connection, and those that somebody holds every few
@@ -151,9 +152,10 @@ class Mover:
             for left in reversed(range(BATCHES_TOGETHER)):
                 count += batch.locked
                 if not (batch.locked and left and self._may_overlap(queue) and goes_on()):
-                    await self._finish(queue, batch)
                     break
-                batch = await self._finish_and_take(queue, batch)
+                batch = await self._settle_end_and_take(queue, batch)
+            await self._end(queue, batch.messages)
+            await self._settle()
         finally:
             self.is_busy = False
         return count
@@ -169,26 +171,23 @@ class Mover:
             and self._keeping.refuses() is None
         )
 
-    async def _finish(self, queue: RemoteQueue, batch: _Batch) -> None:
-        await self._end(queue, batch.messages)
-        await self._settle()
-
-    async def _finish_and_take(self, queue: RemoteQueue, batch: _Batch) -> _Batch:
-        """Both at once; the batch that was taken. Each comes to its end whatever becomes of the other one: a commit that is
-        under way is not left alone."""
-        finishing = asyncio.ensure_future(self._finish(queue, batch))
-        finished, taken = await asyncio.gather(finishing, self._take_behind(queue, finishing), return_exceptions=True)
-        for each in (finished, taken):
+    async def _settle_end_and_take(self, queue: RemoteQueue, batch: _Batch) -> _Batch:
+        """Rows of what was ended before, Ends of this batch, and the batch behind it, which is returned. Each comes to its end
+        whatever becomes of the others: a commit that is under way is not left alone."""
+        before = asyncio.ensure_future(self._settle()), asyncio.ensure_future(self._end(queue, batch.messages))
+        done = await asyncio.gather(*before, self._take_behind(queue, before), return_exceptions=True)
+        for each in done:
             if isinstance(each, BaseException):
                 raise each
+        taken = done[-1]
         assert isinstance(taken, _Batch)
         return taken
 
-    async def _take_behind(self, queue: RemoteQueue, finishing: asyncio.Future[None]) -> _Batch:
+    async def _take_behind(self, queue: RemoteQueue, before: Collection[asyncio.Future[None]]) -> _Batch:
         locked = await self._lock(queue, 0.0)
         if any(each.key in self.kept for each in locked):
-            await asyncio.wait((finishing,))
-            if finishing.exception() is not None:  # it ends here: these are not stored
+            await asyncio.wait(before)
+            if any(each.exception() is not None for each in before):  # it ends here: these are not stored
                 return _Batch(0, ())
         return await self._keep(queue, locked)
 

@@ -306,7 +306,7 @@ class RemoteReadService:
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
 
     def _take_what_came(self) -> None:
-        """A reader that ends many receives at once has one commit of marks for them. A move waits for its row, and goes alone."""
+        """A reader that ends many receives at once has one commit of marks for them. A move waits for its row: alone."""
         taking, self._taking = self._taking, []
         received: list[Take] = []
         for asked in taking:
