@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from server_kit import Reader, World, lookup_id
+from server_kit import Box, Reader, World, lookup_id
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
@@ -320,3 +320,41 @@ def test_a_call_whose_message_left_does_not_wait_for_a_caller_that_is_gone():
 
 def test_all_receives_are_of_three_lookups_and_the_plain_one():
     assert sorted(RECEIVES) == [0, 0x40000020, 0x40000021, 0x40000022]
+
+
+# --- many locks ---------------------------------------------------------------------------------------------------------------
+
+
+class Counting(Box):
+    """Counts what is asked of it."""
+
+    asked = 0
+
+    def has_left(self, sequence: int) -> bool:
+        self.asked += 1
+        return super().has_left(sequence)
+
+
+def test_a_reader_that_locks_many_does_not_pass_by_all_of_them_for_each():
+    box = Counting()
+    world = World(box)
+    world.came(*[3] * 400)
+    one = world.reader().opened()
+    assert [one.get() for _ in range(400)] == list(range(1, 401))
+    assert box.asked < 10 * 400
+
+
+def test_what_is_given_back_or_comes_with_a_higher_priority_is_first_again(world):
+    """Whatever was passed by before."""
+    one = world.reader().opened()
+    requests = {}
+    for expected in (2, 1, 3):
+        request = len(requests) + 100
+        assert one.get(request=request) == expected
+        requests[expected] = request
+    assert one.end(requests[1], RR_NACK) == Status.MQ_OK
+    assert one.get(request=200) == 1
+    world.came(7)
+    assert one.get(request=201) == 6
+    assert one.end(requests[2], RR_NACK) == Status.MQ_OK
+    assert [one.get(request=300 + n) for n in range(3)] == [2, 5, 4]

@@ -37,6 +37,8 @@ class ForeignQueue:
         """lookup identifier → (number, priority)."""
         self.locks: dict[int, tuple[int, int]] = {}
         """lookup identifier → (connection, request)."""
+        self.handed: dict[tuple[int, int], int] = {}
+        """(connection, request) → number: of every lock that ever was."""
         self.taken_by_us: list[int] = []
         self.stolen: list[int] = []
         self.unanswered_ends: set[int] = set()
@@ -63,6 +65,11 @@ class ForeignQueue:
         free = [each for each in self.messages if each not in self.locks]
         if free:
             self.locks[self.rng.choice(free)] = -1, 0
+
+    def expire(self) -> None:
+        """A lock ends by itself (the cleanup timer), perhaps while its End is on its way."""
+        if self.locks:
+            del self.locks[self.rng.choice(sorted(self.locks))]
 
     def miss(self, connection: int | None = None) -> None:
         """Rundown of connections that are gone, or of the other readers (``None``)."""
@@ -127,16 +134,16 @@ class Connection:
             self._note_end(asked.request_id)
         answer = self._carry_out(opnum, asked)
         if self._lively and rng.random() < 0.1:
-            rng.choice((queue.steal, queue.put, queue.hold, queue.miss))()
+            rng.choice((queue.steal, queue.put, queue.hold, queue.miss, queue.expire))()
         if fault < self._faults:  # its answer did not
             self._gone = True
             raise LostError("after")
         return answer
 
     def _note_end(self, request: int) -> None:
-        for lookup_id, owner in self._queue.locks.items():
-            if owner == (self.number, request):
-                self._queue.unanswered_ends.add(self._queue.messages[lookup_id][0])
+        number = self._queue.handed.get((self.number, request))
+        if number is not None:
+            self._queue.unanswered_ends.add(number)
 
     def _carry_out(self, opnum: int, asked: Any) -> Any:
         queue = self._queue
@@ -177,5 +184,6 @@ class Connection:
         assert found is not None
         if asked.action in (0, 0x40000020):
             queue.locks[found] = self.number, asked.request_id
+            queue.handed[self.number, asked.request_id] = queue.messages[found][0]
         packet = queue.packet(found)
         return StartReceiveResponse(1_790_000_001, found & (1 << 56) - 1, (SectionBuffer(0, len(packet), packet),), OK)

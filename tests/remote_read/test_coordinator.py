@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from srmp_spark.clock import SystemClock
-from srmp_spark.errors import StoreSyncError
+from srmp_spark.errors import ApiError, StoreSyncError
+from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.ndr.methods import (
@@ -27,7 +28,7 @@ from srmp_spark.mqrr.ndr.methods import (
     OpenRequest,
     SetClassRequest,
 )
-from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.packets.sections import join_sections
 from srmp_spark.mqrr.queue_format import queue_format_for
@@ -212,5 +213,62 @@ def test_a_removal_of_which_nobody_knows_whether_it_is_stored_is_said_nothing_of
         assert (await played.ask(7, peek)).status == Status.MQ_ERROR_TRANSACTION_USAGE
         assert not end.done()
         end.cancel()
+
+    rig(tmp_path / "data", test)
+
+
+async def locked(played: Played, handle: Any, count: int) -> list[int]:
+    requests = list(range(1000, 1000 + count))
+    for request in requests:
+        asked = StartReceiveRequest(handle, action=Action.RECEIVE, request_id=request)
+        assert (await played.ask(7, asked)).status == Status.MQ_OK
+    return requests
+
+
+def test_receives_that_are_ended_together_are_stored_together(tmp_path: Path) -> None:
+    async def test(played: Played) -> None:
+        await send(played.manager, 5)
+        handle = await played.opened()
+        requests = await locked(played, handle, 5)
+        commits: list[int] = []
+        save = played.manager.saves.save_together
+
+        async def counting(changed: Any) -> None:
+            commits.append(len(changed))
+            await save(changed)
+
+        played.manager.saves.save_together = counting  # type: ignore[method-assign]
+        ends = await asyncio.gather(*(played.ask(9, EndReceiveRequest(handle, 2, each)) for each in requests))
+        assert [each.status for each in ends] == [Status.MQ_OK] * 5
+        assert commits == [1], "one consumer, once"
+        assert played.waiting() == 0
+
+    rig(tmp_path / "data", test)
+
+
+def test_one_that_cannot_be_stored_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    """Two queues; of one somebody else has the lease by now."""
+
+    async def test(played: Played) -> None:
+        await send(played.manager, 2)
+        there = await played.ask(11, OpenRequest(queue_format_for("host1", RETRY), ACCESS_MOVE))
+        one, other = await played.opened(QUEUE), await played.opened(RETRY)
+        move = MoveMessageRequest(one, there.move_context, rebuilt(2, priority=0), NO_TRANSACTION)
+        assert (await played.ask(10, move)).status == Status.MQ_OK
+        (request,), (another,) = await locked(played, one, 1), await locked(played, other, 1)
+        lost = played.manager.catalogue.find(RETRY).default
+        check = played.manager.check_holder
+
+        def refuse(consumer: Any, holder: str) -> None:
+            if consumer is lost:
+                raise ApiError(409, SHARING_VIOLATION, "somebody else has it", "wait")
+            check(consumer, holder)
+
+        played.manager.check_holder = refuse  # type: ignore[method-assign]
+        ends = await asyncio.gather(
+            played.ask(9, EndReceiveRequest(one, 2, request)), played.ask(9, EndReceiveRequest(other, 2, another))
+        )
+        assert [each.status for each in ends] == [Status.MQ_OK, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE]
+        assert (played.waiting(), played.waiting(RETRY)) == (0, 1)
 
     rig(tmp_path / "data", test)

@@ -294,6 +294,37 @@ def test_what_was_copied_and_is_moved_then_is_no_second_row():
     assert mover.moved == 1
 
 
+def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
+    """Two are rows already and are removed; then the connection is lost in the End of the third."""
+    queue, disk, _ = one_message()
+    queue.put()
+    copied_by(queue, disk)
+    queue.put()
+
+    class Losing(Connection):
+        ends = 0
+
+        async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
+            self.ends += opnum == 9
+            if self.ends == 3:
+                self._carry_out(opnum, asked)
+                raise LostError("no answer")
+            return await super().call(opnum, asked, wait_s)
+
+    mover = Mover(disk, [], told=pytest.fail, copied=disk.copied_keys)
+
+    async def run() -> None:
+        with pytest.raises(LostError):
+            await mover.batch(await RemoteQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0)
+        mover.lost()
+        assert len(mover.kept) == 1, "of what is a row nothing is kept"
+        await mover.look_up(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=True))
+
+    asyncio.run(run())
+    assert sorted(disk.rows) == [1, 2, 3]
+    assert not mover.kept
+
+
 def test_a_copy_removes_nothing_that_an_earlier_move_left_in_doubt():
     """What is still there is left there, and its copy here is dropped: the walk makes the row. What is gone is ours."""
     queue, disk, _ = one_message()
