@@ -143,6 +143,7 @@ class RpcConnection(asyncio.Protocol):
     def end(self, reason: str) -> None:
         """Nothing more is sent or received."""
         if self in self._endpoint.connections:
+            self._flush()  # what was answered is not taken back
             self._peer_erred = False
             self._handle(self._engine.lost(reason))
             self._gone(())

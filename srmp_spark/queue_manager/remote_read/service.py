@@ -370,6 +370,7 @@ class RemoteReadService:
     async def stop(self) -> None:
         """The connections are closed: what is being stored is waited for, leases are given up."""
         self._stopping.set()
+        self._take_what_came()
         if self._timer is not None:
             self._timer.cancel()
         await end((self._renewing,))
