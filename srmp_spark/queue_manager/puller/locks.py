@@ -21,8 +21,8 @@ from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import NOTHING, RemoteQueue, Unreadable
 
 BATCH_MESSAGES = 128
-"""Messages of a batch: what a sync is shared by. Of a backlog two batches are locked at once, and a puller that is dead holds so
-many for at most five minutes. Twice as many are no faster."""
+"""Messages of a batch: what a sync is shared by. Of a backlog two batches are locked at once, and a puller that is dead holds
+them for at most five minutes. Batches of twice as many are no faster."""
 BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
 READS_AT_ONCE = 16
