@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from srmp_spark.errors import ApiError
@@ -61,6 +61,7 @@ class ChildLink:
     """What logs and errors call it."""
     environment: Mapping[str, str] = {}
     """Variables for the child that are not set otherwise."""
+    restart_seconds: Sequence[float] = RESTART_SECONDS
 
     def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
         """``settings`` go to the child as JSON; ``on_event`` gets what it tells unasked."""
@@ -111,15 +112,16 @@ class ChildLink:
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        settings = json.dumps(self._settings | {"parent": os.getpid()})
         try:
+            descriptors = {name: each.fileno() for name, each in self._inherited().items()}
+            settings = json.dumps(self._settings | {"parent": os.getpid(), "descriptors": descriptors})
             with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:  # no argument: all may see those
                 file.write(settings)
                 file.seek(0)
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
                     [sys.executable, "-m", self.module, str(theirs.fileno())],
                     env={**self.environment, **os.environ},
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), *descriptors.values()],
                     stdin=file,
                     stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
                 )
@@ -129,6 +131,14 @@ class ChildLink:
         finally:
             theirs.close()
         self._control = ours
+        self._spawned()
+
+    def _inherited(self) -> Mapping[str, socket.socket]:
+        """Return the sockets that a new child inherits, by name. They stay this process's to close."""
+        return {}
+
+    def _spawned(self) -> None:
+        """Do what has to be done once a new child runs."""
 
     async def _keep(self) -> None:
         failures = 0
@@ -138,7 +148,7 @@ class ChildLink:
             if self._stopping:
                 return
             failures = 0 if time.monotonic() - started > HEALTHY_SECONDS else failures + 1
-            pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
+            pause = self.restart_seconds[min(failures, len(self.restart_seconds) - 1)]
             log.error("%s.died pid=%s code=%s restart_in=%s", self.noun, pid, code, pause)
             await asyncio.sleep(pause)
             self.restarts += 1

@@ -1,0 +1,183 @@
+"""One end of the channel between the main process and a gateway: an :class:`asyncio.Protocol`.
+
+**Turns.** Bytes that the socket brings are kept, and messages are handled for at most TURN_SECONDS in one
+turn of the loop. What is left is handled in the next turn, after the other connections had theirs, and the
+socket is not read meanwhile. So the memory of this end is bounded by one read of the loop and one frame.
+
+**Back-pressure.** :meth:`Channel.send` never blocks. When more than CONGESTED_BYTES wait for the other end,
+``is_congested`` is true and the owner must stop producing until ``on_room`` is called: a gateway pauses
+reading from its clients. The main process bounds what it sends by the calls that the gateway has in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.queue_manager.gateway.frames import FrameReader, encode_frame
+
+TURN_SECONDS = 0.004
+"""How long messages of one channel are handled in one turn of the loop: other connections wait for that long
+at most. One message is always handled, so a handler must be short itself."""
+CONGESTED_BYTES = 1024 * 1024
+"""Bytes that may wait for the other end before ``is_congested``: a quarter of the largest body, and much more
+than the other end takes in one turn."""
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out", bound=msgspec.Struct)
+
+log = logging.getLogger(__name__)
+
+
+class Channel(asyncio.Protocol, Generic[_Out, _In]):
+    """Sends and receives typed messages. All methods are for the loop's thread."""
+
+    def __init__(
+        self,
+        types: Any,  # noqa: ANN401  # a union of Struct types is no type to mypy
+        on_message: Callable[[_In], object],
+        on_lost: Callable[[], object],
+        on_room: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``types`` is the union of the messages that may arrive.
+
+        ``on_message`` is called for each of them, in order; an exception of it is logged, and the next message is
+        handled. ``on_lost`` is called once when the other end is gone, ``on_room`` when congestion has ended.
+        """
+        self._frames: FrameReader[_In] = FrameReader(types)
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._turn: asyncio.Handle | None = None
+        """The next turn, if messages are left over from the last one."""
+        self._is_held = False
+        self._is_lost = False
+        self.is_congested = False
+        """Whether the owner must not produce more messages than it has to."""
+
+    def __repr__(self) -> str:
+        state = "lost" if self._is_lost else "held" if self._is_held else "open"
+        return f"<Channel {state} unread={len(self._frames)} congested={self.is_congested}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent."""
+        return self._transport is not None and not self._is_lost
+
+    # --- sending --------------------------------------------------------------------------------------
+
+    def send(self, message: _Out) -> bool:
+        """Send ``message`` after all earlier ones. Return whether the other end was there.
+
+        Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is not sent.
+        """
+        frame = encode_frame(message)
+        if self._transport is None or self._is_lost:
+            return False
+        self._transport.write(frame)
+        return True
+
+    def close(self) -> None:
+        """Send what waits, then close. ``on_lost`` is not called."""
+        self._is_lost = True
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- receiving ------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Handle no further message until :meth:`release`: whoever takes them has no room."""
+        self._is_held = True
+        self._pause()
+
+    def release(self) -> None:
+        """Handle messages again."""
+        if self._is_held:
+            self._is_held = False
+            self._next_turn()
+
+    def _next_turn(self) -> None:
+        if self._turn is None and not self._is_lost:
+            self._turn = self._loop.call_soon(self._handle_turn)
+
+    def _handle_turn(self) -> None:
+        self._turn = None
+        end = time.perf_counter() + TURN_SECONDS
+        messages = self._frames.messages()
+        try:
+            while self._may_handle() and time.perf_counter() < end:
+                message = next(messages, None)
+                if message is None:
+                    self._resume()
+                    return
+                self._handle(message)
+        except RemoteProtocolError:
+            log.exception("gateway.bad_frame")  # a bug of ours: the bytes after it mean nothing
+            self._abort()
+            return
+        finally:
+            messages.close()
+        if self._may_handle():
+            self._pause()
+            self._next_turn()
+
+    def _may_handle(self) -> bool:
+        return not (self._is_held or self._is_lost)
+
+    def _handle(self, message: _In) -> None:
+        try:
+            self._on_message(message)
+        except Exception:  # one message's bug must not end the channel, and every connection with it
+            log.exception("gateway.message_failed type=%s", type(message).__name__)
+
+    def _pause(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio's side -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
+        if self._is_held:
+            self._pause()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep bytes of messages, and handle those that are whole."""
+        self._frames.feed(data)
+        if self._turn is None and self._may_handle():
+            self._handle_turn()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's signature
+        """Notify the owner, unless the owner closed the channel."""
+        if not self._is_lost:
+            self._is_lost = True
+            self._on_lost()
+
+    def pause_writing(self) -> None:
+        """Note that the other end is slower than this one."""
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        """Note that the other end has caught up."""
+        self.is_congested = False
+        self._on_room()

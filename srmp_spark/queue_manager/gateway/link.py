@@ -1,0 +1,153 @@
+"""The main process's side of a gateway: start it, hand it the listening sockets, watch it, start it again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from srmp_spark.queue_manager.child.link import ChildLink, Event
+from srmp_spark.queue_manager.gateway.channel import Channel
+
+RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
+"""Pauses before a gateway that died is started again; the last one repeats. A gateway holds nothing that a
+quick restart could damage, and its clients are waiting."""
+WATCH_SECONDS = 2.0
+"""How often a gateway is asked whether its loop still turns."""
+SILENCE_SECONDS = 20.0
+"""A gateway that has not answered for that long hangs: it is killed, and started again."""
+START_SECONDS = 30.0
+"""How long a start waits for its gateway to listen: a second on a quiet machine."""
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out", bound=msgspec.Struct)
+
+log = logging.getLogger(__name__)
+
+
+class GatewayLink(ChildLink, Generic[_Out, _In]):
+    """Keeps one gateway running. A subclass or its caller says which, and what its messages mean.
+
+    ``on_up`` is called when a new gateway can be spoken to, before its first message; ``on_lost`` when it is
+    gone: every connection that it had is over, and what was sent to it may not have arrived.
+    """
+
+    restart_seconds = RESTART_SECONDS
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        listening: Mapping[str, socket.socket],
+        types: Any,  # noqa: ANN401  # a union of Struct types is no type to mypy
+        on_message: Callable[[_In], object],
+        *,
+        on_up: Callable[[], object] = lambda: None,
+        on_lost: Callable[[], object] = lambda: None,
+        on_room: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``listening`` are bound, listening sockets by name: they stay the caller's to close.
+
+        ``settings`` are plain JSON values for :func:`.process.run_gateway`.
+        """
+        super().__init__(settings, self._on_event_of_child)
+        self._listening = dict(listening)
+        self._types = types
+        self._on_message = on_message
+        self._on_up = on_up
+        self._on_lost = on_lost
+        self._on_room = on_room
+        self._theirs: socket.socket | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
+        """When the gateway answered last, on the monotonic clock."""
+        self._listens = asyncio.Event()
+        self.channel: Channel[_Out, _In] | None = None
+        """The way to the present gateway; ``None`` while there is none."""
+
+    async def started(self) -> None:
+        """Return once the gateway accepts connections. Raises :class:`TimeoutError` after START_SECONDS."""
+        await asyncio.wait_for(self._listens.wait(), START_SECONDS)
+
+    async def stop(self) -> None:
+        """End the gateway. ``on_lost`` is not called."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        await super().stop()
+
+    def send(self, message: _Out) -> bool:
+        """Send ``message`` to the gateway. Return whether there is one; a lost one needs no answer."""
+        return self.channel is not None and self.channel.send(message)
+
+    # --- the child --------------------------------------------------------------------------------------
+
+    def _inherited(self) -> Mapping[str, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        self._theirs = theirs
+        self._connecting = self._loop.create_task(self._connect(ours))
+        return {"channel": theirs, **self._listening}
+
+    def _spawned(self) -> None:
+        if self._theirs is not None:
+            self._theirs.close()
+            self._theirs = None
+        self._heard_at = time.monotonic()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_later(WATCH_SECONDS, self._look)
+
+    def _try_to_spawn(self) -> None:
+        self._listens.clear()
+        super()._try_to_spawn()
+        if self._theirs is not None:  # the start failed: nobody has the other end
+            self._theirs.close()
+            self._theirs = None
+
+    async def _connect(self, ours: socket.socket) -> None:
+        made: Channel[_Out, _In] = Channel(
+            self._types, self._on_message, lambda: self._lost(made), self._on_room
+        )
+        await self._loop.create_unix_connection(lambda: made, sock=ours)
+        self.channel = made
+        try:
+            self._on_up()
+        except Exception:  # the gateway is up all the same
+            log.exception("%s.on_up_failed", self.noun)
+
+    def _lost(self, channel: Channel[_Out, _In]) -> None:
+        if self.channel is channel:
+            self.channel = None
+            self._on_lost()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()  # a gateway without a channel is of no use: the keeper starts another one
+
+    # --- whether its loop turns -------------------------------------------------------------------------
+
+    def _on_event_of_child(self, event: Event) -> None:
+        self._heard_at = time.monotonic()
+        if event.get("listens"):
+            self._listens.set()
+
+    def _look(self) -> None:
+        process = self._process
+        if process is None or self._stopping:
+            return
+        silent = time.monotonic() - self._heard_at
+        if silent > SILENCE_SECONDS:
+            log.error("%s.silent pid=%d seconds=%.0f: killed", self.noun, process.pid, silent)
+            process.kill()
+            return
+        self.tell({"ping": True})
+        self._watch = self._loop.call_later(WATCH_SECONDS, self._look)
