@@ -11,7 +11,13 @@ import re
 from enum import Enum
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.queue_manager.http_limits import CHUNK_LINE_MAX, CHUNK_TRAILERS_MAX, CONTENT_MAX
+from srmp_spark.queue_manager.http_limits import (
+    CHUNK_LINE_MAX,
+    CHUNK_MEAN_MIN,
+    CHUNK_TRAILERS_MAX,
+    CHUNKS_FREE,
+    CONTENT_MAX,
+)
 
 _SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[\t\x20-\x7e]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
@@ -29,20 +35,22 @@ class _At(Enum):
 class ChunkedBody:
     """Feed it what follows the head, in pieces of any size."""
 
-    __slots__ = ("_at", "_buffer", "_left", "_trailers", "content")
+    __slots__ = ("_at", "_buffer", "_chunks", "_left", "_trailers", "content")
 
     def __init__(self) -> None:
         self.content = bytearray()
         """The data so far."""
         self._at = _At.SIZE
         self._buffer = bytearray()
+        self._chunks = 0
         self._left = 0
         self._trailers = 0
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
         """``None`` while the body goes on; at its end the bytes that follow it.
 
-        Raises :class:`RemoteProtocolError`: 400 for anything malformed, 413 for more than CONTENT_MAX.
+        Raises :class:`RemoteProtocolError`: 400 for anything malformed and for many chunks of almost nothing, 413 for more
+        than CONTENT_MAX.
         """
         buffer = self._buffer
         buffer += data
@@ -85,6 +93,12 @@ class ChunkedBody:
             self._left = int(match[1], 16)
             if len(self.content) + self._left > CONTENT_MAX:
                 raise RemoteProtocolError(f"more than {CONTENT_MAX} bytes", status_hint=413, section=_SECTION)
+            self._chunks += 1
+            if (self._chunks - CHUNKS_FREE) * CHUNK_MEAN_MIN > len(self.content):
+                raise RemoteProtocolError(
+                    f"{self._chunks} chunks hold {len(self.content)} bytes, fewer than {CHUNK_MEAN_MIN} each (CHUNK_MEAN_MIN)",
+                    section=_SECTION,
+                )
             self._at = _At.DATA if self._left else _At.TRAILER
         elif line:
             self._trailers += len(line) + 2

@@ -15,6 +15,13 @@ HEAD_LINES_MAX = 100
 CHUNK_LINE_MAX = 256
 """Bytes of a chunk's size line with its extensions."""
 
+CHUNKS_FREE = 1_024
+"""Chunks of one body that may have any size: a short message may arrive in pieces of one byte."""
+
+CHUNK_MEAN_MIN = 64
+"""Mean bytes of a chunk after CHUNKS_FREE: smaller is 400. Each chunk costs about 2 us of the loop, so one read of
+256 KB costs it 8 ms at most; of chunks of one byte it cost 115 ms."""
+
 CHUNK_TRAILERS_MAX = 8_192
 """Bytes of trailers after the last chunk; they are read and dropped."""
 

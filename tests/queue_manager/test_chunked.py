@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.queue_manager.chunked import ChunkedBody
-from srmp_spark.queue_manager.http_limits import CHUNK_LINE_MAX, CHUNK_TRAILERS_MAX
+from srmp_spark.queue_manager.http_limits import CHUNK_LINE_MAX, CHUNK_MEAN_MIN, CHUNK_TRAILERS_MAX, CHUNKS_FREE
 from srmp_spark.srmp.limits import CONTENT_MAX
 
 
@@ -68,3 +70,17 @@ def test_too_much_is_413_before_it_arrives() -> None:
     with pytest.raises(RemoteProtocolError) as refused:
         ChunkedBody().feed(b"%x\r\n" % (CONTENT_MAX + 1))
     assert refused.value.status_hint == 413
+
+
+def test_a_body_in_chunks_of_almost_nothing_is_refused_before_it_has_cost_the_loop_much() -> None:
+    """A body of 4 MB in chunks of one byte took eight seconds of the loop, 115 ms for each read of 256 KB."""
+    short, body = [b"x"] * CHUNKS_FREE, ChunkedBody()
+    assert body.feed(encoded(short)) == b"", "a short message may arrive byte by byte"
+    assert body.content == b"x" * CHUNKS_FREE
+    read = b"1\r\nx\r\n" * 43_690
+    began = time.process_time()
+    with pytest.raises(RemoteProtocolError, match="CHUNK_MEAN_MIN"):
+        ChunkedBody().feed(read)
+    assert time.process_time() - began < 0.02
+    large = ChunkedBody()
+    assert large.feed(encoded([bytes(CHUNK_MEAN_MIN)] * 20_000)) == b"", "the mean counts, not each"
