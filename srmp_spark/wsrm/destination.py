@@ -15,6 +15,7 @@ room returns after we said 0, those with an address are told at once, and the ot
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -43,6 +44,7 @@ from srmp_spark.wsrm.elements import (
     SoapMessage,
     TerminateSequence,
 )
+from srmp_spark.wsrm.endpoint_text import is_storable
 from srmp_spark.wsrm.faults import FaultCode, fault_of
 from srmp_spark.wsrm.flow_control import FlowControlObject
 from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence, size_of
@@ -76,6 +78,8 @@ class Destination:
         self._lives: Timers[str] = Timers()
         self._owed: Timers[str] = Timers()
         """When an acknowledgement goes to the address of a source."""
+        self._owners: Counter[str] = Counter()
+        """How many sequences each client has."""
         self._dirty: dict[str, None] = {}
         self._removed: list[str] = []
         self._holding: dict[str, InboundSequence] = {}
@@ -84,10 +88,12 @@ class Destination:
         self._position = -1
         self._answers = Answers(address, self._sequences, self.flow)
 
-    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int) -> None:
+    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "") -> None:
         """What the store has; ``utc`` in microseconds. Each has all of its inactivity timeout: we were silent."""
         for row in rows:
             sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
+            sequence.owner, sequence.begun_at = owner, now
+            self._owners[owner] += 1
             if row.create_id:
                 self._created[row.create_id] = row.identifier
             self._live(sequence, now, utc)
@@ -111,11 +117,14 @@ class Destination:
 
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
-    def receive(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
-        """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds."""
+    def receive(self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "") -> Received:
+        """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds.
+
+        ``owner`` is the client that sends: clients share the table of sequences by it.
+        """
         content = message.content
         if isinstance(content, CreateSequence):
-            return self._create(message, content, now, utc)
+            return self._create(message, content, now, utc, owner)
         if isinstance(content, MakeConnection):
             return self._connection(message, content, now, utc)
         if isinstance(content, CloseSequence | TerminateSequence):
@@ -157,6 +166,8 @@ class Destination:
         """A new message that the queue does not take at present: its source keeps it, and hears what is stored."""
         assert message.sequence is not None, "only a numbered message waits for its turn"
         sequence = self._sequences.get(message.sequence.identifier)
+        if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
+            return self._fault(message, wrong)
         reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
         if reaction in _FAULTS:
             return self._fault(message, self._fault_for(reaction, message, message.sequence.identifier), sequence)
@@ -180,9 +191,10 @@ class Destination:
         if is_last:
             sequence.last_number = delivery.number
             self._dirty[sequence.identifier] = None
-        if not is_last_message(delivery.message):
+        delivered = tuple(each for each in ready if not is_last_message(each.message))
+        for _ in delivered:
             self.flow.message_received()
-        return tuple(each for each in ready if not is_last_message(each.message))
+        return delivered
 
     def _may_hold(self, sequence: InboundSequence, size: int) -> bool:
         settings = self.settings
@@ -195,6 +207,8 @@ class Destination:
         sequence = None
         for asked in message.ack_requested:
             sequence = self._sequences.get(asked.identifier)
+            if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
+                return self._fault(message, wrong)
             reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
             if reaction in _FAULTS:
                 return self._fault(message, self._fault_for(reaction, message, asked.identifier), sequence)
@@ -204,6 +218,8 @@ class Destination:
         sequence = self._sequences.get(content.identifier)
         closes = isinstance(content, CloseSequence)
         event = InboundEvent.CLOSE_SEQUENCE if closes else InboundEvent.TERMINATE_SEQUENCE
+        if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
+            return self._fault(message, wrong)
         reaction = self._happened(sequence, event, now, utc)
         if reaction in _FAULTS or sequence is None:
             return self._fault(message, self._fault_for(reaction, message, content.identifier), sequence)
@@ -212,7 +228,7 @@ class Destination:
             self._dirty[sequence.identifier] = None
         return self._result(Kind.CLOSED if closes else Kind.TERMINATED, message, sequence)
 
-    def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int) -> Received:
+    def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int, owner: str) -> Received:
         known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
         if known is not None and _is_same(known, message, content):
             # Whatever became of it: a copy that comes late makes no second one.
@@ -223,8 +239,11 @@ class Destination:
         if content.acks_to.address == message.addressing.none:
             reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
             return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
-        if len(self._sequences) >= self.settings.sequences_max and not self._forget_a_terminated_one():
-            reason = f"There are {self.settings.sequences_max} sequences in use; terminate some, or try again in ten minutes."
+        if not is_storable(content.acks_to, message.addressing):
+            reason = "The reference parameters of AcksTo cannot be written again as they are; leave them out, or simplify them."
+            return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
+        if (most := self._no_room_for(owner, now)) is not None:
+            reason = f"There are {most} sequences in use; terminate some, or try again in ten minutes."
             fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER)
             return self._fault(message, fault)
         expires_at = utc + content.expires * 1_000 if content.expires else None
@@ -233,6 +252,8 @@ class Destination:
             InboundState.OPEN, 0, None, expires_at, return_sequence.taken(content),
         )  # fmt: skip
         sequence = self._sequences[row.identifier] = self.sequence_class(row, None)
+        sequence.owner, sequence.begun_at = owner, now
+        self._owners[owner] += 1
         if row.create_id:
             self._created[row.create_id] = row.identifier
         self._dirty[row.identifier] = None
@@ -287,12 +308,10 @@ class Destination:
         return step.reaction
 
     def _drop_held(self, sequence: InboundSequence) -> None:
-        """What was never acknowledged need not be kept, and takes no room any more."""
+        """What was never acknowledged need not be kept."""
         self._holding.pop(sequence.identifier, None)
         self._held.bytes -= sequence.held_bytes
-        for message in sequence.drop_held():
-            if not is_last_message(message):
-                self.flow.message_processed()
+        sequence.drop_held()
 
     def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
         """How long it may be silent from here, and may live at all."""
@@ -304,8 +323,10 @@ class Destination:
         self._lives.set(sequence.identifier, deadline)
 
     def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
-        rm = version_of(message)
-        return fault_of(_FAULTS[reaction], rm, identifier)
+        rm, code = version_of(message), _FAULTS[reaction]
+        if not code.is_of(rm):  # 1.0 knows no closed sequence; one that an earlier release closed takes nothing any more
+            code = FaultCode.SEQUENCE_TERMINATED
+        return fault_of(code, rm, identifier)
 
     # --- results ----------------------------------------------------------------------------------------------------------
 
@@ -383,7 +404,7 @@ class Destination:
 
     def set_room(self, room: int) -> list[Output]:
         """The queue can take ``room`` messages more: SET_BUFFER_REMAINING. Those who were told 0 hear of it at once."""
-        value = max(0, min(room - self.held, self.flow.maximum))
+        value = max(0, min(room, self.flow.maximum))
         self.flow.set_buffer_remaining(value)
         outputs: list[Output] = []
         if value:
@@ -399,7 +420,7 @@ class Destination:
 
     def message_processed(self) -> list[Output]:
         """The application took one message ([MS-WSRVCRM] 3.1.7.2)."""
-        return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum) + self.held)
+        return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
 
     def poll(self, now: float, utc: int) -> list[Output]:
         """Acknowledgements that are due, and sequences whose time is over (:meth:`changes` has them then)."""
@@ -419,17 +440,39 @@ class Destination:
                 self._live(sequence, now, utc)
         return outputs
 
-    def _forget_a_terminated_one(self) -> bool:
-        """Whoever begins a sequence for each call must not be refused because of those that are over: the oldest goes early."""
-        for sequence in self._sequences.values():
-            if sequence.state is InboundState.TERMINATED and sequence.identifier not in self._dirty:
-                self._lives.set(sequence.identifier, None)
-                self._forget(sequence)
-                return True
-        return False
+    def _no_room_for(self, owner: str, now: float) -> int | None:
+        """Return the limit that a new sequence of ``owner`` would pass, or None once there is room for it."""
+        settings = self.settings
+        if self._owners[owner] >= settings.sequences_of_one_max and not self._make_way(now, owner):
+            return settings.sequences_of_one_max
+        if len(self._sequences) >= settings.sequences_max and not self._make_way(now, None):
+            return settings.sequences_max
+        return None
+
+    def _make_way(self, now: float, owner: str | None) -> bool:
+        """Forget the oldest sequence that is over, or else the oldest one that never took a message; of ``owner`` if given.
+
+        Whoever begins a sequence for each call must not be refused because of those that are over, and nobody because of those
+        that another client began and left.
+        """
+        mine = [each for each in self._sequences.values() if owner is None or each.owner == owner]
+        over = (each for each in mine if each.state is InboundState.TERMINATED and each.identifier not in self._dirty)
+        found = next(over, None)
+        if found is None:
+            spared = now - self.settings.unused_spared
+            unused = (each for each in mine if each.is_unused and each.begun_at <= spared)
+            found = next((each for each in unused if each.identifier not in self._dirty), None)
+        if found is None:
+            return False
+        self._lives.set(found.identifier, None)
+        self._forget(found)
+        return True
 
     def _forget(self, sequence: InboundSequence) -> None:
         del self._sequences[sequence.identifier]
+        self._owners[sequence.owner] -= 1
+        if not self._owners[sequence.owner]:
+            del self._owners[sequence.owner]
         if self._created.get(sequence.create_id) == sequence.identifier:
             del self._created[sequence.create_id]
         self._owed.set(sequence.identifier, None)

@@ -149,7 +149,7 @@ class Answers:
 
     def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
         """[MS-WSRVCRM] 3.1.7.1: each one triggers GET_BUFFER_REMAINING."""
-        remaining = self._flow.get_buffer_remaining()
+        remaining = sequence.room_of(self._flow.get_buffer_remaining())
         if not remaining:
             self._told_0[sequence.identifier] = None
         return sequence.acknowledgement(max(remaining, 1) if sequence.is_request_reply else remaining)

@@ -26,7 +26,9 @@ from srmp_spark.wsrm.limits import (
     HELD_TOTAL_MAX,
     INACTIVITY_TIMEOUT,
     SEQUENCES_MAX,
+    SEQUENCES_OF_ONE_MAX,
     TERMINATED_KEPT,
+    UNUSED_SPARED,
 )
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
@@ -42,6 +44,8 @@ class DestinationSettings:
     acknowledgement_interval: float = ACKNOWLEDGEMENT_INTERVAL
     answer_held: float = ANSWER_HELD
     sequences_max: int = SEQUENCES_MAX
+    sequences_of_one_max: int = SEQUENCES_OF_ONE_MAX
+    unused_spared: float = UNUSED_SPARED
     held_max: int = HELD_MAX
     held_bytes_max: int = HELD_BYTES_MAX
     held_total_max: int = HELD_TOTAL_MAX

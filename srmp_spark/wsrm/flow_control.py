@@ -1,9 +1,9 @@
 """The advanced flow-control object of a destination: how many messages it can take ([MS-WSRVCRM] 3.1).
 
 Theory of operation. There is one state, FLOW_CONTROL_STATE, and one number, Buffer Remaining, from 0 to a maximum. A message
-that is received lowers it, one that is processed raises it, GET_BUFFER_REMAINING is what every acknowledgement carries, and
-SET_BUFFER_REMAINING is how a higher layer says how much room there is. Here that layer is the queue: its free room counts, and
-the two others keep the value right between two looks at it.
+that becomes a row of the queue lowers it, one that is processed raises it, GET_BUFFER_REMAINING is what every acknowledgement
+carries, and SET_BUFFER_REMAINING is how a higher layer says how much room there is. Here that layer is the queue: its free
+room counts, and the two others keep the value right between two looks at it.
 
 What the text leaves open (``docs/adr/0018``): only a *new* message lowers the value, as copies and refused messages take no
 room and the value would sink for ever; and 0 asks the source to wait, it does not make us refuse what comes all the same.

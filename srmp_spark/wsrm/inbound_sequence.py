@@ -25,8 +25,8 @@ class InboundSequence:
     """Messages are accepted in their order, each once; one that comes too early is held in memory and not acknowledged."""
 
     __slots__ = (
-        "accepted", "acks_to", "addressing", "create_id", "durable", "expires_at", "generation", "held", "held_bytes",
-        "identifier", "is_due", "is_owed", "last_number", "returns", "rm", "soap", "state", "told",
+        "accepted", "acks_to", "addressing", "begun_at", "create_id", "durable", "expires_at", "generation", "held",
+        "held_bytes", "identifier", "is_due", "is_on_hold", "is_owed", "last_number", "owner", "returns", "rm", "soap", "state", "told",
     )  # fmt: skip
 
     def __init__(self, row: SequenceRow, proof: Committed | None) -> None:
@@ -42,6 +42,12 @@ class InboundSequence:
         self.returns = row.returns
         """The sequence for replies that its client offered; empty: none."""
         self.durable = Durable(row.accepted, proof) if proof is not None else None
+        self.owner = ""
+        """The client that began it: a certificate's subject, or an address. Clients share the table by it."""
+        self.begun_at = 0.0
+        """Monotonic seconds."""
+        self.is_on_hold = False
+        """An error of ours interrupted one of its messages: until the next start, which reads what is stored, it takes none."""
         self.held: dict[int, Delivery] = {}
         self.held_bytes = 0
         self.generation = 0
@@ -73,6 +79,11 @@ class InboundSequence:
         return number <= self.accepted or number in self.held
 
     @property
+    def is_unused(self) -> bool:
+        """Whether it never took a message."""
+        return self.state is InboundState.OPEN and not self.accepted and not self.held
+
+    @property
     def highest(self) -> int:
         """Of all numbers that it has."""
         return max(self.accepted, *self.held) if self.held else self.accepted
@@ -96,17 +107,22 @@ class InboundSequence:
         self.held_bytes -= size_of(delivery.message)
         return delivery
 
-    def drop_held(self) -> list[SoapMessage]:
-        """Forget what waits; the messages."""
-        dropped = [delivery.message for delivery in self.held.values()]
+    def drop_held(self) -> None:
+        """Forget what waits."""
         self.held.clear()
         self.held_bytes = 0
-        return dropped
 
     def committed(self, accepted: int, proof: Committed) -> None:
         """Everything up to ``accepted`` is stored."""
         if self.durable is None or accepted > self.durable.number:
             self.durable = Durable(accepted, proof)
+
+    def room_of(self, free: int) -> int:
+        """Return how much of the queue's free room this sequence may be told: what it holds behind a gap will need a part.
+
+        What *other* sequences hold is not subtracted: a client with a gap would stop every other client of the queue.
+        """
+        return max(0, free - len(self.held))
 
     def acknowledgement(self, buffer_remaining: int) -> SequenceAcknowledgement:
         """Exactly what is stored ([MS-WSRVCRM] 3.1.7.1 for the value). A sequence that takes nothing more says so: Final."""

@@ -80,6 +80,13 @@ SEQUENCES_MAX = 4_096
 """Sequences of one endpoint; terminated ones go early where they are in the way. WCF's default for a service is a few hundred
 sessions."""
 
+SEQUENCES_OF_ONE_MAX = 1_024
+"""Sequences of one endpoint that one client may have: a quarter of all. A client is a certificate's subject, or without one an
+address. At the limit its own sequences make way: first those that are over, then those that never took a message."""
+
+UNUSED_SPARED = 5.0
+"""Seconds that a new sequence without a message is spared when others need its place: clients send right after they begin."""
+
 WINDOW_MAX = 4_096
 """Unacknowledged messages of one sequence that we send: .NET's MaxTransferWindowSize ends there."""
 

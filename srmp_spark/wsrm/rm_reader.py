@@ -192,9 +192,11 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
             parameters += child
     if not address:
         raise RemoteProtocolError("an endpoint without an Address", section="WS-Addressing 2")
-    size = sum(len(write_element(each)) for each in parameters)
-    if size > REFERENCE_PARAMETERS_MAX:
-        raise LimitExceededError("REFERENCE_PARAMETERS_MAX", REFERENCE_PARAMETERS_MAX, size, section="WS-Addressing 2")
+    size = 0
+    for each in parameters:  # one after the other: a thousand of them must not be written to find that they are too many
+        size += len(write_element(each))
+        if size > REFERENCE_PARAMETERS_MAX:
+            raise LimitExceededError("REFERENCE_PARAMETERS_MAX", REFERENCE_PARAMETERS_MAX, size, section="WS-Addressing 2")
     return EndpointReference(address, tuple(parameters))
 
 

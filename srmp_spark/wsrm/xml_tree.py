@@ -12,7 +12,7 @@ written into their start tags, if there are any; all other bytes are the sender'
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from xml.parsers import expat
@@ -35,6 +35,8 @@ XML_SPACE = " \t\r\n"
 SECTION = "SOAP 1.2 part 1 section 5"
 _TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
 _TAG_NAME = re.compile(rb"<[^\s/>]+")
+_PREFIX = re.compile(rb"(?<![\w.\-\x80-\xff])([\w.\-\x80-\xff]+):")
+"""A name before a colon, in a tag or in a text. Each run of name characters is looked at once: the search is linear."""
 
 
 class Scope(NamedTuple):
@@ -150,8 +152,6 @@ class _Reader:
         if b"\0" in self._envelope:  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
             raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
         try:
-            if b"\0" in self._envelope:  # UTF-16, which expat would recognise
-                raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
             self._envelope.decode()
             self._parser.Parse(self._envelope, True)
         except expat.ExpatError as error:
@@ -275,11 +275,9 @@ class _Reader:
     def _body(self) -> bytes:
         """Its bytes, and the declarations that they need from further out."""
         body = self._envelope[self._body_start : self._body_end]
-        outer = {
-            prefix: uri
-            for prefix, uri in sorted(self._body_scope.all().items())
-            if (re.search(rb"(?<![\w.\-])%s:" % re.escape(prefix.encode()), body) if prefix else uri)
-        }
+        scope = self._body_scope.all()
+        used = _prefixes_used(body, scope)
+        outer = {prefix: uri for prefix, uri in sorted(scope.items()) if (prefix in used if prefix else uri)}
         if not outer:
             return body
         added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(self._children)
@@ -293,6 +291,19 @@ class _Reader:
             parts += [declaration(prefix, uri).encode() for prefix, uri in outer.items() if prefix not in declared]
             at = name.end()
         return b"".join((*parts, self._envelope[at : self._body_end]))
+
+
+def _prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
+    """Return the prefixes in ``known`` that stand before a colon somewhere in ``body``."""
+    wanted = {prefix.encode(): prefix for prefix in known if prefix}
+    used = set()
+    for found in _PREFIX.finditer(body) if wanted else ():
+        prefix = wanted.pop(found[1], None)
+        if prefix is not None:
+            used.add(prefix)
+            if not wanted:
+                break
+    return used
 
 
 def declaration(prefix: str, uri: str) -> str:

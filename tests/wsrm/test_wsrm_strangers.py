@@ -85,7 +85,7 @@ def test_sequences_that_are_over_make_room_for_new_ones() -> None:
 
 def test_thousands_of_sequences_do_not_slow_the_others_down() -> None:
     """The room of the queue is looked at after every commit: whoever has nothing to hear costs nothing."""
-    queue = Queue(4096)
+    queue = Queue(4096, sequences_of_one_max=4096)
     for number in range(4_000):
         queue.commit(queue.receive(queue.create(message_id=f"urn:m{number}")))
     seen = []

@@ -220,8 +220,8 @@ class CopiesLowerTheValue(Destination):
 
     held_back = 0
 
-    def receive(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
-        received = super().receive(message, payload, now, utc)
+    def receive(self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "") -> Received:
+        received = super().receive(message, payload, now, utc, owner)
         if message.sequence is not None and not received.deliveries:
             self.flow.message_received()
             self.held_back += 1
@@ -261,17 +261,17 @@ class NoBufferRemaining(InboundSequence):
 class CreatesTwice(Destination):
     """A repeated CreateSequence makes a second sequence."""
 
-    def receive(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
+    def receive(self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "") -> Received:
         if isinstance(message.content, CreateSequence):
             self._created.clear()
-        return super().receive(message, payload, now, utc)
+        return super().receive(message, payload, now, utc, owner)
 
 
 class RestartForgets(Destination):
     """What was accepted before a restart is accepted once more."""
 
-    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int) -> None:
-        super().restore([row._replace(accepted=max(row.accepted - 1, 0)) for row in rows], proof, now, utc)
+    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "") -> None:
+        super().restore([row._replace(accepted=max(row.accepted - 1, 0)) for row in rows], proof, now, utc, owner)
 
 
 class SilentToAddresses(Destination):
