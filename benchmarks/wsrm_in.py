@@ -72,10 +72,10 @@ def client(url: str, sequences: int, count: int, warm: int) -> float:
 def ours(folder: Path, sequences: int, count: int, warm: int) -> tuple[float, float]:
     """Rate, and microseconds of CPU a message."""
     folder.mkdir()
-    server = QueueManager(folder, options=("--wsrm-buffer", "4096"))
+    server = QueueManager(folder, options=("--wsrm-buffer", "4096", "--listen-wsrm", "127.0.0.1:0"))
     try:
         used = cpu_seconds(server.process.pid)
-        rate = client(f"{server.url}/wsrm/{QUEUE}", sequences, count, warm)
+        rate = client(f"{server.ready['wsrm']}/wsrm/{QUEUE}", sequences, count, warm)
         messages = sequences * (count + warm)
         if server.end_of() != messages:
             raise RuntimeError(f"{server.end_of()} rows of {messages} messages")

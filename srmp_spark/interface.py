@@ -64,6 +64,8 @@ class ReadyLine(_AlwaysReady, total=False):
     """URL of the SRMP port over TLS, if there is one."""
     rpc: str
     """``HOST:PORT`` of remote read, if it is served."""
+    wsrm: str
+    """URL of the port of WS-ReliableMessaging, if there is one."""
 
 
 class Endpoint(ReadyLine, total=False):

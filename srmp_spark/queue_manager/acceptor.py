@@ -33,7 +33,7 @@ from srmp_spark.names import MulticastAddress, multicast_address
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.queue_manager.request_head import CREDENTIALS
+from srmp_spark.queue_manager.request_head import TARGETS_REMEMBERED, without_credentials
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.writers import Caller, Writers
 from srmp_spark.rows.group import FORM_OF, Form, Record
@@ -53,13 +53,13 @@ log = logging.getLogger(__name__)
 
 GATE_SECTION = "docs/GUARANTEES.md promise 2"
 """What a 503 of the gate refers to: our own trouble is never a 400."""
-_CREDENTIALS = re.compile(rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
 TOLD_MAX = 1_000
 """Refusals that the log explains."""
 NAME_MAX, TEXT_MAX = 200, 500
 """Characters of a destination, and of a reason, in the log: a sender chooses both."""
-TARGETS_REMEMBERED = 1_024
-"""Request targets whose check is not repeated; a sender uses one for each of its queues."""
+
+_RELIABLE = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
+"""A request target of WS-ReliableMessaging, which earlier releases served on the SRMP port."""
 
 
 class Gate(NamedTuple):
@@ -74,12 +74,6 @@ _Waiting = tuple[Pending, Requester, int, Arrival]
 """A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
 
 
-def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
-    """The post without its headers :data:`CREDENTIALS`, and the length of what its head is then: no secret is stored."""
-    head = _CREDENTIALS.sub(b"", post[:head_length])
-    return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
-
-
 def _is_to(message: Message, address: MulticastAddress) -> bool:
     try:
         return multicast_address(message.destination) == address
@@ -89,6 +83,9 @@ def _is_to(message: Message, address: MulticastAddress) -> bool:
 
 @lru_cache(TARGETS_REMEMBERED)
 def _checked_target(target: bytes) -> str:
+    if _RELIABLE.match(target):
+        message = "WS-ReliableMessaging has a port of its own: serve --listen-wsrm"
+        raise RemoteProtocolError(message, status_hint=404, section="docs/INTERFACE.md section 2")
     return check_target(target)
 
 
@@ -200,7 +197,11 @@ class Acceptor:
         queue = self._receiver.judge(message)
         if isinstance(queue, Refused):
             return None  # the engine says why, in its own words
-        return self._writers.refuses(queue.name, Caller(connection.peer, connection.sender_name, authorization))
+        return self.refuses_writer(queue.name, Caller(connection.peer, connection.sender_name, authorization))
+
+    def refuses_writer(self, queue: str, caller: Caller) -> Refused | None:
+        """Return why ``caller`` may not write to ``queue``, or None; asked for every way in."""
+        return None if self._writers is None else self._writers.refuses(queue, caller)
 
     def _probe(self, connection: Sender, message: Message) -> None:
         """``srmp-spark doctor``: judge like any message, keep nothing, and never answer 200."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import LocalHosts, canonical_host, split_url
-from srmp_spark.queue_manager.endpoint import Endpoint
+from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.multicast.settings import (
     LOOPBACK,
     NO_CONSTANTS,
@@ -79,6 +79,7 @@ class ServeConfig:
     expired: Literal["keep", "refuse"] = "keep"
     signer: tuple[Signer, ...] = ()
     listen_https: Endpoint | None = None
+    listen_wsrm: SchemedEndpoint | None = None
     listen_cert: Path | None = None
     listen_key: Path | None = None
     client_ca: Path | None = None
@@ -153,6 +154,13 @@ class ServeConfig:
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         return (listening._replace(host=self.host_name[0]) if self.host_name else listening).url()
+
+    def public_base_of(self, port: SchemedEndpoint | None, public_base: str) -> str:
+        """Return the base URL by which clients reach ``port``: the host of ``public_base``, which an operator may have set."""
+        if port is None:
+            return public_base
+        scheme = "https" if port.is_tls else "http"
+        return port.endpoint._replace(host=split_url(public_base).host.strip("[]")).url(scheme)
 
     def local_hosts(self, listening: Endpoint, https: Endpoint | None = None) -> LocalHosts:
         """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3); the endpoints are those that are bound."""
@@ -277,6 +285,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("retransmission_timeout", _positive, "S", "when an undelivered stream receipt is owed again"),
     Option("token_file", read_token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),
     Option("listen_https", Endpoint.parse, "HOST:PORT", "SRMP over HTTPS, beside --listen"),
+    Option("listen_wsrm", SchemedEndpoint.parse, "[https://]HOST:PORT", "WS-ReliableMessaging; without it there is none"),
     Option("listen_cert", Path, "FILE", "certificate of --listen-https with its chain, PEM; read again when it changes"),
     Option("listen_key", Path, "FILE", "its private key, PEM"),
     Option("client_ca", Path, "FILE", "authorities of client certificates, PEM, with revocation lists if there are any"),
@@ -434,7 +443,10 @@ def _check(config: ServeConfig) -> None:
 
 def _check_ports(config: ServeConfig) -> None:
     """The kernel would let two listeners of one process have a port each thinks its own."""
-    named = [("--listen", config.listen), ("--api", config.api), ("--listen-https", config.listen_https), ("--rpc", config.rpc)]
+    named = [
+        ("--listen", config.listen), ("--api", config.api), ("--listen-https", config.listen_https), ("--rpc", config.rpc),
+        ("--listen-wsrm", None if config.listen_wsrm is None else config.listen_wsrm.endpoint),
+    ]  # fmt: skip
     taken: dict[Endpoint, str] = {}
     for flag, endpoint in named:
         if endpoint is None or not endpoint.port:
@@ -475,9 +487,12 @@ def _check_multicast(config: ServeConfig) -> None:
 def _check_tls(config: ServeConfig) -> None:
     if (config.listen_cert is None) != (config.listen_key is None):
         raise ConfigurationError("--listen-cert and --listen-key belong together")
-    if (config.listen_https is None) != (config.listen_cert is None):
-        raise ConfigurationError("--listen-https needs --listen-cert and --listen-key, and they need it")
-    if config.client_ca is not None and config.listen_https is None:
+    speaks_tls = config.listen_https is not None or (config.listen_wsrm is not None and config.listen_wsrm.is_tls)
+    if speaks_tls != (config.listen_cert is not None):
+        raise ConfigurationError(
+            "--listen-https and --listen-wsrm https://… need --listen-cert and --listen-key, and they need one of the two"
+        )
+    if config.client_ca is not None and not speaks_tls:
         raise ConfigurationError("--client-ca is for --listen-https: plain HTTP shows no certificate")
     if config.require_client_cert and config.client_ca is None:
         raise ConfigurationError("--require-client-cert needs --client-ca: the authorities whose certificates count")

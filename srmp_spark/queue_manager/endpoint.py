@@ -42,3 +42,24 @@ class Endpoint(NamedTuple):
         """The URL of the endpoint."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
+
+
+class SchemedEndpoint(NamedTuple):
+    """``[https://]HOST:PORT`` to listen on: a port that is plain HTTP or HTTPS."""
+
+    endpoint: Endpoint
+    is_tls: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> SchemedEndpoint:
+        """Parse ``HOST:PORT``, ``http://HOST:PORT`` or ``https://HOST:PORT``. Raises :class:`ConfigurationError`."""
+        scheme, colon, rest = text.partition("://")
+        if not colon:
+            return cls(Endpoint.parse(text))
+        if scheme not in ("http", "https"):
+            raise ConfigurationError(f"expected [https://]HOST:PORT, got {text!r}")
+        return cls(Endpoint.parse(rest.rstrip("/")), scheme == "https")
+
+    def url(self) -> str:
+        """Return the URL of the port."""
+        return self.endpoint.url("https" if self.is_tls else "http")

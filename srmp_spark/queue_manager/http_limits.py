@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from srmp_spark.srmp.limits import CONTENT_MAX, TARGET_MAX
 
 __all__ = ["CONTENT_MAX", "TARGET_MAX"]  # the codec's own: more can be no message
@@ -63,3 +65,18 @@ DRAIN_SECONDS = 5.0
 
 RETRY_AFTER_SECONDS = 30
 """``Retry-After`` of a 503 that does not say more: Windows' own first resend interval ([MC-MQSRM] appendix A <16>)."""
+
+
+class PortBudget(NamedTuple):
+    """Bytes of requests that a port holds."""
+
+    partial: int
+    """Of unfinished requests: one that would need more is answered 503."""
+    submitted_high: int
+    """Of requests that wait for their answer: above it no connection is read …"""
+    submitted_low: int
+    """… until there are fewer than this."""
+
+
+BUDGET = PortBudget(PARTIAL_BYTES_MAX, SUBMITTED_BYTES_HIGH, SUBMITTED_BYTES_LOW)
+"""Of the SRMP port."""

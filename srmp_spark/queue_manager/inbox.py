@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from srmp_spark.message import Transport
     from srmp_spark.queue_manager.request_head import RequestHead
-    from srmp_spark.queue_manager.wsrm.replies import SoapReply
     from srmp_spark.srmp.effects import Ok
 
 
@@ -41,18 +40,11 @@ class Sender(Requester, Protocol):
         """The authenticated name."""
 
 
-class SoapSender(Sender, Protocol):
-    """A connection that takes SOAP for an answer, too."""
-
-    def reply(self, reply: SoapReply) -> None:
-        """The answer to a message of WS-ReliableMessaging."""
-
-
 class Inbox(Protocol):
     """What the SRMP port hands requests to. The answer comes by one of the sender's two methods, at once or later."""
 
     def check_target(self, target: bytes) -> None:
         """Raise :class:`RemoteProtocolError` for a request target that can be no queue of ours."""
 
-    def accept(self, connection: SoapSender, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
         """A whole request."""

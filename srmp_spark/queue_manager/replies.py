@@ -6,10 +6,10 @@ header ``Srmp-Reason: code; section``; senders ignore it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from email.utils import formatdate
 
 from srmp_spark import __version__
-from srmp_spark.queue_manager.wsrm.replies import SoapReply
 
 SERVER = f"srmp-spark/{__version__}"
 
@@ -20,6 +20,7 @@ _PHRASES = {
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
+    404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
     411: "Length Required",
@@ -67,14 +68,14 @@ class Replies:
             "ascii"
         )
 
-    def soap(self, reply: SoapReply, *, close: bool = False) -> bytes:
-        """An answer of WS-ReliableMessaging: an acknowledgement, a fault, or 202 and nothing."""
-        more = "".join(f"{name}: {value}\r\n" for name, value in reply.fields.items())
+    def with_content(self, status: int, fields: Mapping[str, str], content: bytes, *, close: bool = False) -> bytes:
+        """Return an answer with a body, or with an empty one: those of WS-ReliableMessaging (:mod:`.wsrm.gateway`)."""
+        more = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         head = (
-            f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{more}"
-            f"Content-Length: {len(reply.content)}\r\n{'Connection: close' if close else ''}"
+            f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{more}"
+            f"Content-Length: {len(content)}\r\n{'Connection: close' if close else ''}"
         )
-        return f"{head.rstrip()}\r\n\r\n".encode("ascii") + reply.content
+        return f"{head.rstrip()}\r\n\r\n".encode("ascii") + content
 
     def refusal(self, status: int, reason: str, section: str, *, retry_after: int | None = None, close: bool = False) -> bytes:
         """Any answer but 200, and the 204 of a probe."""

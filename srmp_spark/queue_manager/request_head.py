@@ -33,6 +33,9 @@ _READ = frozenset(
 )  # fmt: skip
 CREDENTIALS: Final = (b"authorization", b"proxy-authorization", b"cookie")
 """Headers that hold a secret of the sender or of a proxy between us (RFC 9110 11.6.2, 11.7.1; RFC 6265 4.2): never stored."""
+_CREDENTIALS = re.compile(rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
+TARGETS_REMEMBERED = 1_024
+"""Request targets whose check is not repeated; a sender uses one for each of its queues."""
 _FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
 _WINDOWS = re.compile(
     rb"POST (/[!-~]{1,2047}) HTTP/1\.1\r\nHost: [!-+\--~]{1,255}\r\nContent-Type: ([!-~][ -~]{0,1022}[!-~])\r\n"
@@ -53,6 +56,12 @@ _LINE_MAX: Final = TARGET_MAX + 64
 """Bytes of a request line: more can only be the target's fault, 414, even if it is a method's that is not allowed."""
 _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
 """A head shorter than this cannot have too many lines: a line has at least four bytes."""
+
+
+def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
+    """The post without its headers :data:`CREDENTIALS`, and the length of what its head is then: no secret is stored."""
+    head = _CREDENTIALS.sub(b"", post[:head_length])
+    return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
 
 
 class HeadError(Exception):

@@ -38,7 +38,7 @@ from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
-from srmp_spark.queue_manager.endpoint import Endpoint
+from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.listener import GroupSockets, check_multicast, open_groups
@@ -119,17 +119,21 @@ def serve(config: ServeConfig) -> int:
         api_socket, api = bind(config.api, "--api")
         https_socket, https = bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
         rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
+        wsrm_socket, wsrm = None, config.listen_wsrm
+        if wsrm is not None:
+            wsrm_socket, bound = bind(wsrm.endpoint, "--listen-wsrm")
+            wsrm = wsrm._replace(endpoint=bound)
         mapper = config.rpc_endpoint_mapper
         mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
         groups = _open_groups(config)
-        process = _Process(config, directory, clock, listening, api, https, rpc, groups)
+        process = _Process(config, directory, clock, listening, api, https, rpc, wsrm, groups)
         rpc_sockets = (rpc_socket, mapper_socket)
         try:
-            uvloop.run(process.run(srmp_socket, api_socket, https_socket, rpc_sockets, connections_max))
+            uvloop.run(process.run(srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, connections_max))
         finally:
             for _, group in groups:
                 group.close()
-            for each in filter(None, (srmp_socket, api_socket, https_socket, *rpc_sockets)):
+            for each in filter(None, (srmp_socket, api_socket, https_socket, wsrm_socket, *rpc_sockets)):
                 each.close()
     return 0
 
@@ -139,7 +143,8 @@ class _Process:
 
     def __init__(
         self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
-        https: Endpoint | None, rpc: Endpoint | None, groups: Sequence[tuple[str, GroupSockets]],
+        https: Endpoint | None, rpc: Endpoint | None, wsrm: SchemedEndpoint | None,
+        groups: Sequence[tuple[str, GroupSockets]],
     ) -> None:  # fmt: skip
         self._config = config
         self._directory = directory
@@ -150,13 +155,15 @@ class _Process:
         self._https = https
         self._https_url = https.url("https") if https is not None else None
         self._rpc = rpc
-        self._server_tls = server_tls(config) if https is not None else None
+        self._wsrm = wsrm
+        tls = server_tls(config) if https is not None or (wsrm is not None and wsrm.is_tls) else None
+        self._server_tls = tls if https is not None else None
         self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
         self._api_url = api.url("https" if config.api_cert else "http")
 
     async def run(
         self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None,
-        rpc_sockets: tuple[socket.socket | None, socket.socket | None], connections_max: int,
+        wsrm_socket: socket.socket | None, rpc_sockets: tuple[socket.socket | None, socket.socket | None], connections_max: int,
     ) -> None:  # fmt: skip
         """Serve until a signal."""
         loop = asyncio.get_running_loop()
@@ -187,10 +194,10 @@ class _Process:
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came
-        reliable = ReliablePort(manager, self._client_tls)
+        reliable = ReliablePort(manager, self._client_tls, config.public_base_of(self._wsrm, public_base))
         manager.incoming_sequences = reliable.status
         endpoint = SrmpEndpoint(
-            reliable.inbox, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
+            manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
         )
         tls_port = None
         if https_socket is not None and self._server_tls is not None:
@@ -211,6 +218,9 @@ class _Process:
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
             listen(https_socket, config.listen_https, "--listen-https")
             tls_port.start()
+        if wsrm_socket is not None and self._wsrm is not None:
+            listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
+            await reliable.start(config, wsrm_socket, connections_max)
         rpc_port = await self._serve_rpc(manager, *rpc_sockets)
         pullers = Pullers(manager)
         await pullers.start(config.subscription)
@@ -236,6 +246,7 @@ class _Process:
         if manager.multicast is not None:
             manager.multicast.stop()
         await endpoint.drain()
+        await reliable.drain()
         await reliable.close()
         await pullers.stop()
         if rpc_port is not None:
@@ -312,6 +323,8 @@ class _Process:
         }
         if self._https_url is not None:
             ready["https"] = self._https_url
+        if self._wsrm is not None:
+            ready["wsrm"] = self._wsrm.url()
         if self._rpc is not None:
             ready["rpc"] = self._rpc.url().partition("://")[2]
         found = self._directory.path.stat()

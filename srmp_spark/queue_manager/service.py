@@ -60,6 +60,7 @@ from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
+from srmp_spark.store.set_aside import SetAside
 from srmp_spark.store.transaction import Transaction
 
 LEASE_LOOK_SECONDS = 0.5
@@ -170,6 +171,8 @@ class QueueManager:
             resend_table=config.resend_table,
         )
         self.tokens = config.all_tokens()
+        self.set_aside: list[SetAside] = []
+        """Rows of the store that could not be read at the start, for status and doctor."""
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,

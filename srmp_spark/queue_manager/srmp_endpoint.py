@@ -30,12 +30,11 @@ from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_
 if TYPE_CHECKING:
     from srmp_spark.message import Transport
     from srmp_spark.queue_manager.inbox import Inbox
-    from srmp_spark.queue_manager.wsrm.replies import SoapReply
     from srmp_spark.srmp.effects import Ok
 
 log = logging.getLogger(__name__)
 
-RefusalCounter = Callable[[int, str], None]
+RefusalCounter = Callable[[int, str], object]
 
 
 class State(Enum):
@@ -269,7 +268,7 @@ class SrmpConnection(asyncio.Protocol):
         """Count bytes of an unfinished request; False if the endpoint can hold no more."""
         self._partial += count
         self._endpoint.partial_bytes += count
-        if self._endpoint.partial_bytes <= limits.PARTIAL_BYTES_MAX:
+        if self._endpoint.partial_bytes <= self._endpoint.budget.partial:
             return True
         self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
         return False
@@ -288,7 +287,7 @@ class SrmpConnection(asyncio.Protocol):
         self.read_at = time.perf_counter()
         self._submitted = size = len(post)
         endpoint.submitted_bytes += size
-        if endpoint.submitted_bytes > limits.SUBMITTED_BYTES_HIGH:
+        if endpoint.submitted_bytes > endpoint.budget.submitted_high:
             endpoint.hold_reading()
         try:
             endpoint.inbox.accept(self, head, post, head_length)
@@ -306,11 +305,6 @@ class SrmpConnection(asyncio.Protocol):
         endpoint = self._endpoint
         close = not self._keep_alive or endpoint.draining
         self._finish(endpoint.replies.ok_close if close else endpoint.replies.ok, close)
-
-    def reply(self, reply: SoapReply) -> None:  # made of a Respond, which exists only after a commit
-        """The answer to a message of WS-ReliableMessaging."""
-        close = not self._keep_alive or self._endpoint.draining
-        self._finish(self._endpoint.replies.soap(reply, close=close), close)
 
     def _finish(self, answer: bytes, close: bool) -> None:
         self._answered()
@@ -348,7 +342,7 @@ class SrmpConnection(asyncio.Protocol):
         if self._submitted:
             self._endpoint.submitted_bytes -= self._submitted
             self._submitted = 0
-            if self._endpoint.reading_held and self._endpoint.submitted_bytes < limits.SUBMITTED_BYTES_LOW:
+            if self._endpoint.reading_held and self._endpoint.submitted_bytes < self._endpoint.budget.submitted_low:
                 self._endpoint.release_reading()
 
     def _linger(self) -> None:
@@ -429,8 +423,12 @@ class SrmpEndpoint:
         count_refusal: RefusalCounter,
         utc_seconds: Callable[[], float],
         connections_max: int = limits.CONNECTIONS_MAX,
+        connection_class: type[SrmpConnection] = SrmpConnection,
+        budget: limits.PortBudget = limits.BUDGET,
     ) -> None:
         self.inbox = inbox
+        self._connection_class = connection_class
+        self.budget = budget
         self.count_refusal = count_refusal
         self.connections_max = connections_max
         self.connections: set[SrmpConnection] = set()
@@ -448,7 +446,7 @@ class SrmpEndpoint:
 
     def connection(self) -> SrmpConnection:
         """The protocol factory for ``create_server``."""
-        return SrmpConnection(self)
+        return self._connection_class(self)
 
     def opened(self, connection: SrmpConnection) -> None:
         """A connection was made."""

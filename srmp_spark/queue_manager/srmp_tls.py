@@ -38,7 +38,7 @@ _OUT_OF_THEM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOME
 
 log = logging.getLogger(__name__)
 
-HandshakeCounter = Callable[[str], None]
+HandshakeCounter = Callable[[str], object]
 
 
 class TlsConnection(SrmpConnection):
@@ -85,10 +85,12 @@ class TlsPort:
     """Takes connections from one listening socket and hands them to ``endpoint`` when their handshake is done."""
 
     def __init__(
-        self, endpoint: SrmpEndpoint, tls: ServerTls, listening: socket.socket, *, count_failure: HandshakeCounter
-    ) -> None:
+        self, endpoint: SrmpEndpoint, tls: ServerTls, listening: socket.socket, *, count_failure: HandshakeCounter,
+        connection_class: type[TlsConnection] | None = None,
+    ) -> None:  # fmt: skip
         """``listening`` is bound and does not block; it stays its owner's."""
         self._endpoint = endpoint
+        self._connection_class = connection_class or TlsConnection
         self._tls = tls
         self._socket = listening
         self._count_failure = count_failure
@@ -143,7 +145,7 @@ class TlsPort:
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: TlsConnection(self._endpoint),
+                lambda: self._connection_class(self._endpoint),
                 accepted,
                 ssl=self._tls.context(),
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,

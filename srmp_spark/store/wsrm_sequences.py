@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.store.set_aside import SetAside
 from srmp_spark.wsrm.destination_effects import SequenceRow
 from srmp_spark.wsrm.endpoint_text import endpoint_of, text_of
 from srmp_spark.wsrm.inbound_states import InboundState
@@ -41,27 +43,42 @@ class StoredSequence(NamedTuple):
     origin: Origin
 
 
-def load(connection: sqlite3.Connection) -> list[StoredSequence]:
-    """All of them; those of queues that are deleted stay where they are."""
+class Stored(NamedTuple):
+    """What :func:`load` found."""
+
+    sequences: list[StoredSequence]
+    unreadable: list[SetAside]
+
+
+def load(connection: sqlite3.Connection) -> Stored:
+    """Load all sequences; those of queues that are deleted stay where they are.
+
+    A row that cannot be read stays where it is, with its bytes, and is returned as :class:`SetAside`: its client is answered
+    UnknownSequence, as after the loss of a sequence, and every other sequence goes on.
+    """
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, "
         "returns, peer, sender_name, created_at FROM wsrm_sequences JOIN queues ON queues.id = queue_id "
         "WHERE deleted_at IS NULL ORDER BY created_at, identifier"
     )
-    return [
-        StoredSequence(
-            queue,
-            SequenceRow(
-                identifier, create_id, SoapVersion[soap], AddressingVersion[addressing], RmVersion[rm], endpoint_of(acks_to),
-                InboundState[state], accepted, last_number, expires_at, returns,
-            ),
-            Origin(*origin),
-        )
-        for (
-            queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, returns,
-            *origin,
-        ) in found
-    ]  # fmt: skip
+    stored = Stored([], [])
+    for row in found:
+        try:
+            stored.sequences.append(_sequence_of(row))
+        except (SrmpSparkError, KeyError) as error:  # noqa: PERF203  # once a start, and one bad row must cost no other
+            stored.unreadable.append(SetAside("wsrm_sequences", f"{row[0]} {row[1]}", f"{type(error).__name__}: {error}"))
+    return stored
+
+
+def _sequence_of(row: Sequence[Any]) -> StoredSequence:
+    (
+        queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, returns, *origin,
+    ) = row  # fmt: skip
+    sequence = SequenceRow(
+        identifier, create_id, SoapVersion[soap], AddressingVersion[addressing], RmVersion[rm], endpoint_of(acks_to),
+        InboundState[state], accepted, last_number, expires_at, returns,
+    )  # fmt: skip
+    return StoredSequence(queue, sequence, Origin(*origin))
 
 
 def save(

@@ -28,7 +28,7 @@ STOP_SECONDS = 60.0
 """From SIGTERM to the end."""
 
 
-_PORTS = frozenset({"listen_https", "rpc", "rpc_endpoint_mapper"})
+_PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"})
 """Options that are an address to listen on."""
 
 
@@ -76,7 +76,7 @@ class RunningQueueManager:
         host, _, port = address.rpartition(":")
         if port != "0":
             return address
-        self._ports.append(KeptPort(host.strip("[]")))
+        self._ports.append(KeptPort(host.rpartition("/")[2].strip("[]")))
         return f"{host}:{self._ports[-1].number}"
 
     # --- life -------------------------------------------------------------------------------------------------------------
@@ -171,6 +171,12 @@ class RunningQueueManager:
     def endpoint(self) -> tuple[str, int]:
         """Host and port of the SRMP port."""
         host, _, port = self.ready["listening"].partition("://")[2].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def wsrm(self) -> tuple[str, int]:
+        """Host and port of WS-ReliableMessaging."""
+        host, _, port = self.ready["wsrm"].partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     @property

@@ -16,7 +16,7 @@ room returns after we said 0, those with an address are told at once, and the ot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from srmp_spark.errors import LocalProtocolError
@@ -267,6 +267,25 @@ class Destination:
     def created(self, message_id: str) -> InboundSequence | None:
         """What the CreateSequence of this MessageID has made."""
         return self._sequences.get(self._created.get(message_id, ""))
+
+    def nothing(self, message: SoapMessage) -> Received:
+        """Answer with nothing but 202."""
+        return self._result(Kind.NOTHING, message, None)
+
+    def put_back(self, before: Iterable[SequenceRow], known: Container[str]) -> None:
+        """Undo what an error of ours left half done: what is stored of these sequences stays as it was, and each takes nothing
+        more until the next start, which reads what is stored. Sequences that are not ``known`` were never told: they go."""
+        for row in before:
+            sequence = self._sequences.get(row.identifier)
+            if sequence is not None:
+                sequence.state, sequence.accepted, sequence.last_number = row.state, row.accepted, row.last_number
+                sequence.is_on_hold = True
+                self._drop_held(sequence)
+        for identifier in [each for each in self._sequences if each not in known]:
+            self._lives.set(identifier, None)
+            self._dirty.pop(identifier, None)
+            self._forget(self._sequences[identifier])
+            self._removed.remove(identifier)
 
     def unknown(self, message: SoapMessage, identifier: str) -> Received:
         """To somebody whose sequence it is not: what it would hear of one that does not exist."""

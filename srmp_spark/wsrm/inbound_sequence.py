@@ -25,8 +25,9 @@ class InboundSequence:
     """Messages are accepted in their order, each once; one that comes too early is held in memory and not acknowledged."""
 
     __slots__ = (
-        "accepted", "acks_to", "addressing", "begun_at", "create_id", "durable", "expires_at", "generation", "held",
-        "held_bytes", "identifier", "is_due", "is_on_hold", "is_owed", "last_number", "owner", "returns", "rm", "soap", "state", "told",
+        "accepted", "acks_to", "addressing", "begun_at", "create_id", "durable", "expires_at",
+        "generation", "held", "held_bytes", "identifier", "is_due", "is_on_hold", "is_owed",
+        "last_number", "owner", "returns", "rm", "soap", "state", "told",
     )  # fmt: skip
 
     def __init__(self, row: SequenceRow, proof: Committed | None) -> None:

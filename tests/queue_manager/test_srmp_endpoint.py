@@ -367,9 +367,7 @@ def test_connections_beyond_the_limit_get_503() -> None:
     run(test, connections_max=1)
 
 
-def test_unfinished_requests_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits, "PARTIAL_BYTES_MAX", 1000)
-
+def test_unfinished_requests_together_have_a_limit() -> None:
     async def test(world: World) -> None:
         _, writer = await world.connect()
         writer.write(request(b"x" * 2000)[:900])
@@ -377,13 +375,10 @@ def test_unfinished_requests_together_have_a_limit(monkeypatch: pytest.MonkeyPat
         assert statuses(await world.say(request(b"y" * 2000)[:900])) == [503]
         writer.close()
 
-    run(test)
+    run(test, budget=http_limits.BUDGET._replace(partial=1000))
 
 
-def test_back_pressure_stops_reading_and_lets_go_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits, "SUBMITTED_BYTES_HIGH", 1000)
-    monkeypatch.setattr(http_limits, "SUBMITTED_BYTES_LOW", 500)
-
+def test_back_pressure_stops_reading_and_lets_go_again() -> None:
     async def test(world: World) -> None:
         world.inbox.answer = world.inbox.hold
         first, writer = await world.connect()
@@ -401,7 +396,7 @@ def test_back_pressure_stops_reading_and_lets_go_again(monkeypatch: pytest.Monke
         writer.close()
         other_writer.close()
 
-    run(test)
+    run(test, budget=http_limits.BUDGET._replace(submitted_high=1000, submitted_low=500))
 
 
 def test_a_bug_of_ours_is_503_and_the_connection_lives(caplog: pytest.LogCaptureFixture) -> None:

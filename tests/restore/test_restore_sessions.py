@@ -59,7 +59,7 @@ def restored(manager: Manager) -> list[StoredSequence]:
     manager.lose()
     manager.restore()
     with DataDirectory.open(manager.new, now=1) as directory:
-        return wsrm_sequences.load(directory.writer)
+        return wsrm_sequences.load(directory.writer).sequences
 
 
 @pytest.fixture

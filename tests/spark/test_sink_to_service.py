@@ -24,7 +24,7 @@ QUEUE = "private$/in"
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[RunningQueueManager, RunningQueueManager]]:
     with (
-        RunningQueueManager(tmp_path / "there", queues=[QUEUE], wsrm_buffer=4096) as there,
+        RunningQueueManager(tmp_path / "there", queues=[QUEUE], wsrm_buffer=4096, listen_wsrm="127.0.0.1:0") as there,
         RunningQueueManager(tmp_path / "here") as here,
     ):
         yield here, there
@@ -55,7 +55,7 @@ def test_the_same_batch_again_sends_the_same_rows_once(
     spark: SparkSession, pair: tuple[RunningQueueManager, RunningQueueManager]
 ) -> None:
     here, there = pair
-    service = f"wsrm:{there.listening}/wsrm/{QUEUE}"
+    service = f"wsrm:{there.ready['wsrm']}/wsrm/{QUEUE}"
     sink = SrmpSink(queueManager=here.api, destination=service, soap_action="urn:shop/order", orderBy="n", application="orders")
     for batch in (0, 0, 1):
         sink(xml(spark, 0 if batch == 0 else 300, 300), batch)
@@ -69,7 +69,7 @@ def test_action_and_versions_come_from_columns_beside_rows_for_queues(
     spark: SparkSession, pair: tuple[RunningQueueManager, RunningQueueManager]
 ) -> None:
     here, there = pair
-    service = f"wsrm:{there.listening}/wsrm/{QUEUE}"
+    service = f"wsrm:{there.ready['wsrm']}/wsrm/{QUEUE}"
     frame = xml(spark, 0, 4).selectExpr(
         "body", "n", f"if(n < 3, '{service}', 'http://127.0.0.1:9/msmq/q') as destination",
         "concat('urn:shop/', n) as soap_action", "'1.0' as wsrm_version",
@@ -93,7 +93,7 @@ def test_what_no_service_could_take_is_told_before_anything_is_sent(
     spark: SparkSession, pair: tuple[RunningQueueManager, RunningQueueManager], options: dict[str, str], body: str, told: str
 ) -> None:
     here, there = pair
-    service = f"wsrm:{there.listening}/wsrm/{QUEUE}"
+    service = f"wsrm:{there.ready['wsrm']}/wsrm/{QUEUE}"
     with pytest.raises(Exception, match=told):
         xml(spark, 0, 3).selectExpr(body).write.format("srmp").mode("append").options(
             queueManager=here.api, destination=service, **options

@@ -44,8 +44,8 @@ class Sender(threading.Thread):
 
     def __init__(self, running: RunningQueueManager, count: int) -> None:
         super().__init__(daemon=True)
-        self._connection = http.client.HTTPConnection(*running.endpoint, timeout=WAIT_S)
-        self._url = f"{running.listening}/wsrm/{QUEUE}"
+        self._connection = http.client.HTTPConnection(*running.wsrm, timeout=WAIT_S)
+        self._url = f"{running.ready['wsrm']}/wsrm/{QUEUE}"
         self._count = count
         self.identifier = ""
         self.sent = self.acknowledged = self.polls = 0
@@ -106,7 +106,7 @@ def test_a_stopped_query_makes_the_sender_poll_and_a_started_one_lets_it_go_on(s
         stream = spark.readStream.format("srmp").options(queueManager=running.api, queue=QUEUE).load()
         return start(stream, tmp_path / "checkpoint", take, processingTime="0 seconds")
 
-    with RunningQueueManager(tmp_path / "data", queues=[QUEUE], wsrm_buffer=BUFFER) as running:
+    with RunningQueueManager(tmp_path / "data", queues=[QUEUE], wsrm_buffer=BUFFER, listen_wsrm="127.0.0.1:0") as running:
         sender = Sender(running, COUNT)
         sender.start()
         sender.until(lambda: sender.polls > 3)

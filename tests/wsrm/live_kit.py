@@ -61,7 +61,7 @@ class Client:
     def post(self, content: bytes, fields: dict[str, str], path: str | None = None) -> tuple[int, str | None, bytes]:
         """(status, Srmp-Reason, body). Raises OSError when the connection breaks."""
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(*self._running.endpoint, timeout=PATIENCE)
+            self._connection = http.client.HTTPConnection(*self._running.wsrm, timeout=PATIENCE)
         try:
             self._connection.request("POST", path or self.path, content, fields)
             answer = self._connection.getresponse()
@@ -93,7 +93,7 @@ class Client:
     # --- messages -----------------------------------------------------------------------------------------------------------
 
     def message(self, action: str = "urn:shop/order", **more: object) -> SoapMessage:
-        host, port = self._running.endpoint
+        host, port = self._running.wsrm
         return message(self.versions, action, to=f"http://{host}:{port}{self.path}", **more)
 
     def of_rm(self, name: str, content: Content | None = None, **more: object) -> SoapMessage:

@@ -65,7 +65,8 @@ def ask(queue: Queue, envelope: bytes, owner: str = "") -> list[SoapMessage | No
     said = []
     for output in outputs:
         if isinstance(output, Later):
-            said += [each.message for each in queue.destination.answer(output.received, queue.now) if not isinstance(each, Later)]
+            late = queue.destination.answer(output.received, queue.now)
+            said += [each.message for each in late if not isinstance(each, Later)]
         else:
             said.append(output.message)
     for each in said:
@@ -117,8 +118,7 @@ def test_no_sequence_of_requests_raises_anything_but_a_refusal(seed: int) -> Non
     for step in range(250):
         versions = rng.choice(VERSIONS)
         if rng.random() < 0.2:  # a mixture that no version allows
-            soap, addressing, rm = versions
-            versions = (soap, rng.choice(list(AddressingVersion)), rng.choice(list(RmVersion)))
+            versions = (versions[0], rng.choice(list(AddressingVersion)), rng.choice(list(RmVersion)))
         anonymous = versions[1].anonymous
         acks_to = rng.choice((anonymous, anonymous, "http://c.example/acks", f"{MAKE_CONNECTION_ANONYMOUS}1", versions[1].none))
         operation = rng.choice(OPERATIONS)
@@ -144,7 +144,7 @@ def test_no_sequence_of_requests_raises_anything_but_a_refusal(seed: int) -> Non
 # --- what is stored can be read again -----------------------------------------------------------------------
 
 
-def with_parameter(declared: int, parameter: str) -> bytes:
+def with_parameter(declared: int, parameter: str, address: str = "http://c.example/acks") -> bytes:
     """A CreateSequence whose Envelope and Body declare so many prefixes each."""
     soap, addressing, rm = NEW
     outer = "".join(f' xmlns:e{number}="urn:e{number}"' for number in range(declared))
@@ -152,7 +152,7 @@ def with_parameter(declared: int, parameter: str) -> bytes:
     return (
         f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" xmlns:r="{rm.value}"{outer}><s:Header>'
         f"<a:Action>{rm.value}/CreateSequence</a:Action><a:MessageID>urn:m1</a:MessageID></s:Header><s:Body{inner}>"
-        f"<r:CreateSequence><r:AcksTo><a:Address>http://c.example/acks</a:Address><a:ReferenceParameters>{parameter}"
+        f"<r:CreateSequence><r:AcksTo><a:Address>{address}</a:Address><a:ReferenceParameters>{parameter}"
         "</a:ReferenceParameters></r:AcksTo></r:CreateSequence></s:Body></s:Envelope>"
     ).encode()
 

@@ -46,7 +46,9 @@ def built() -> None:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
     folder = tmp_path_factory.mktemp("interop")
     options = {"wsrm_buffer": 4096, "allow_url": ["http://127.0.0.1:*/*"]}
-    with RunningQueueManager(folder / "data", queues=["private$/interop"], **options) as queue_manager:  # type: ignore[arg-type]
+    with RunningQueueManager(
+        folder / "data", queues=["private$/interop"], listen_wsrm="127.0.0.1:0", **options,  # type: ignore[arg-type]
+    ) as queue_manager:
         yield queue_manager
 
 
@@ -109,7 +111,7 @@ def test_a_foreign_client_delivers_once_and_in_order(
 ) -> None:
     before = len(rows(running, "private$/interop"))
     port = free_port() if way == "addressable" else None
-    proxy = Proxy(tmp_path, running.listening, loss, 5, port)
+    proxy = Proxy(tmp_path, running.ready["wsrm"], loss, 5, port)
     try:
         more = ("--mc",) if way == "polling" else ()
         more = more if port is None else ("--decoupled", "--decoupled-port", str(port))
@@ -129,8 +131,10 @@ def test_a_queue_without_room_slows_a_foreign_client_down(
     built: None, tmp_path: Path, stack: str, versions: tuple[str, str, str]
 ) -> None:
     """Both make an Offer, and neither knows BufferRemaining: their answers come late, and nothing is lost by it."""
-    with RunningQueueManager(tmp_path / "data", queues=["private$/interop"], wsrm_buffer=1) as running:
-        done = client_of(stack, versions, running.listening, 5)
+    with RunningQueueManager(
+        tmp_path / "data", queues=["private$/interop"], wsrm_buffer=1, listen_wsrm="127.0.0.1:0",
+    ) as running:
+        done = client_of(stack, versions, running.ready["wsrm"], 5)
         judge(rows(running, "private$/interop"), 5, done)
     (summary,) = (json.loads(line) for line in done.stdout.splitlines() if '"summary"' in line)
     assert summary["elapsed_ms"] > 4 * ANSWER_HELD * 1000

@@ -39,7 +39,9 @@ def callbacks() -> Iterator[Callbacks]:
 @pytest.fixture
 def running(tmp_path: Path, callbacks: Callbacks) -> Iterator[RunningQueueManager]:
     options = {"wsrm_buffer": 1, "allow_url": [f"{callbacks.url}*"]}
-    with RunningQueueManager(tmp_path / "data", queues=["private$/orders"], **options) as queue_manager:  # type: ignore[arg-type]
+    with RunningQueueManager(
+        tmp_path / "data", queues=["private$/orders"], listen_wsrm="127.0.0.1:0", **options,  # type: ignore[arg-type]
+    ) as queue_manager:
         yield queue_manager
 
 

@@ -38,7 +38,10 @@ Start = Callable[..., RunningQueueManager]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-    with RunningQueueManager(tmp_path_factory.mktemp("wsrm") / "data", queues=QUEUES, wsrm_buffer=4096) as queue_manager:
+    folder = tmp_path_factory.mktemp("wsrm")
+    with RunningQueueManager(
+        folder / "data", queues=QUEUES, wsrm_buffer=4096, listen_wsrm="127.0.0.1:0"
+    ) as queue_manager:
         yield queue_manager
 
 
@@ -47,7 +50,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[RunningQueueManager] = []
 
     def begin(name: str = "data", **options: object) -> RunningQueueManager:
-        queue_manager = RunningQueueManager(tmp_path / name, **{"queues": QUEUES, **options})  # type: ignore[arg-type]
+        queue_manager = RunningQueueManager(tmp_path / name, **{"queues": QUEUES, "listen_wsrm": "127.0.0.1:0", **options})  # type: ignore[arg-type]
         started.append(queue_manager)
         return queue_manager.start()
 
@@ -86,7 +89,7 @@ def test_a_session_becomes_rows_in_every_version(running: RunningQueueManager, v
     assert first["body"] == b'<order xmlns="urn:shop"><n>1</n></order>'
     assert first["body_text"] == '<order xmlns="urn:shop"><n>1</n></order>'
     assert (first["transport"], first["soap_action"], first["delivery"]) == ("wsrm", "urn:shop/order", "recoverable")
-    assert first["destination"] == f"DIRECT=http://{running.endpoint[0]}:{running.endpoint[1]}/wsrm/private$/orders"
+    assert first["destination"] == f"DIRECT=http://{running.wsrm[0]}:{running.wsrm[1]}/wsrm/private$/orders"
     assert decode(first["envelope"].encode()).message_id == "urn:uuid:m-1"
     assert (first["signature_status"], first["stream_id"], first["class"]) == ("none", None, 0)
 
@@ -266,8 +269,10 @@ def test_what_is_no_message_and_what_is_a_wrong_one(running: RunningQueueManager
     fault = decode(body).content
     assert fault is not None
     assert fault.blame is Blame.SENDER  # type: ignore[union-attr]
-    for path in ("/wsrm/", "/wsrm/../msmq/x", "/wsrm/private$%2forders", "/wsrmx/private$/orders"):
+    for path in ("/wsrm/", "/wsrm/../msmq/x", "/wsrm/private$%2forders"):
         assert client.post(b"<x/>", soap, path)[0] == 400
+    for path in ("/wsrmx/private$/orders", "/msmq/private$/orders", "/"):
+        assert client.post(b"<x/>", soap, path)[0] == 404
     assert client.post(encode(client.message(body=b"<x/>")), http_fields(wrong))[0] == 400  # WSRMRequired
 
 

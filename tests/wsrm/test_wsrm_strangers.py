@@ -169,7 +169,7 @@ class TlsClient(Client):
         context = ssl.create_default_context(cafile=str(authority.ca))
         if identity is not None:
             context.load_cert_chain(*identity)
-        port = int(running.ready["https"].rpartition(":")[2])
+        port = int(running.ready["wsrm"].rpartition(":")[2])
         self._connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=PATIENCE)
 
 
@@ -178,7 +178,7 @@ def world(tmp_path: Path) -> Iterator[tuple[RunningQueueManager, Authority]]:
     authority = Authority(tmp_path / "files")
     identity = authority.issue("qm")
     with RunningQueueManager(
-        tmp_path / "data", queues=["private$/orders"], listen_https="127.0.0.1:0", host_name="qm.example",
+        tmp_path / "data", queues=["private$/orders"], listen_wsrm="https://127.0.0.1:0", host_name="qm.example",
         listen_cert=identity.certificate, listen_key=identity.key, client_ca=authority.ca,
     ) as running:  # fmt: skip
         yield running, authority
@@ -188,19 +188,17 @@ def test_a_sequence_belongs_to_the_certificate_that_began_it(world: tuple[Runnin
     """Whoever comes with another one, or none, hears that there is no such sequence, and changes nothing of it."""
     running, authority = world
     alice, mallory = (TlsClient(running, authority, authority.issue(name)) for name in ("alice", "mallory"))
-    nobody, plain = TlsClient(running, authority, None), Client(running)
+    nobody = TlsClient(running, authority, None)
     identifier = alice.open(message_id="urn:uuid:same")
     assert alice.told(alice.number(1))[0] == 1
     for restarted in (False, True):
         if restarted:
             running.stop()
             running.start()
-            for each in (plain,):
-                each.close()
             alice, mallory = (TlsClient(running, authority, authority.issue(name)) for name in ("alice", "mallory"))
             nobody = TlsClient(running, authority, None)
             alice.identifier = identifier
-        for stranger in (mallory, nobody, plain):
+        for stranger in (mallory, nobody):
             stranger.identifier = identifier
             for sent in (
                 stranger.number(2),

@@ -89,6 +89,7 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
         "epoch": manager.epoch,
         "version": __version__,
         "ready": ready,
+        "set_aside": [each._asdict() for each in manager.set_aside],
         "listening": listening,
         "api": api,
         "host_names": host_names(manager),

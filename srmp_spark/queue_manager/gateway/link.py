@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.gateway.channel import Channel
 
@@ -21,6 +23,10 @@ WATCH_SECONDS = 2.0
 """How often a gateway is asked whether its loop still turns."""
 SILENCE_SECONDS = 20.0
 """A gateway that has not answered for that long hangs: it is killed, and started again."""
+LAST_WORDS_SECONDS = 1.0
+"""How long a gateway that lost its channel may take to log why."""
+LOOK_SECONDS = 0.05
+"""How often a start looks whether its gateway ended instead of listening."""
 START_SECONDS = 30.0
 """How long a start waits for its gateway to listen: a second on a quiet machine."""
 
@@ -71,8 +77,16 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         """The way to the present gateway; ``None`` while there is none."""
 
     async def started(self) -> None:
-        """Return once the gateway accepts connections. Raises :class:`TimeoutError` after START_SECONDS."""
-        await asyncio.wait_for(self._listens.wait(), START_SECONDS)
+        """Return once the gateway accepts connections.
+
+        Raises :class:`ConfigurationError` when the gateway ended instead, or does not listen after START_SECONDS.
+        """
+        end = time.monotonic() + START_SECONDS
+        while not self._listens.is_set():
+            ended = self.restarts > 0 or (self._process is not None and self._process.poll() is not None)
+            if ended or time.monotonic() > end:
+                raise ConfigurationError(f"the {self.noun} port could not be opened; the log above says why")
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def stop(self) -> None:
         """End the gateway. ``on_lost`` is not called."""
@@ -130,8 +144,13 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
             self.channel = None
             self._on_lost()
         process = self._process
-        if process is not None and process.poll() is None:
-            process.kill()  # a gateway without a channel is of no use: the keeper starts another one
+        if process is not None:
+            self._loop.call_later(LAST_WORDS_SECONDS, self._kill, process)
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a gateway that lost its channel and goes on: it is of no use, and the keeper starts another one."""
+        if process is self._process and process.poll() is None:
+            process.kill()
 
     # --- whether its loop turns -------------------------------------------------------------------------
 

@@ -1,147 +1,157 @@
-"""What the SRMP port hands requests to: ``/msmq/QUEUE`` to the acceptor, ``/wsrm/QUEUE`` to the reliable queues.
+"""The main process's half of the WS-ReliableMessaging port: who may write to which queue, and what becomes of it.
 
-A request for ``/wsrm/`` is judged as one for ``/msmq/`` is: gate, queue, writers, and only then its envelope. What is no SOAP
-message that could be answered is 400; any other fault is told in SOAP. An address that a CreateSequence names for its
-acknowledgements is looked up and judged before there is a sequence: one that could never be acknowledged is refused in words,
-instead of letting its client wait for nothing.
+The gateway (:mod:`.gateway`) has read and decoded the message. A request is judged here as one for ``/msmq/``
+is: gate, writers, queue. An address that a CreateSequence names for its acknowledgements is looked up and judged
+before there is a sequence: a client that could never be acknowledged is refused in words, and does not wait in vain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from functools import lru_cache
+import time
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import RemoteProtocolError, StoreSyncError
+from srmp_spark.errors import StoreSyncError
 from srmp_spark.message import Arrival
-from srmp_spark.queue_manager.acceptor import GATE_SECTION, TARGETS_REMEMBERED, Acceptor, without_credentials
+from srmp_spark.queue_manager.acceptor import GATE_SECTION, Acceptor
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
-from srmp_spark.queue_manager.writers import Caller, Writers
+from srmp_spark.queue_manager.writers import Caller
+from srmp_spark.queue_manager.wsrm.crossing import Answered, Arrived, Asked, Client, Refused, message_of
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of, reply_of_error
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.srmp.http_head import check_target
 from srmp_spark.store.wsrm_sequences import Origin
-from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination_answers import is_address
 from srmp_spark.wsrm.elements import Blame, CreateSequence, SoapMessage
 from srmp_spark.wsrm.faults import FaultCode, SoapFaultError, fault_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from srmp_spark.clock import Clock
-    from srmp_spark.queue_manager.inbox import SoapSender
     from srmp_spark.queue_manager.metrics import Metrics
-    from srmp_spark.queue_manager.request_head import RequestHead
     from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
+    from srmp_spark.wsrm.destination_effects import Respond
 
 log = logging.getLogger(__name__)
 
 SECTION = "WS-ReliableMessaging"
-_WSRM = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
-_MEDIA_TYPE = re.compile(rb"(?:text/xml|application/soap\+xml)[ \t]*(?:;|\Z)", re.IGNORECASE)
-_CHARSET = re.compile(rb"charset[ \t]*=[ \t]*\"?([^\";,\s]+)", re.IGNORECASE)
 TOLD_MAX = 1_000
 """Refusals that the log explains."""
 
 
-@lru_cache(TARGETS_REMEMBERED)
-def queue_of_target(target: bytes) -> str | None:
-    """The queue of ``/wsrm/QUEUE``; ``None`` for any other path. Names and refusals are those of ``/msmq/QUEUE``."""
-    match = _WSRM.match(target)
-    return None if match is None else check_target(b"/msmq" + target[match.end() :])
+class Request:
+    """A request that waits for its answer, at the gateway that it came by."""
+
+    __slots__ = ("_number", "_send", "client", "read_at")
+
+    def __init__(self, number: int, client: Client, send: Callable[[Answered | Refused], object]) -> None:
+        """``send`` speaks to the gateway that has the connection; an answer to one that is gone is lost."""
+        self._number = number
+        self._send = send
+        self.client = client
+        self.read_at = time.perf_counter()
+
+    @property
+    def peer(self) -> str:
+        """``host:port``."""
+        return self.client.peer
+
+    @property
+    def sender_name(self) -> str | None:
+        """The authenticated name."""
+        return self.client.sender_name
+
+    def reply(self, reply: SoapReply) -> None:
+        """Answer with SOAP, or with 202 alone."""
+        self._send(Answered(self._number, reply.status, dict(reply.fields), reply.content))
+
+    def respond(self, respond: Respond) -> None:
+        """Answer what the engine says."""
+        self.reply(reply_of(respond))
+
+    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+        """Answer without SOAP."""
+        self._send(Refused(self._number, status, reason, section, retry_after))
+
+    def fail(self) -> None:
+        """Answer 503: an error of ours; the client repeats its message."""
+        self.refuse(503, "internal", "srmp-spark", RETRY_AFTER_SECONDS)
 
 
-class PortInbox:
-    """Both protocols of the port."""
+class ReliableInbox:
+    """Judges requests and hands them to their queues."""
 
     def __init__(
-        self, acceptor: Acceptor, queues: ReliableQueues, sender: WsrmSender, writers: Writers | None, metrics: Metrics,
-        clock: Clock,
-    ) -> None:  # fmt: skip
+        self, acceptor: Acceptor, queues: ReliableQueues, sender: WsrmSender, metrics: Metrics, clock: Clock
+    ) -> None:
         self._acceptor = acceptor
         self._queues = queues
         self._sender = sender
-        self._writers = writers
         self._metrics = metrics
         self._clock = clock
         self._told: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def check_target(self, target: bytes) -> None:
-        """Raise :class:`RemoteProtocolError` (400) for a request target that can be no queue of ours."""
-        if queue_of_target(target) is None:
-            self._acceptor.check_target(target)
-
-    def accept(self, connection: SoapSender, head: RequestHead, post: bytes, head_length: int) -> None:
-        """A whole request."""
-        queue = queue_of_target(head.target)
-        if queue is None:
-            self._acceptor.accept(connection, head, post, head_length)
-            return
+    def admits(self, asked: Asked | Arrived, request: Request) -> bool:
+        """Whether a message for this queue is looked at at all; if not, ``request`` is answered."""
         gate = self._acceptor.gate
         if gate is not None:
-            connection.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
-            return
-        if self._writers is not None:
-            caller = Caller(connection.peer, connection.sender_name, head.headers.get(b"authorization", b""))
-            refused = self._writers.refuses(queue, caller)
-            if refused is not None:
-                connection.refuse(refused.status, refused.reason, refused.section)
-                return
-        content_type = head.headers.get(b"content-type", b"")
-        charset = _CHARSET.search(content_type)
-        if not _MEDIA_TYPE.match(content_type) or (charset is not None and charset[1].lower() not in (b"utf-8", b"us-ascii")):
-            connection.refuse(415, "media-type", f"{SECTION}: text/xml or application/soap+xml in UTF-8, no MTOM")
-            return
-        try:
-            message = decode(post[head_length:], len(post))
-        except SoapFaultError as error:
-            self._refuse(connection, 400, queue, str(error))
-            connection.reply(reply_of_error(error))
-            return
-        except RemoteProtocolError as error:
-            self._tell(queue, connection.peer, str(error))
-            connection.refuse(error.status_hint, "malformed", error.section)
-            return
-        if head.has_credentials:
-            post, head_length = without_credentials(post, head_length)
-        origin = Origin(connection.peer, connection.sender_name, self._clock.utc())
-        arrival = Arrival(origin.created_at, "wsrm", connection.peer, connection.sender_name)
-        record = Record(arrival, post, head_length, Form.WSRM)
-        if isinstance(message.content, CreateSequence):
-            self._create(connection, queue, message, message.content, record, origin)
-        else:
-            self._receive(connection, queue, message, record, origin)
+            request.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
+            return False
+        client = asked.client
+        refused = self._acceptor.refuses_writer(asked.queue, Caller(client.peer, client.sender_name, client.authorization))
+        if refused is not None:
+            request.refuse(refused.status, refused.reason, refused.section)
+            return False
+        queues, queue = self._queues, asked.queue
+        if isinstance(asked, Asked) and queues.refuses(queue) is not None and not queues.is_missing(queue):
+            # A large message for a queue that takes none is not parsed to be told so in SOAP.
+            request.refuse(400, "unknown-queue", SECTION)
+            return False
+        return True
 
-    def _receive(self, connection: SoapSender, queue: str, message: SoapMessage, record: Record, origin: Origin) -> None:
+    def accept(self, arrived: Arrived, request: Request) -> None:
+        """Take a decoded message."""
+        if not self.admits(arrived, request):
+            return
+        message, client = message_of(arrived), arrived.client
+        origin = Origin(client.peer, client.sender_name, self._clock.utc())
+        arrival = Arrival(origin.created_at, "wsrm", client.peer, client.sender_name)
+        record = Record(arrival, arrived.post, arrived.head_length, Form.WSRM)
+        if isinstance(message.content, CreateSequence):
+            self._create(request, arrived.queue, message, message.content, record, origin)
+        else:
+            self._receive(request, arrived.queue, message, record, origin)
+
+    def _receive(self, request: Request, queue: str, message: SoapMessage, record: Record, origin: Origin) -> None:
         if self._queues.is_missing(queue):
-            self._tell(queue, connection.peer, "there is no such queue here (--unknown-queue retry)")
-            connection.refuse(503, "unknown-queue", SECTION, RETRY_AFTER_SECONDS)
+            self._tell(queue, request.peer, "there is no such queue here (--unknown-queue retry)")
+            request.refuse(503, "unknown-queue", SECTION, RETRY_AFTER_SECONDS)
             return
         why = self._queues.refuses(queue)
         if why is not None:  # the queue was deleted under its sequences
-            self._refuse(connection, 400, queue, why)
-            connection.reply(_refusal(message, why))
+            self._refuse(request, 400, queue, why)
+            request.reply(_refusal(message, why))
             return
-        self._queues.receive(queue, message, record, origin, lambda respond: connection.reply(reply_of(respond)))
+        self._queues.receive(queue, message, record, origin, request)
 
     # --- CreateSequence -----------------------------------------------------------------------------------------------------
 
     def _create(
-        self, connection: SoapSender, queue: str, message: SoapMessage, content: CreateSequence, record: Record, origin: Origin
+        self, request: Request, queue: str, message: SoapMessage, content: CreateSequence, record: Record, origin: Origin
     ) -> None:
         named = {each.address for each in (content.acks_to, message.reply_to) if each and is_address(each, message.addressing)}
         if not named:
-            self._receive(connection, queue, message, record, origin)
+            self._receive(request, queue, message, record, origin)
             return
-        task = asyncio.ensure_future(self._create_judged(connection, queue, message, sorted(named), record, origin))
+        task = asyncio.ensure_future(self._create_judged(request, queue, message, sorted(named), record, origin))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _create_judged(
-        self, connection: SoapSender, queue: str, message: SoapMessage, named: list[str], record: Record, origin: Origin
+        self, request: Request, queue: str, message: SoapMessage, named: list[str], record: Record, origin: Origin
     ) -> None:
         try:
             for address in named:
@@ -149,21 +159,21 @@ class PortInbox:
                     why = (
                         f"{address} may not be called from here; allow it with serve --allow-url, or use the anonymous address."
                     )
-                    self._refuse(connection, 403, queue, why)
-                    connection.reply(_refusal(message, why))
+                    self._refuse(request, 403, queue, why)
+                    request.reply(_refusal(message, why))
                     return
-            self._receive(connection, queue, message, record, origin)
+            self._receive(request, queue, message, record, origin)
         except StoreSyncError:
             pass  # the process ends; nothing may be told of this one
         except Exception:  # the last line of defence, as in the port itself
-            log.exception("wsrm.create_failed peer=%s", connection.peer)
-            connection.refuse(503, "internal", "srmp-spark", RETRY_AFTER_SECONDS)
+            log.exception("wsrm.create_failed peer=%s", request.peer)
+            request.fail()
 
     # --- refusals -----------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, connection: SoapSender, status: int, queue: str, why: str) -> None:
+    def _refuse(self, request: Request, status: int, queue: str, why: str) -> None:
         self._metrics.refuse(status, "wsrm")
-        self._tell(queue, connection.peer, why)
+        self._tell(queue, request.peer, why)
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
         """Once for each queue and reason: a client seldom shows what it was told."""

@@ -1,45 +1,125 @@
-"""Everything of WS-ReliableMessaging in one queue manager, put together."""
+"""Everything of WS-ReliableMessaging in the main process, put together: queues, inbox, and the link to the gateway."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import socket
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.queue_manager.writers import Writers
-from srmp_spark.queue_manager.wsrm.inbox import PortInbox
+from srmp_spark.queue_manager.gateway.link import GatewayLink
+from srmp_spark.queue_manager.http_limits import DRAIN_SECONDS
+from srmp_spark.queue_manager.wsrm.crossing import (
+    Admitted,
+    Answered,
+    Arrived,
+    Asked,
+    Counted,
+    Drain,
+    Drained,
+    HandshakeRefused,
+    Refused,
+    ToMain,
+)
+from srmp_spark.queue_manager.wsrm.inbox import ReliableInbox, Request
 from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
 from srmp_spark.queue_manager.wsrm.sending import WsrmSender
 from srmp_spark.store import wsrm_sequences
 from srmp_spark.wsrm.destination_effects import DestinationSettings
 
 if TYPE_CHECKING:
+    from srmp_spark.queue_manager.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.tls import ClientTls
 
+log = logging.getLogger(__name__)
+
+
+class ReliableLink(GatewayLink[Admitted | Answered | Refused | Drain, Asked | Arrived | Counted | HandshakeRefused | Drained]):
+    """Keeps the gateway of WS-ReliableMessaging running."""
+
+    module = "srmp_spark.queue_manager.wsrm.gateway"
+    noun = "wsrm"
+
 
 class ReliablePort:
-    """:attr:`inbox` is what the SRMP port hands its requests to."""
+    """The sequences of all queues, and the port by which they come, if there is one.
 
-    def __init__(self, manager: QueueManager, tls: ClientTls) -> None:
-        config = manager.config
+    Sequences are loaded without a port too: what an earlier run stored is told, kept and published.
+    """
+
+    def __init__(self, manager: QueueManager, tls: ClientTls, base: str) -> None:
+        """``base`` is the URL by which clients reach the port."""
         stored = wsrm_sequences.load(manager.directory.writer)
+        for each in stored.unreadable:
+            log.error("store.set_aside table=%s key=%s reason=%s", each.table, each.key, each.reason)
+        manager.set_aside += stored.unreadable
+        self._metrics = manager.metrics
         self._sender = WsrmSender(manager.receipts, tls)
-        self._queues = ReliableQueues(
-            manager, self._sender, new_identifier, stored, DestinationSettings(buffer=config.wsrm_buffer)
-        )
-        writers = Writers(config.writer, manager.tokens) if config.writer else None
-        self.inbox = PortInbox(manager.acceptor, self._queues, self._sender, writers, manager.metrics, manager.clock)
+        settings = DestinationSettings(buffer=manager.config.wsrm_buffer)
+        self._queues = ReliableQueues(manager, self._sender, new_identifier, stored.sequences, settings, base)
+        self._inbox = ReliableInbox(manager.acceptor, self._queues, self._sender, manager.metrics, manager.clock)
+        self._link: ReliableLink | None = None
+        self._drained = asyncio.Event()
+
+    async def start(self, config: ServeConfig, listening: socket.socket, connections_max: int) -> None:
+        """Start the gateway on a listening socket that stays its owner's."""
+        assert config.listen_wsrm is not None
+        tls = None
+        if config.listen_wsrm.is_tls:
+            tls = {
+                "cert": str(config.listen_cert), "key": str(config.listen_key),
+                "client_ca": None if config.client_ca is None else str(config.client_ca),
+                "require_client_cert": config.require_client_cert,
+            }  # fmt: skip
+        settings = {"tls": tls, "connections_max": connections_max}
+        self._link = ReliableLink(settings, {"port": listening}, ToMain, self._on_message)
+        self._link.start()
+        await self._link.started()
 
     def status(self) -> list[dict[str, Any]]:
         """For ``status.incoming_sequences``."""
         return self._queues.status()
 
+    def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
+        if isinstance(message, Asked | Arrived):
+            assert self._link is not None
+            channel = self._link.channel  # the one by which it came: the next gateway has other requests
+            if channel is None:
+                return
+            request = Request(message.request, message.client, channel.send)
+            try:
+                if isinstance(message, Arrived):
+                    self._inbox.accept(message, request)
+                elif self._inbox.admits(message, request):
+                    channel.send(Admitted(message.request))
+            except Exception:
+                request.fail()
+                raise
+        elif isinstance(message, Counted):
+            self._metrics.refuse(message.status, message.reason)
+        elif isinstance(message, HandshakeRefused):
+            self._metrics.refuse_handshake(message.why)
+        else:
+            self._drained.set()
+
+    async def drain(self) -> None:
+        """Finish what is in progress at the port."""
+        if self._link is not None and self._link.send(Drain()):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS + 1)
+
     async def close(self) -> None:
-        """Nothing leaves by itself any more."""
+        """End the gateway; nothing is sent any more."""
+        if self._link is not None:
+            await self._link.stop()
         self._queues.close()
         await self._sender.close()
 
 
 def new_identifier() -> str:
-    """Of a sequence: nobody can guess it, so whoever knows it was told."""
+    """Return the identifier of a new sequence. Nobody can guess its 122 random bits, so whoever knows it was told."""
     return f"urn:uuid:{uuid.uuid4()}"
+

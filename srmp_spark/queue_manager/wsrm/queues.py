@@ -4,8 +4,14 @@
                                               └→ sequences: saver ───────┴→ one transaction → Committed → answers
 
 The rows of a message and what its sequence counts by them are in one transaction: the journal asks :meth:`_save` for the second
-in the very write that holds the first. Between the destination's decision and the journal nothing may fail and be survived, as
-in :mod:`..acceptor`: any exception there ends the process, unanswered.
+in the very write that holds the first.
+
+**Faults of ours.** An exception while a destination decides about one message stays inside that
+message: what its sequence would store is put back as it was, the sequence takes nothing more until
+the next start, its client is answered 503, and all other sequences go on
+(:meth:`ReliableQueues._put_back`). An exception *after* the decision, between the rows and the
+journal, is another matter: there memory may be ahead of the disk, and the process ends, unanswered,
+as in :mod:`..acceptor`.
 
 What BufferRemaining says is the free room of the queue: ``--wsrm-buffer`` less what the default consumer has not received. So a
 slow or stopped query says 0, and each mark of the query is looked at: who was told 0 and has an address hears of it at once.
@@ -16,9 +22,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from srmp_spark.errors import StoreSyncError
 from srmp_spark.message import Arrival, Message
@@ -26,11 +32,19 @@ from srmp_spark.names import OWN_QUEUES, quote_queue_name
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
+from srmp_spark.srmp.stream_room import holder_of
 from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond
-from srmp_spark.wsrm.elements import CloseSequence, CreateSequence, Fault, SoapMessage, TerminateSequence
+from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond, SequenceRow
+from srmp_spark.wsrm.elements import (
+    CloseSequence,
+    CreateSequence,
+    Fault,
+    MakeConnection,
+    SoapMessage,
+    TerminateSequence,
+)
 from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence
 from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
@@ -44,13 +58,40 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[Respond], object]
+class Answer(Protocol):
+    """The request that waits."""
+
+    def respond(self, respond: Respond) -> None:
+        """Answer what the engine says."""
+
+    def fail(self) -> None:
+        """Answer 503: an error of ours."""
+
+
 SEQUENCES_SHOWN_MAX = 1_000
 """Of ``status``; ``wsrm_sequences`` of the state has all."""
 TOLD_MAX = 1_000
 """Queues and kinds of faults that the log explains."""
 _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
 """To ask whether a queue takes anything new."""
+
+
+def _owner(origin: Origin) -> str:
+    """Return whose share of the table a sequence counts in: a certificate's subject, or the host of an address."""
+    return holder_of(origin.peer, origin.sender_name)
+
+
+def _named_by(message: SoapMessage, destination: Destination) -> Iterator[InboundSequence]:
+    """Yield the sequences that ``message`` may move."""
+    content = message.content
+    names = [each.identifier for each in message.ack_requested]
+    if message.sequence is not None:
+        names.append(message.sequence.identifier)
+    if isinstance(content, CloseSequence | TerminateSequence):
+        names.append(content.identifier)
+    for name in dict.fromkeys(names):
+        if (found := destination.get(name)) is not None:
+            yield found
 
 
 class _Waiting(NamedTuple):
@@ -83,9 +124,10 @@ class ReliableQueues:
 
     def __init__(
         self, manager: QueueManager, sender: WsrmSender, new_identifier: Callable[[], str], stored: Iterable[StoredSequence],
-        settings: DestinationSettings,
+        settings: DestinationSettings, base: str,
     ) -> None:  # fmt: skip
-        """``stored``: what the last run left. ``new_identifier``: a URI that was never used."""
+        """``stored``: what the last run left. ``new_identifier``: a URI that was never used. ``base``: the URL of the port."""
+        self._base = base
         self._manager = manager
         self._sender = sender
         self._new_identifier = new_identifier
@@ -106,7 +148,7 @@ class ReliableQueues:
         now, utc, proof = manager.clock.monotonic(), manager.clock.utc(), manager.journal.proof()
         for each in stored:
             self._origins[each.row.identifier] = each.origin
-            self.destination(each.queue).restore([each.row], proof, now, utc)
+            self.destination(each.queue).restore([each.row], proof, now, utc, _owner(each.origin))
         self._arm()
 
     def __repr__(self) -> str:
@@ -116,7 +158,7 @@ class ReliableQueues:
         """That of a queue of ours."""
         found = self._destinations.get(queue)
         if found is None:
-            address = f"{self._manager.public_base}/wsrm/{quote_queue_name(queue)}"
+            address = f"{self._base}/wsrm/{quote_queue_name(queue)}"
             found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings, self._held)
             found.set_room(self._room(queue))
         entry = self._manager.catalogue.get(queue)
@@ -161,31 +203,60 @@ class ReliableQueues:
     def receive(self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer) -> None:
         """Decide, store, and answer when it is stored. Raises :class:`StoreSyncError` when the process is about to end."""
         destination = self.destination(queue)
-        refused = self._not_now(destination, queue, message, record)
-        now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
+        sequence = None if message.sequence is None else destination.get(message.sequence.identifier)
+        if sequence is not None and sequence.is_on_hold:
+            answer.fail()
+            return
+        before = [each.row() for each in _named_by(message, destination)]
         try:
-            if (named := self._not_of(message, origin)) is not None:
-                received = destination.unknown(message, named)
-            elif refused is not None:
-                # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
-                self._manager.metrics.refuse(refused.status, refused.reason)
-                received = destination.not_now(message, now, utc)
-            else:
-                if isinstance(message.content, CreateSequence):
-                    self._tell_apart(destination, message, origin)
-                received = destination.receive(message, record, now, utc)
-            if received.kind is Kind.CREATED:
-                self._origins.setdefault(received.identifier, origin)
-            elif received.fault is not None:
-                self._tell_fault(queue, origin, received.fault)
-            elif received.kind in (Kind.CLOSED, Kind.TERMINATED):
-                self._tell_holes(queue, destination.get(received.identifier), origin)
+            received = self._decided(destination, queue, message, record, origin)
+        except Exception:
+            self._put_back(destination, queue, message, before)
+            answer.fail()
+            return
+        try:
             self._submit(destination, queue, received, origin, answer)
         except StoreSyncError:
             raise
         except Exception as error:
             log.exception("wsrm.fatal queue=%s", queue)
             raise self._manager.journal.abandon("taking a message", error) from error
+
+    def _decided(
+        self, destination: Destination, queue: str, message: SoapMessage, record: Record, origin: Origin
+    ) -> Received:
+        refused = self._not_now(destination, queue, message, record)
+        now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
+        if (named := self._not_of(message, origin)) is not None:
+            return destination.unknown(message, named)
+        if self._asks_for_another(destination, message, origin):
+            return destination.nothing(message)
+        if refused is not None:
+            # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
+            self._manager.metrics.refuse(refused.status, refused.reason)
+            received = destination.not_now(message, now, utc)
+        else:
+            if isinstance(message.content, CreateSequence):
+                self._tell_apart(destination, message, origin)
+            received = destination.receive(message, record, now, utc, _owner(origin))
+        if received.kind is Kind.CREATED:
+            self._origins.setdefault(received.identifier, origin)
+        elif received.fault is not None:
+            self._tell_fault(queue, origin, received.fault)
+        elif received.kind in (Kind.CLOSED, Kind.TERMINATED):
+            self._tell_holes(queue, destination.get(received.identifier), origin)
+        return received
+
+    def _put_back(
+        self, destination: Destination, queue: str, message: SoapMessage, before: list[SequenceRow]
+    ) -> None:
+        """Keep an error of ours inside its message: what is stored of its sequences stays as it was before."""
+        shape = f"{message.rm.name if message.rm else None} {type(message.content).__name__} {message.sequence is not None}"
+        if (queue, shape) not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add((queue, shape))
+            log.exception("wsrm.failed queue=%s shape=%s: answered 503, its sequence is held", queue, shape)
+        self._manager.metrics.refuse(503, "internal")
+        destination.put_back(before, known=self._origins.keys())
 
     def _tell_fault(self, queue: str, origin: Origin, fault: Fault) -> None:
         """A client seldom shows what it was told: count it, and say it once for each queue and kind."""
@@ -217,6 +288,15 @@ class ReliableQueues:
             if began is not None and began.sender_name != origin.sender_name:
                 return each
         return None
+
+    def _asks_for_another(self, destination: Destination, message: SoapMessage, origin: Origin) -> bool:
+        """Whether a MakeConnection asks for what is owed to a client with another certificate, or with none."""
+        content = message.content
+        if not isinstance(content, MakeConnection) or content.address is None:
+            return False
+        asked = (each for each in destination if each.acks_to.address == content.address)
+        began = (self._origins.get(each.identifier) for each in asked)
+        return any(each is not None and each.sender_name != origin.sender_name for each in began)
 
     def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
         """A CreateSequence with the MessageID of another client's is no copy of that."""
@@ -272,7 +352,12 @@ class ReliableQueues:
         for queue in dict.fromkeys(waiting.queue for waiting in batch):
             self._room_changed(queue)
         for waiting in batch:
-            (outputs,) = waiting.destination.committed([waiting.received], proof, now)
+            try:
+                (outputs,) = waiting.destination.committed([waiting.received], proof, now)
+            except Exception:  # it is stored; its client repeats it, and all others are answered
+                log.exception("wsrm.answer_failed queue=%s", waiting.queue)
+                waiting.answer.fail()
+                continue
             for output in outputs:
                 if isinstance(output, Later):
                     self._late.setdefault(waiting.queue, []).append((output, waiting.origin, waiting.answer))
@@ -288,9 +373,10 @@ class ReliableQueues:
             if isinstance(output, Respond):
                 assert answer is not None, "only a request is answered"
                 try:
-                    answer(output)
+                    answer.respond(output)
                 except Exception:  # one connection's bug must not leave the others without their answer
                     log.exception("wsrm.answer_failed")
+                    answer.fail()
                 continue
             acks = output.message.acknowledgements
             known = self._origins.get(acks[0].identifier) if acks else None

@@ -1,0 +1,232 @@
+"""The gateway of WS-ReliableMessaging: sockets, TLS, HTTP and SOAP, in a process of its own.
+
+Everything that a client's bytes can cost is spent here: a body of 4 MB takes the parser a tenth of a second,
+which no sender of SRMP waits for. The main process gets decoded messages and answers with ready-made HTTP
+answers (:mod:`.crossing`). A request above ASK_FIRST_BYTES is parsed only once the main process has said
+that its queue takes messages of its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
+from srmp_spark.queue_manager.http_limits import PortBudget
+from srmp_spark.queue_manager.request_head import TARGETS_REMEMBERED, RequestHead, without_credentials
+from srmp_spark.queue_manager.sockets import BACKLOG
+from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
+from srmp_spark.queue_manager.srmp_tls import TlsConnection, TlsPort
+from srmp_spark.queue_manager.tls import ServerTls
+from srmp_spark.queue_manager.wsrm.crossing import (
+    Admitted,
+    Answered,
+    Arrived,
+    Asked,
+    Client,
+    Counted,
+    Drain,
+    Drained,
+    HandshakeRefused,
+    Refused,
+    ToGateway,
+    packed,
+)
+from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of_error
+from srmp_spark.srmp.http_head import check_target
+from srmp_spark.wsrm.decoder import decode
+from srmp_spark.wsrm.faults import SoapFaultError
+
+ASK_FIRST_BYTES = 65_536
+"""A longer request is parsed only when the main process wants it: a shorter one costs less than the question."""
+BUDGET = PortBudget(partial=64 * 1_048_576, submitted_high=32 * 1_048_576, submitted_low=16 * 1_048_576)
+"""Bytes of requests that this process holds: unfinished ones, above which a client is answered 503, and those
+that wait for their answer, above which no connection is read."""
+CONNECTIONS_MAX = 2_000
+"""Connections at once; a client has one or two. Further ones are answered 503 and closed."""
+TOLD_MAX = 1_000
+"""Refusals that the log explains, each once."""
+
+SECTION = "WS-ReliableMessaging"
+_WSRM = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
+_MEDIA_TYPE = re.compile(rb"(?:text/xml|application/soap\+xml)[ \t]*(?:;|\Z)", re.IGNORECASE)
+_CHARSET = re.compile(rb"charset[ \t]*=[ \t]*\"?([^\";,\s]+)", re.IGNORECASE)
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(TARGETS_REMEMBERED)
+def queue_of_target(target: bytes) -> str:
+    """Return the queue of ``/wsrm/QUEUE``. Raises :class:`RemoteProtocolError`: 404 for any other path, and the
+    refusals of ``/msmq/QUEUE`` for a name that no queue can have."""
+    match = _WSRM.match(target)
+    if match is None:
+        raise RemoteProtocolError("this port serves /wsrm/QUEUE alone", status_hint=404, section=SECTION)
+    return check_target(b"/msmq" + target[match.end() :])
+
+
+class _SoapAnswers(SrmpConnection):
+    """What a connection of this port can do besides: answer with SOAP."""
+
+    __slots__ = ()
+
+    def reply(self, reply: SoapReply) -> None:
+        """Write the answer to a message of WS-ReliableMessaging."""
+        close = not self._keep_alive or self._endpoint.draining
+        answer = self._endpoint.replies.with_content(reply.status, reply.fields, reply.content, close=close)
+        self._finish(answer, close)
+
+
+class SoapConnection(_SoapAnswers):
+    """One connection of a client."""
+
+    __slots__ = ()
+
+
+class SoapTlsConnection(TlsConnection, _SoapAnswers):
+    """One connection of a client over TLS."""
+
+    __slots__ = ()
+
+
+class Front:
+    """The inbox of the port: judges what needs no store, decodes, and hands the rest to the main process."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._channel = gateway.channel
+        self._request = 0
+        self._asked: dict[int, tuple[RequestHead, bytes, int]] = {}
+        """Requests that wait to be admitted."""
+        self._waiting: dict[int, _SoapAnswers] = {}
+        """Connections that wait for an answer, by request."""
+        self._told: set[tuple[str, str]] = set()
+        self.endpoint: SrmpEndpoint | None = None
+        """Set once, before the first connection: the two need each other."""
+
+    def check_target(self, target: bytes) -> None:
+        """Raise :class:`RemoteProtocolError` for a request target that can be no queue."""
+        queue_of_target(target)
+
+    def accept(self, connection: Any, head: RequestHead, post: bytes, head_length: int) -> None:  # noqa: ANN401  # a _SoapAnswers
+        """Take a whole request."""
+        assert isinstance(connection, _SoapAnswers)
+        content_type = head.headers.get(b"content-type", b"")
+        charset = _CHARSET.search(content_type)
+        is_utf8 = charset is None or charset[1].lower() in (b"utf-8", b"us-ascii")
+        if not _MEDIA_TYPE.match(content_type) or not is_utf8:
+            connection.refuse(415, "media-type", f"{SECTION}: text/xml or application/soap+xml in UTF-8, no MTOM")
+            return
+        self._request += 1
+        request = self._request
+        self._waiting[request] = connection
+        if len(post) > ASK_FIRST_BYTES:
+            self._asked[request] = head, post, head_length
+            self._channel.send(Asked(request, queue_of_target(head.target), _client(connection, head)))
+        else:
+            self._decode(request, connection, head, post, head_length)
+
+    def _decode(
+        self, request: int, connection: _SoapAnswers, head: RequestHead, post: bytes, head_length: int
+    ) -> None:
+        queue = queue_of_target(head.target)
+        try:
+            message = decode(post[head_length:], len(post))
+        except SoapFaultError as error:
+            del self._waiting[request]
+            self._channel.send(Counted(400, "wsrm"))
+            self._tell(queue, connection.peer, str(error))
+            connection.reply(reply_of_error(error))
+            return
+        except RemoteProtocolError as error:
+            del self._waiting[request]
+            self._tell(queue, connection.peer, str(error))
+            connection.refuse(error.status_hint, "malformed", error.section)
+            return
+        if head.has_credentials:
+            post, head_length = without_credentials(post, head_length)
+        client = _client(connection, head)
+        self._channel.send(Arrived(request, queue, client, post, head_length, packed(message)))
+
+    def _tell(self, queue: str, peer: str, why: str) -> None:
+        """Log each reason once for each queue: a client seldom shows its user why it was refused."""
+        if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add((queue, why))
+            log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
+
+    # --- from the main process ---------------------------------------------------------------------------
+
+    def on_message(self, message: Admitted | Answered | Refused | Drain) -> None:
+        """Do what the main process says."""
+        if isinstance(message, Drain):
+            self._drains = asyncio.ensure_future(self._drain())
+            return
+        if isinstance(message, Admitted):
+            found, connection = self._asked.pop(message.request, None), self._waiting.get(message.request)
+            if found is not None and connection is not None:
+                self._decode(message.request, connection, *found)
+            return
+        self._asked.pop(message.request, None)
+        connection = self._waiting.pop(message.request, None)
+        if connection is None:
+            return
+        if isinstance(message, Answered):
+            connection.reply(SoapReply(message.status, message.fields, message.content))
+        else:
+            connection.refuse(message.status, message.reason, message.section, message.retry_after)
+
+    def on_room(self) -> None:
+        """Read clients again: the main process has caught up."""
+        if self.endpoint is not None:
+            self.endpoint.release_reading()
+
+    async def _drain(self) -> None:
+        assert self.endpoint is not None
+        await self.endpoint.drain()
+        self._channel.send(Drained())
+
+
+def _client(connection: SrmpConnection, head: RequestHead) -> Client:
+    scheme: Literal["http", "https"] = "https" if connection.scheme == "https" else "http"
+    return Client(connection.peer, connection.sender_name, scheme, head.headers.get(b"authorization", b""))
+
+
+async def serve(gateway: Gateway) -> Served:
+    """Listen on the socket of the main process."""
+    front = Front(gateway)
+    channel, settings, listening = gateway.channel, gateway.settings, gateway.listening["port"]
+    endpoint = front.endpoint = SrmpEndpoint(
+        front,
+        count_refusal=lambda status, reason: channel.send(Counted(status, reason)),
+        utc_seconds=time.time,
+        connections_max=min(CONNECTIONS_MAX, settings["connections_max"]),
+        connection_class=SoapConnection,
+        budget=BUDGET,
+    )
+    tls = settings["tls"]
+    if tls is None:
+        await asyncio.get_running_loop().create_server(endpoint.connection, sock=listening, backlog=BACKLOG)
+        return Served(front.on_message, front.on_room)
+    try:
+        server_tls = ServerTls(
+            Path(tls["cert"]), Path(tls["key"]), None if tls["client_ca"] is None else Path(tls["client_ca"]),
+            require_client_certificate=tls["require_client_cert"],
+        )
+    except ConfigurationError as error:  # the main process has read the same files before
+        log.error("wsrm.tls_failed reason=%s", error)  # noqa: TRY400  # the reason says it all
+        raise SystemExit(2) from None
+    port = TlsPort(
+        endpoint, server_tls, listening,
+        count_failure=lambda why: channel.send(HandshakeRefused(why)), connection_class=SoapTlsConnection,
+    )  # fmt: skip
+    port.start()
+    return Served(front.on_message, front.on_room)
+
+
+if __name__ == "__main__":
+    run_gateway(ToGateway, serve)
