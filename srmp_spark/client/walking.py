@@ -22,7 +22,7 @@ from srmp_spark.errors import RemoteLostError, RemoteProtocolError, RemoteReadEr
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
-from srmp_spark.mqrr.packets.sections import join_sections
+from srmp_spark.mqrr.packets.sections import join_sections, whole_packet
 from srmp_spark.mqrr.status import Status
 
 PEEKS_OF_A_ROUND = 16
@@ -54,7 +54,9 @@ def shown(answer: StartReceiveResponse) -> Shown:
     """The message of a good answer. Raises :class:`RemoteProtocolError` for one that does not hold together: read it again."""
     if not answer.sections:
         raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
-    return Shown(join_sections(answer.sections), answer.sequence_id, answer.arrive_time, answer.sections[0].data)
+    packet = join_sections(answer.sections)
+    raw = answer.sections[0].data if packet.missing else whole_packet(answer.sections)[0]
+    return Shown(packet, answer.sequence_id, answer.arrive_time, raw)
 
 
 def _shown_or_why_not(answer: StartReceiveResponse) -> Shown | RemoteProtocolError:

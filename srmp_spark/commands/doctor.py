@@ -148,6 +148,17 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             f"{blocked['count']} receipts to {blocked['host']} were not sent: no rule allows the URL that the messages name",
             blocked_hint(blocked),
         )
+    for row in status.get("set_aside", ()):
+        yield Check(
+            "store", False, f"row {row['key']!r} of table {row['table']} cannot be read, and was set aside: {row['reason']}",
+            "its bytes stay in the store: start the release that wrote it, and report this",
+        )  # fmt: skip
+    for reading in status["subscriptions"]:
+        if reading["last_error"] is not None:
+            yield Check(
+                "subscription", False, f"{reading['queue']} of {reading['host']}: {reading['last_error']}",
+                "look at docs/troubleshooting.md, \"Remote read\"",
+            )  # fmt: skip
     for outgoing in status["outgoing"]:
         if outgoing.get("damaged"):
             text, _, hint = outgoing["damaged"].rpartition("; ")

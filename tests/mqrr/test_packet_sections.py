@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from packet_kit import binary, full_binary, srmp
 
+from srmp_spark.client.walking import shown
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
+from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.debug_header import DebugHeader
-from srmp_spark.mqrr.packets.message_packet import MessagePacket
-from srmp_spark.mqrr.packets.sections import ALL, SectionBuffer, SectionType, join_sections, split_sections
+from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
+from srmp_spark.mqrr.packets.sections import ALL, SectionBuffer, SectionType, join_sections, split_sections, whole_packet
 from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
 
 WITH_TRAILERS = binary(b"0123456789", trailers=REQUIRED_TRAILERS, debug=DebugHeader())
@@ -119,3 +121,22 @@ FULL = split(WITH_TRAILERS, ALL)[0]
 def test_sections_that_do_not_belong_together(sections, error):
     with pytest.raises(RemoteProtocolError, match=error):
         join_sections(sections)
+
+
+@pytest.mark.parametrize("packet", [WITH_TRAILERS, binary(b"012"), full_binary()], ids=["trailers", "odd", "full"])
+def test_a_body_that_is_whole_in_a_first_section_is_stored_as_a_packet_that_can_be_read(packet: MessagePacket):
+    """The first section alone is none, and joined they were checked: what is stored is what was read once more."""
+    encoded = packet.encode_pieces()
+    first = encoded.head + encoded.counted
+    sections = [SectionBuffer(SectionType.BINARY_FIRST, len(first), first)]
+    if encoded.tail:
+        sections.append(SectionBuffer(SectionType.BINARY_SECOND, len(encoded.tail), encoded.tail))
+    raw, _ = whole_packet(sections)
+    assert raw == packet.encode()
+    answer = StartReceiveResponse(1_790_000_000, 1, tuple(sections), 0)
+    assert parse_message_packet(shown(answer).raw).id == packet.id
+    if encoded.tail:
+        with pytest.raises(RemoteProtocolError):
+            whole_packet(sections[:1])
+        with pytest.raises(RemoteProtocolError):
+            shown(answer._replace(sections=answer.sections[:1]))

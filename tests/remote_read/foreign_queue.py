@@ -88,6 +88,11 @@ class ForeignQueue:
             properties=MessagePropertiesHeader(message_body=b"body %d" % number),
         ).encode()  # fmt: skip
 
+    def sections(self, lookup_id: int) -> tuple[SectionBuffer, ...]:
+        """A message as an answer has it; a hostile queue has another method here."""
+        packet = self.packet(lookup_id)
+        return (SectionBuffer(0, len(packet), packet),)
+
 
 async def a_while(rng: random.Random) -> None:
     """Whatever else is under way comes first, or does not."""
@@ -185,5 +190,4 @@ class Connection:
         if asked.action in (0, 0x40000020):
             queue.locks[found] = self.number, asked.request_id
             queue.handed[self.number, asked.request_id] = queue.messages[found][0]
-        packet = queue.packet(found)
-        return StartReceiveResponse(1_790_000_001, found & (1 << 56) - 1, (SectionBuffer(0, len(packet), packet),), OK)
+        return StartReceiveResponse(1_790_000_001, found & (1 << 56) - 1, queue.sections(found), OK)

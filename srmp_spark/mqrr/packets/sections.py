@@ -20,6 +20,7 @@ from srmp_spark.mqrr.packets.message_packet import (
     parse_message_packet,
     parse_second_section,
 )
+from srmp_spark.mqrr.packets.wire import pad
 
 ALL = 0xFFFFFFFF
 """dwMaxBodySize and dwMaxCompoundMessageSize of a reader that wants everything. 0 is allowed too: the headers alone."""
@@ -74,6 +75,24 @@ def cut_sections(
     if not encoded.tail:
         return (first,)
     return first, SectionBuffer(_SECOND_OF[kind], len(encoded.tail), encoded.tail)
+
+
+def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacket]:
+    """Return the bytes of a packet that was read with all of its body, and what a reader of these bytes finds in them.
+
+    A server may give a whole body in a first section. That section alone is no packet, so what is returned was read once more.
+    Raises :class:`RemoteProtocolError` as :func:`join_sections`, and for sections that do not make a whole packet.
+    """
+    packet = join_sections(sections)
+    if len(sections) == 1 and sections[0].type == _T.FULL_PACKET:
+        return sections[0].data, packet
+    if packet.missing:
+        raise RemoteProtocolError(
+            f"{packet.missing} bytes of {packet.id} were not sent, and all of them were asked for", section=_SECTION
+        )
+    first, *second = sections
+    data = pad(first.data) + (second[0].data if second else b"")
+    return data, parse_message_packet(data)
 
 
 def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:

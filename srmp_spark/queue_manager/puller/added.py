@@ -12,8 +12,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.set_aside import SetAside
 
 FOLDER = "subscriptions"
 """Below the data directory: passwords, and of which messages End was sent."""
@@ -31,16 +31,28 @@ class AddedRow(NamedTuple):
     """It was removed, and what is pending is not settled yet."""
 
 
-def load_added(connection: sqlite3.Connection) -> list[AddedRow]:
-    """All of them. Raises :class:`StoreDamagedError`."""
-    found = []
+class Added(NamedTuple):
+    """All subscriptions that were added."""
+
+    rows: list[AddedRow]
+    unreadable: list[SetAside]
+    """By name, those whose row cannot be read."""
+
+
+def load_added(connection: sqlite3.Connection) -> Added:
+    """Load all of them."""
+    added = Added([], [])
     for name, text, removing in connection.execute("SELECT name, entry, removing FROM subscriptions ORDER BY name"):
         try:
             entry = json.loads(text)
         except ValueError as error:
-            raise StoreDamagedError(f"subscription {name} cannot be read: {error}") from error
-        found.append(AddedRow(name, entry, bool(removing)))
-    return found
+            added.unreadable.append(SetAside("subscriptions", name, str(error)))
+            continue
+        if not isinstance(entry, dict):
+            added.unreadable.append(SetAside("subscriptions", name, f"an entry is a table, not {text[:40]!r}"))
+            continue
+        added.rows.append(AddedRow(name, entry, bool(removing)))
+    return added
 
 
 def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
+from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of, sequence_of
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
+from srmp_spark.store.set_aside import SetAside
 
 _SIGNED = 2**63
 
@@ -58,32 +59,25 @@ class Left(NamedTuple):
 
     kept: list[Pulled]
     copied: set[PulledKey]
+    unreadable: list[SetAside]
+    """Messages that cannot be read. While there is one, the subscription must not read: it could not tell that it has it."""
 
 
 def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
-    """Both. Raises :class:`StoreDamagedError`."""
-    return Left(load_pulled(connection, subscription), load_copied(connection, subscription))
-
-
-def load_pulled(connection: sqlite3.Connection, subscription: str) -> list[Pulled]:
-    """What was stored when the process ended: whether End was sent, nobody knows.
-
-    Raises :class:`StoreDamagedError` for what cannot be read any more.
-    """
+    """Load what is stored. Whether End of a kept message was sent, nobody knows."""
+    kept: list[Pulled] = []
+    unreadable: list[SetAside] = []
     found = connection.execute(
         "SELECT lookup_id, message_id, packet FROM pulled WHERE subscription = ? ORDER BY rowid", (subscription,)
     )
-    return [
-        Pulled(PulledKey(lookup_id % 2**64, message_id), packet, _stored(subscription, packet), PulledState.UNANSWERED)
-        for lookup_id, message_id, packet in found
-    ]
-
-
-def _stored(subscription: str, packet: bytes) -> Message:
-    try:
-        return message_of(parse_message_packet(packet))
-    except RemoteProtocolError as error:  # it was read once before it was stored
-        raise StoreDamagedError(f"a message that was pulled from {subscription} cannot be read: {error}") from error
+    for lookup_id, message_id, packet in found:
+        try:
+            message = message_of(parse_message_packet(packet))
+        except RemoteProtocolError as error:
+            unreadable.append(SetAside("pulled", f"{subscription} {message_id}", str(error)))
+            continue
+        kept.append(Pulled(PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED))
+    return Left(kept, load_copied(connection, subscription), unreadable)
 
 
 def keep_pulled(connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int) -> None:

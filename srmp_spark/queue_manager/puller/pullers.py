@@ -27,6 +27,7 @@ from srmp_spark.queue_manager.puller.subscriptions import (
     subscription_name,
 )
 from srmp_spark.queue_manager.remote_queues import Reading
+from srmp_spark.store.set_aside import SetAside
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -46,6 +47,8 @@ class Pullers:
         """By the name of the subscription."""
         self._idle: dict[str, dict[str, Any]] = {}
         """What is known and cannot run, by name: its status."""
+        self._unreadable: set[str] = set()
+        """Of these subscriptions, by name, something is stored that cannot be read."""
         self._admin = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -55,11 +58,18 @@ class Pullers:
         manager = self._manager
         for each in configured:
             await manager.create_queue(each.to, transactional=False)
-            self._pullers[each.name] = Puller(manager, each, await self._left(each.name))
+            left = await self._left(each.name)
+            if left.unreadable:
+                self._set_aside_unreadable(each.name, left, configured=True)
+            else:
+                self._pullers[each.name] = Puller(manager, each, left)
         added = await manager.journal.transact(lambda each: load_added(each.connection))
         pending = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
-        for row in added:
-            if row.name in self._pullers:
+        self._tell_set_aside(added.unreadable)
+        for damaged in added.unreadable:
+            self._set_aside(damaged.key, pending.get(damaged.key, 0), f"its row in the store cannot be read: {damaged.reason}")
+        for row in added.rows:
+            if row.name in self._pullers or row.name in self._unreadable:
                 log.warning("subscription.configured name=%s: the configuration file counts, not what was added", row.name)
                 continue
             try:
@@ -70,10 +80,17 @@ class Pullers:
                 self._set_aside(row.name, pending.get(row.name, 0), f"it cannot go on: {error}")
                 continue
             left = await self._left(row.name)
+            if left.unreadable:
+                self._set_aside_unreadable(row.name, left, configured=False)
+                continue
             self._put(Puller(manager, subscription, left, configured=False, removing=row.removing))
         for name, count in pending.items():
             if name not in self._pullers and name not in self._idle:
-                self._set_aside(name, count, _lost_of(count))
+                left = await self._left(name)
+                if left.unreadable:
+                    self._set_aside_unreadable(name, left, configured=False)
+                else:
+                    self._set_aside(name, count, _lost_of(count))
         manager.remote_queues = self
         for puller in self._pullers.values():
             puller.start()
@@ -99,12 +116,27 @@ class Pullers:
             given = each.subscription
             yield Reading(given.host.text, given.queue, each.pending, each.lag_seconds, each.taken_in_doubt)
 
-    def _set_aside(self, name: str, pending: int, why: str) -> None:
+    def _tell_set_aside(self, rows: Sequence[SetAside]) -> None:
+        for each in rows:
+            log.error("store.set_aside table=%s key=%s reason=%s", each.table, ascii(each.key), ascii(each.reason))
+        self._manager.set_aside += rows
+
+    def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
+        """Nothing is read while a message that was taken cannot be read: it could be taken, and removed there, once more."""
+        self._tell_set_aside(left.unreadable)
+        self._unreadable.add(name)
+        why = (
+            f"{len(left.unreadable)} messages that were taken there cannot be read by this release, and stay stored: "
+            f"nothing is read until a release that can read them starts; the first one: {left.unreadable[0].reason}"
+        )
+        self._set_aside(name, len(left.kept) + len(left.unreadable), why, configured=configured)
+
+    def _set_aside(self, name: str, pending: int, why: str, *, configured: bool = False) -> None:
         host, _, queue = name.partition("\\")
         self._idle[name] = {
             "host": host, "queue": queue, "mode": None, "to": None, "pulled": 0, "pending": pending, "doubtful": pending,
-            "taken_in_doubt": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None, "configured": False,
-            "removing": False,
+            "taken_in_doubt": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None,
+            "configured": configured, "removing": False,
         }  # fmt: skip
         log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])
 
@@ -122,6 +154,7 @@ class Pullers:
         async with self._admin:
             name = self._name(entry.get("host"), entry.get("queue"))
             there = self._pullers.get(name)
+            self._raise_if_unreadable(name)
             if there is not None and there.configured:
                 self._same_as_configured(there, entry)
                 return there.status(), False
@@ -157,6 +190,7 @@ class Pullers:
         async with self._admin:
             name = self._name(host, queue)
             there = self._pullers.get(name)
+            self._raise_if_unreadable(name)
             if there is None and name in self._idle:
                 return await self._remove_idle(name)
             if there is None:
@@ -222,6 +256,13 @@ class Pullers:
         self._passwords.write(name, None)
 
     # --- what may be added ----------------------------------------------------------------------------------------------------
+
+    def _raise_if_unreadable(self, name: str) -> None:
+        if name in self._unreadable:
+            raise ApiError(
+                409, "set-aside", str(self._idle[name]["last_error"]),
+                "start the release that stored them, or restore; status.set_aside names them", _SECTION,
+            )  # fmt: skip
 
     @staticmethod
     def _name(host: object, queue: object) -> str:

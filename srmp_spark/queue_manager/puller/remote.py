@@ -22,7 +22,7 @@ from srmp_spark.mqrr.ndr.methods import (
 )
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
 from srmp_spark.mqrr.ndr.stub import ContextHandle
-from srmp_spark.mqrr.packets.sections import join_sections
+from srmp_spark.mqrr.packets.sections import whole_packet
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import QueueFormat
 from srmp_spark.mqrr.status import END_REMOVED_NOTHING, Status
@@ -131,5 +131,5 @@ class RemoteQueue:
 def _pulled(answer: StartReceiveResponse) -> Pulled:
     if not answer.sections:
         raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
-    packet = join_sections(answer.sections)
-    return pulled_of(answer.sections[0].data, packet, answer.sequence_id, PulledState.HANDED)
+    raw, packet = whole_packet(answer.sections)
+    return pulled_of(raw, packet, answer.sequence_id, PulledState.HANDED)
