@@ -45,6 +45,10 @@ ENDPOINT_FILE = "endpoint.json"
 """In the data directory while a queue manager serves it: an :class:`Endpoint`, for Spark queries on the same host."""
 
 
+CLIENT_HEADER = "srmp-client"
+"""A header that our client sends with every call: a web page cannot send it to another origin without asking."""
+
+
 class _AlwaysReady(TypedDict):
     """What each ready line has."""
 

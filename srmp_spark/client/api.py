@@ -8,6 +8,7 @@ passed without any answer; only then it is :class:`ApiUnreachableError`. A refus
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ import requests
 
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, with_hint
-from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM
+from srmp_spark.interface import ARROW_STREAM, CLIENT_HEADER, DENSE_STREAM
 from srmp_spark.names import quote_queue_name, split_url
 
 CONNECT_SECONDS = 5.0
@@ -64,6 +65,14 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
                 raise ConfigurationError(f"{name}: there is no file or folder {path!r}")
             return path
     return None
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether nothing that is sent to ``host`` leaves this machine. A name like ``127.example.com`` does."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class QueueRange(NamedTuple):
@@ -111,7 +120,10 @@ class QueueManagerClient:
     Raises :class:`ConfigurationError` for a URL that is none.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS, allow_plain_token: bool = False
+    ) -> None:
+        """``allow_plain_token``: send the token over plain HTTP beyond loopback, where everybody on the way can read it."""
         try:
             parts = split_url(url.strip())
         except ValueError as error:
@@ -121,7 +133,12 @@ class QueueManagerClient:
         self.url = url.strip().rstrip("/")
         self._token = token
         self._retry_seconds = retry_seconds
-        self._is_loopback = parts.host in ("localhost", "::1") or parts.host.startswith("127.")
+        self._is_loopback = _is_loopback(parts.host)
+        if token and parts.scheme == "http" and not self._is_loopback and not allow_plain_token:
+            raise ConfigurationError(
+                f"the token would be sent to {parts.host} over plain HTTP, and everybody on the way could read it; write "
+                f"https://, or accept it: option allowPlainToken=true, of commands --allow-plain-token"
+            )
         self._local = threading.local()
 
     def __repr__(self) -> str:
@@ -132,6 +149,10 @@ class QueueManagerClient:
     def status(self) -> dict[str, Any]:
         """``GET status``."""
         return cast("dict[str, Any]", self._json("GET", "/v1/status"))
+
+    def delete_consumer(self, queue: str, consumer: str) -> None:
+        """``DELETE consumers/{consumer}``: forget a named consumer and its marks."""
+        self._json("DELETE", f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}")
 
     def queues(self) -> list[dict[str, Any]]:
         """``GET queues``: one object a queue, as in ``status``."""
@@ -341,6 +362,7 @@ class QueueManagerClient:
         if session is None:
             session = requests.Session()
             session.auth = _Bearer(self._token)
+            session.headers[CLIENT_HEADER] = "1"
             session.trust_env = not self._is_loopback  # a proxy from the environment cannot reach our own loopback
             session.verify = (self.url.lower().startswith("https:") and ca_bundle(os.environ)) or True
             self._local.session = session

@@ -39,6 +39,11 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
         "for https with a private CA set REQUESTS_CA_BUNDLE or SSL_CERT_FILE",
     )
     parser.add_argument("--token-file", metavar="FILE", help="its token (also SRMP_SPARK_TOKEN)")
+    parser.add_argument(
+        "--allow-plain-token",
+        action="store_true",
+        help="send the token over plain HTTP beyond loopback, where others can read it",
+    )
     parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
 
 
@@ -46,14 +51,14 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
     """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
     from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
 
-    return QueueManagerClient(*address(args), retry_seconds=RETRY_SECONDS)
+    return QueueManagerClient(*address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token)
 
 
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
     """The same, for what goes out."""
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
-    return OutgoingClient(*address(args), retry_seconds=RETRY_SECONDS)
+    return OutgoingClient(*address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token)
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:

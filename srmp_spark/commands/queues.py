@@ -1,4 +1,5 @@
-"""``queues``, ``purge``, ``give-up`` and ``status``: look at a queue manager, empty a queue, give damaged rows up."""
+"""Commands ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status``: look at a queue manager, empty a
+queue, forget a consumer, give damaged rows up."""
 
 from __future__ import annotations
 
@@ -7,19 +8,33 @@ from collections.abc import Iterator
 from typing import Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.errors import ApiError
 from srmp_spark.names import local_queue_name
 
 _QUEUE_COLUMNS = ("name", "transactional", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused")
+_CONSUMER_COLUMNS = ("name", "received", "holder", "lease_until")
 _STREAM_COLUMNS = ("queue", "stream_id", "source_qm", "sequence_number", "last_acknowledged", "gap_at", "reject_count")
 _SUBSCRIPTION_COLUMNS = ("host", "queue", "mode", "to", "pulled", "pending", "doubtful", "lag_seconds", "last_error")
 _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the four."""
+    """Add the five."""
     parser = commands.add_parser("queues", help="the queues, one a line")
     add_connection_flags(parser)
     parser.set_defaults(run=_queues)
+
+    parser = commands.add_parser(
+        "consumers", help="the consumers of a queue, one a line; --delete forgets one with its marks"
+    )
+    parser.add_argument("queue", metavar="QUEUE")
+    parser.add_argument(
+        "--delete",
+        metavar="NAME",
+        help="forget this consumer: a query that uses its name later reads from the start of what is kept",
+    )
+    add_connection_flags(parser)
+    parser.set_defaults(run=_consumers)
 
     parser = commands.add_parser(
         "purge", help="give up the rows of a queue that are not received; their sequences stay counted"
@@ -43,6 +58,18 @@ def add_commands(commands: Commands[Any]) -> None:
 
 def _queues(args: argparse.Namespace) -> int:
     emit(connect(args).queues(), table=args.table, columns=_QUEUE_COLUMNS)
+    return 0
+
+
+def _consumers(args: argparse.Namespace) -> int:
+    name = local_queue_name(args.queue)
+    client = connect(args)
+    if args.delete is not None:
+        client.delete_consumer(name, args.delete)
+    found = [queue for queue in client.queues() if queue["name"].casefold() == name.casefold()]
+    if not found:
+        raise ApiError(404, "unknown-queue", f"there is no queue {name}", "srmp-spark queues lists them")
+    emit(found[0]["consumers"], table=args.table, columns=_CONSUMER_COLUMNS)
     return 0
 
 
@@ -75,7 +102,7 @@ def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]],
     yield "", facts, ("what", "value")
     yield "queues", status["queues"], _QUEUE_COLUMNS
     consumers = [{"queue": queue["name"], **consumer} for queue in status["queues"] for consumer in queue["consumers"]]
-    yield "consumers", consumers, ("queue", "name", "received", "holder", "lease_until")
+    yield "consumers", consumers, ("queue", *_CONSUMER_COLUMNS)
     yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
     yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
     yield "subscriptions", status["subscriptions"], _SUBSCRIPTION_COLUMNS

@@ -121,7 +121,9 @@ def _add(client: SubscriptionsClient, entry: dict[str, str | None], *, table: bo
 def _client(args: argparse.Namespace) -> SubscriptionsClient:
     from srmp_spark.client.subscriptions import SubscriptionsClient  # requests takes a while to load
 
-    return SubscriptionsClient(*address(args), retry_seconds=RETRY_SECONDS)
+    return SubscriptionsClient(
+        *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
+    )
 
 
 def _password(args: argparse.Namespace) -> str | None:

@@ -116,14 +116,20 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
 def add_token_flag(parser: argparse._ActionsContainer) -> None:
     """How the job shows who it is."""
     parser.add_argument("--token-file", metavar="FILE", help="token of the API (default: environment SRMP_SPARK_TOKEN)")
+    parser.add_argument(
+        "--allow-plain-token",
+        action="store_true",
+        help="send the token over plain HTTP beyond loopback, where others can read it",
+    )
 
 
 def token_of(args: argparse.Namespace) -> dict[str, str]:
     """The option ``token`` of source and sink, if ``--token-file`` was given. Raises :class:`ConfigurationError`."""
+    given = {"allowPlainToken": "true"} if args.allow_plain_token else {}
     if not args.token_file:
-        return {}
+        return given
     try:
-        return {"token": Path(args.token_file).read_text(encoding="utf-8").strip()}
+        return given | {"token": Path(args.token_file).read_text(encoding="utf-8").strip()}
     except OSError as error:
         raise ConfigurationError(f"--token-file {args.token_file}: {error.strerror}") from None
 
@@ -163,7 +169,10 @@ def ask_queue_manager(options: SinkOptions) -> None:
     """
     from srmp_spark.client.api import QueueManagerClient
 
-    QueueManagerClient(options.queue_manager, options.token, retry_seconds=START_SECONDS).status()
+    plain = options.allow_plain_token
+    QueueManagerClient(
+        options.queue_manager, options.token, retry_seconds=START_SECONDS, allow_plain_token=plain
+    ).status()
 
 
 def name_of(args: argparse.Namespace) -> str:

@@ -101,6 +101,11 @@ class Queue:
         return self.consumer(DEFAULT_CONSUMER)
 
     @property
+    def consumers_full(self) -> bool:
+        """Whether there are as many consumers as may be, beside the one that decides, which always finds its place."""
+        return len(self.consumers) - (DEFAULT_CONSUMER in self.consumers) >= CONSUMERS_MAX
+
+    @property
     def listed(self) -> bool:
         """Whether people see it: a queue that we made ourselves only once something is in it."""
         return self.name not in OWN_QUEUES or self.end > 0
@@ -129,8 +134,13 @@ class Queue:
                 raise ApiError(
                     400, "usage", f"not a consumer name: {name[:50]!r}", f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters"
                 )
-            if len(self.consumers) >= CONSUMERS_MAX:
-                raise ApiError(409, "too-many-consumers", f"queue {self.name} has {CONSUMERS_MAX} consumers", "use one of them")
+            if name != DEFAULT_CONSUMER and self.consumers_full:
+                raise ApiError(
+                    409,
+                    "too-many-consumers",
+                    f"queue {self.name} has {CONSUMERS_MAX} consumers that hold marks or a lease",
+                    "use one of them, or delete one: srmp-spark consumers QUEUE --delete NAME",
+                )
             found = self.consumers[name] = Consumer(name)
         return found
 

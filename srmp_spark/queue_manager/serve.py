@@ -32,8 +32,8 @@ from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager.api.app import ApiApp, routes
-from srmp_spark.queue_manager.api.connection import LendingProtocol
 from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.port import ApiPort
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
 from srmp_spark.queue_manager.config import ServeConfig
@@ -212,7 +212,7 @@ class _Process:
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         manager.metrics.streams_forgotten = lambda: manager.receiver.streams.forgotten
         await maintenance.compare_state()
-        api_server, api_task = await self._serve_api(manager, health, api_socket)
+        api_server, api_task, api_port = await self._serve_api(manager, health, api_socket)
         listen(srmp_socket, self._listening, "--listen")
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
@@ -252,6 +252,7 @@ class _Process:
         if rpc_port is not None:
             await rpc_port.close()
         await maintenance.stop()
+        await api_port.close()
         api_server.should_exit = True
         await api_task
         await dead_letters.close()
@@ -280,14 +281,17 @@ class _Process:
 
     async def _serve_api(
         self, manager: QueueManager, health: HealthApi, api_socket: socket.socket
-    ) -> tuple[_ApiServer, asyncio.Task[None]]:
+    ) -> tuple[_ApiServer, asyncio.Task[None], ApiPort]:
         config = self._config
-        guard = Guard(loopback=config.api.is_loopback, own_host=config.api.host, tokens=manager.tokens)
+        is_loopback = config.api.is_loopback
+        guard = Guard(
+            loopback=is_loopback, own_host=config.api.host, tokens=manager.tokens,
+            scheme="https" if config.api_cert else "http", port=self._api.port,
+        )  # fmt: skip
         try:
             settings = uvicorn.Config(
                 ApiApp(Router(routes(manager, health)), guard),
                 loop="none",
-                http=LendingProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -296,21 +300,23 @@ class _Process:
                 timeout_keep_alive=API_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=API_SHUTDOWN_SECONDS,
                 h11_max_incomplete_event_size=HEAD_MAX,
-                backlog=BACKLOG,
-                ssl_certfile=config.api_cert,
-                ssl_keyfile=config.api_key,
             )
             settings.load()
+            tls = None
+            if config.api_cert is not None and config.api_key is not None:
+                tls = ServerTls(config.api_cert, config.api_key, None, require_client_certificate=False)
         except OSError as error:  # ssl.SSLError is one
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
         listen(api_socket, config.api, "--api")
         server = _ApiServer(settings)
-        task = asyncio.get_running_loop().create_task(server.serve(sockets=[api_socket]))
+        task = asyncio.get_running_loop().create_task(server.serve(sockets=[]))  # we accept: uvicorn has no limits for it
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
         if task.done():
             await task
-        return server, task
+        port = ApiPort(api_socket, server, tls, asks_for_owner=is_loopback and not manager.tokens)
+        port.start()
+        return server, task, port
 
     def _announce(self, manager: QueueManager) -> None:
         """The ready line, and the same for others on this host."""

@@ -373,6 +373,39 @@ class QueueManager:
 
     # --- consumers ------------------------------------------------------------------------------------------------------------
 
+    async def delete_consumer(self, queue: Queue, name: str) -> None:
+        """Forget a consumer with its marks. Raises a 404 if there is none, a 409 while somebody receives with it, and a 400 for
+        the default consumer, whose marks decide."""
+        consumer = queue.consumers.get(name)
+        if consumer is None:
+            said = f"queue {queue.name} has no consumer {name}"
+            raise ApiError(404, "unknown-consumer", said, "srmp-spark consumers QUEUE lists them")
+        if consumer is queue.default:
+            raise ApiError(400, "usage", f"consumer {name} decides what is received; it belongs to the queue")
+        if consumer.is_held(self.clock.monotonic()):
+            raise consumer.refusal()
+        await self._forget_consumer(queue, name)
+        log.info("consumer.deleted queue=%s consumer=%s received=%d", queue.name, name, consumer.received)
+
+    async def _forget_consumer(self, queue: Queue, name: str) -> None:
+        stored_name, queue_id = queue.stored_name(name), queue.id
+        del queue.consumers[name]  # first: a mark that is saved after this must not bring it back
+        await self.journal.transact(lambda each: state.delete_consumer(each.connection, queue_id, stored_name))
+
+    async def _make_room_for(self, queue: Queue, name: str) -> None:
+        """Where a new consumer finds no room: forget the one that never marked a row and whose lease ended first."""
+        if name in queue.consumers or not queue.consumers_full:
+            return
+        now = self.clock.monotonic()
+        unused = [
+            each for each in queue.consumers.values()
+            if each is not queue.default and not each.received and not each.ahead and not each.is_held(now)
+        ]  # fmt: skip
+        if unused:
+            oldest = min(unused, key=lambda each: each.lease_ends)
+            log.info("consumer.made_way queue=%s consumer=%s for=%s", queue.name, oldest.name, name)
+            await self._forget_consumer(queue, oldest.name)
+
     async def register(
         self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event
     ) -> Consumer:
@@ -381,6 +414,7 @@ class QueueManager:
         Raises a 409 as soon as the present holder renews, a 404 when the queue is deleted meanwhile.
         """
         known, seen = None, 0
+        await self._make_room_for(queue, name)
         while True:
             queue = self.catalogue.find(queue.name)  # anew: one that was deleted and made again has other consumers
             consumer = queue.consumer(name)

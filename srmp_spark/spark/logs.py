@@ -74,7 +74,10 @@ class Logs:
 
     def __init__(self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS) -> None:
         self._options = options
-        clients = [QueueManagerClient(url, options.token, retry_seconds=retry_seconds) for url in urls]
+        plain = options.allow_plain_token
+        clients = [
+            QueueManagerClient(url, options.token, retry_seconds=retry_seconds, allow_plain_token=plain) for url in urls
+        ]
         self._by_guid: dict[str, QueueManagerClient] = {}
         for client, status in zip(clients, gather([client.status for client in clients]), strict=True):
             guid = status["queue_manager"]

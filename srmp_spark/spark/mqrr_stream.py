@@ -90,7 +90,7 @@ def subscribed(remote: RemoteOptions, options: SourceOptions) -> tuple[Subscript
     url = locate(options, needs_queues=False).urls
     if len(url) != 1:
         raise ConfigurationError("option queueManager: one queue manager pulls the queues, and several are named")
-    client = SubscriptionsClient(url[0], options.token)
+    client = SubscriptionsClient(url[0], options.token, allow_plain_token=options.allow_plain_token)
     there = client.status()["subscriptions"]
     return client, [_subscribed(client, remote, queue, there) for queue in remote.queues]
 

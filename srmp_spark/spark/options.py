@@ -46,6 +46,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
     OptionSpec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
 )
 
@@ -60,6 +61,7 @@ SERVE_OPTIONS: dict[str, str] = {
     "invalidSignature": "invalid-signature",
     "expired": "expired",
     "listenHttps": "listen-https",
+    "listenWsrm": "listen-wsrm",
     "listenCert": "listen-cert",
     "listenKey": "listen-key",
     "clientCa": "client-ca",
@@ -135,6 +137,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_envelope: bool = False
     token: str | None = field(default=None, repr=False)
+    allow_plain_token: bool = False
     given: frozenset[str] = frozenset()
     """Names that the user wrote, canonical."""
 
@@ -170,6 +173,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
         token=token(values),
+        allow_plain_token=boolean("allowPlainToken", values.get("allowPlainToken", "false")),
         given=frozenset(values),
     )
 

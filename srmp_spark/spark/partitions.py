@@ -77,13 +77,13 @@ def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator
 
 
 @functools.lru_cache(maxsize=CLIENTS_MAX)
-def _client(url: str, token: str | None, pid: int) -> QueueManagerClient:
+def _client(url: str, token: str | None, pid: int, *, allow_plain_token: bool) -> QueueManagerClient:
     """Spark keeps its Python workers: with their client the next task finds a connection. ``pid``: no fork may share one."""
-    return QueueManagerClient(url, token)
+    return QueueManagerClient(url, token, allow_plain_token=allow_plain_token)
 
 
 def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    client = _client(partition.url, options.token, os.getpid())
+    client = _client(partition.url, options.token, os.getpid(), allow_plain_token=options.allow_plain_token)
     after, rows = partition.after, 0
     dense = True
     progress_at = time.monotonic()

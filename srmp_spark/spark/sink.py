@@ -39,6 +39,7 @@ class SrmpSink:
     | ``soap_action`` | of messages for ``wsrm:URL``: the wsa:Action of the service's operation; or the column of this name |
     | ``wsrm_version``, ``soap_version``, ``wsa_version`` | in which versions they leave: 1.1, 1.2, 2005/08; or columns |
     | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
+    | ``allowPlainToken`` | send the token over plain HTTP beyond loopback, where others can read it |
 
     Columns: ``body`` (binary or string) is required; ``destination``, ``label``, ``priority``, ``correlation_id``,
     ``app_specific``, ``body_type``, ``response_queue``, ``admin_queue``, ``time_to_reach_queue``, ``extension``, ``key``,
@@ -69,6 +70,7 @@ class SrmpSink:
         soap_version: str | None = None,
         wsa_version: str | None = None,
         token: str | None = None,
+        allowPlainToken: bool = False,  # noqa: N803
         **misspelt: NoReturn,  # for type checkers none is right; at run time they are told, or only written in another case
     ) -> None:
         given: dict[str, object] = {
@@ -84,6 +86,7 @@ class SrmpSink:
             "soap_version": soap_version,
             "wsa_version": wsa_version,
             "token": token,
+            "allowPlainToken": allowPlainToken,
         }
         for key, value in cast("dict[str, object]", misspelt).items():
             given[option_name(key)] = value

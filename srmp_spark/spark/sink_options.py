@@ -44,6 +44,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("wsa_version", "both", "of messages for wsrm:URL: WS-Addressing 2004/08 (with wsrm_version 1.0 alone), 2005/08 "
                "(default)"),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
     OptionSpec("batch", "batch", "which write of the application this is; SrmpSink sets the number of the micro-batch. "
                "Default: a new one"),
 )  # fmt: skip
@@ -70,6 +71,7 @@ class SinkOptions:
     reliable: tuple[tuple[str, str], ...] = ()
     """``soap_action`` and the versions, those that are given."""
     token: str | None = field(default=None, repr=False)
+    allow_plain_token: bool = False
     batch: str | None = None
     checkpoint: str | None = None
     """``checkpointLocation``, if the user gave it to the query by this option."""
@@ -88,6 +90,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         body_format=_body_format(values.get("bodyFormat", "raw")),
         reliable=_reliable(values),
         token=token(values),
+        allow_plain_token=boolean("allowPlainToken", values.get("allowPlainToken", "false")),
         batch=_name("batch", values.get("batch")),
         checkpoint=values.get("checkpointlocation"),
     )

@@ -70,7 +70,9 @@ class SourceFailedError(Exception):
 
 def client_of(options: SinkOptions) -> OutboxClient:
     """The queue manager of a sink."""
-    return OutboxClient(options.queue_manager, options.token, retry_seconds=RETRY_SECONDS)
+    return OutboxClient(
+        options.queue_manager, options.token, retry_seconds=RETRY_SECONDS, allow_plain_token=options.allow_plain_token
+    )
 
 
 def stage_partition(plan: StagePlan, batches: Iterator[pa.RecordBatch], target: Target) -> StagedPartition:

@@ -237,6 +237,11 @@ def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
     return received if journal is None else min(received, journal)
 
 
+def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) -> None:
+    """Forget a consumer, by the name under which it is stored."""
+    connection.execute("DELETE FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name))
+
+
 def save_consumer(connection: sqlite3.Connection, queue_id: int, consumer: StoredConsumer) -> None:
     """A consumer's mark and lease."""
     connection.execute(

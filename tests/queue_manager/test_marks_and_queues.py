@@ -123,7 +123,7 @@ class TestMarks:
             old = queue.epochs[0].epoch
 
             async def received(body: dict[str, Any]) -> None:
-                async def json_object() -> dict[str, Any]:
+                async def json_object(_limit: int) -> dict[str, Any]:
                     return {"holder": "A", **body}
 
                 parameters = {"queue": "q", "consumer": "default"}
@@ -452,7 +452,7 @@ def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: 
         full = Refused(503, "quota", "full", "[MC-MQSRM] 3.1.5.1.12", 1)
         monkeypatch.setattr(manager.receiver, "_not_now", lambda *given: full if next(calls) == 3 else judge(*given))
 
-        async def items() -> list[dict[str, str]]:
+        async def items(_limit: int) -> list[dict[str, str]]:
             return [{"label": f"{n}"} for n in range(5)]
 
         request: Any = SimpleNamespace(parameters={"queue": "t"}, json=items)

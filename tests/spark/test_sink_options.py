@@ -56,7 +56,7 @@ def refusal(ddl: str, **options: str) -> str:
         ({"listen": "127.0.0.1:0"}, "give the sink queueManager"),
         (
             {"zzz": "1"},
-            "known: application, batch, bodyFormat, deadLetter, deadLetterQueue, destination, orderBy, queueManager",
+            "known: allowPlainToken, application, batch, bodyFormat, deadLetter, deadLetterQueue, destination, orderBy",
         ),
         ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
         ({"deadLetterQueue": "private$/order_queue$"}, "takes no dead letters"),

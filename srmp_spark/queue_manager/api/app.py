@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
-from srmp_spark.queue_manager.api.connection import EXTENSION
+from srmp_spark.queue_manager.api.connection import EXTENSION, OWNER
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.guard import Guard, authorize
-from srmp_spark.queue_manager.api.http import Receive, Request, Response, Scope, Send, parse_query
+from srmp_spark.queue_manager.api.http import Bodies, Receive, Request, Response, Scope, Send, parse_query
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
@@ -58,6 +58,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", READ, consumers.register),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", READ, consumers.received),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", READ, consumers.release),
+        Route("DELETE", "/v1/queues/{queue}/consumers/{consumer}", ADMIN, consumers.delete),
         Route("POST", "/v1/outbox/{application}/{batch}/stage", ENQUEUE_ALL, outbox.stage),
         Route("POST", "/v1/outbox/{application}/{batch}/commit", ENQUEUE_ALL, outbox.commit),
         Route("DELETE", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.delete),
@@ -77,6 +78,7 @@ class ApiApp:
     def __init__(self, router: Router, guard: Guard) -> None:
         self._router = router
         self._guard = guard
+        self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -113,13 +115,19 @@ class ApiApp:
         """Guard, route and handler; writing a refusal is still inside of what :meth:`_respond` watches."""
         try:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-            caller = self._guard.check(path, headers)
+            owner = scope.get("extensions", {}).get(OWNER)
+            caller = self._guard.check(scope["method"], path, headers, owner)
             route, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
             authorize(caller, route.access, parameters)
             query = parse_query(scope.get("query_string", b""))
             connection = scope.get("extensions", {}).get(EXTENSION)
-            request = Request(scope["method"], path, parameters, headers, query, receive, connection, caller)
-            return await route.handler(request)
+            request = Request(
+                scope["method"], path, parameters, headers, query, receive, connection, caller, self._bodies
+            )
+            try:
+                return await route.handler(request)
+            finally:
+                request.done()
         except ApiError as error:
             response = Response.error(error)
             if error.status == 401:

@@ -17,6 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "srmp.connection"
 """Where an ASGI scope holds it."""
+OWNER = "srmp.owner"
+"""Where an ASGI scope holds the user id of the process at the other end, if it was asked for."""
 FLUSH_PAUSE_SECONDS = 0.001
 """How often is looked whether the head is out; it is, after one turn of the loop, unless the caller takes nothing."""
 FLUSH_SECONDS_MAX = 60.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
+from srmp_spark.queue_manager.api.http import MARKS_BODY_MAX, Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, parse_holder
 from srmp_spark.srmp.decisions import Reason
@@ -57,7 +57,7 @@ class ConsumersApi:
         ``rejected``: the application has read these rows and does not want them; whoever asked is told so. Only the default
         consumer decides, so only it can reject.
         """
-        body = await request.json_object()
+        body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
@@ -69,6 +69,13 @@ class ConsumersApi:
         reason = _reason(body, name)
         consumer = await self._manager.received(queue, span, name, holder, to, sequences, reason=reason)
         return Response.json({"received": consumer.received})
+
+    async def delete(self, request: Request) -> Response:
+        """``DELETE``: forget the consumer and its marks."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        _check_not_ours(queue, request.parameters["consumer"])
+        await self._manager.delete_consumer(queue, request.parameters["consumer"])
+        return Response.json({})
 
     async def release(self, request: Request) -> Response:
         """``POST release {"holder"}``."""

@@ -1,18 +1,25 @@
 """Who may call the API (INTERFACE.md section 3).
 
-On loopback every program of this host may, but no web page that a browser of this host shows: such a page's requests carry
-a foreign ``Host`` (DNS rebinding) or ``Origin``. Elsewhere a bearer token is needed, and TLS. If a token is configured it
-counts on loopback as well. What a token may do, its entry says (:mod:`srmp_spark.queue_manager.tokens`), and what a call takes,
-the table of routes (:mod:`.app`): :func:`authorize` compares the two.
+On loopback every program of the same user may, and of root
+(:mod:`srmp_spark.queue_manager.peer_process`), but no web page that a browser of this host shows:
+such a page's requests carry a foreign ``Host`` (DNS rebinding) or ``Origin``, and what changes
+something must be sent in a way that a page cannot without asking. Elsewhere a bearer token is
+needed, and TLS. If a token is configured it counts on loopback as well. What a token may do, its
+entry says (:mod:`srmp_spark.queue_manager.tokens`), and what a call takes, the table of routes
+(:mod:`.app`): :func:`authorize` compares the two.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
+from srmp_spark.interface import CLIENT_HEADER
 from srmp_spark.names import base_of_journal, canonical_queue_name
 from srmp_spark.queue_manager.api.router import Access, Extent
+from srmp_spark.queue_manager.peer_process import is_ours
 from srmp_spark.queue_manager.tokens import Token, Tokens
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -21,12 +28,26 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def _host_of(value: str) -> str:
-    """``[::1]:8081`` → ``::1``."""
-    value = value.strip().lower()
-    if value.startswith("["):
-        return value[1:].partition("]")[0]
-    return value.rpartition(":")[0] if value.count(":") == 1 else value
+_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9](?:[a-z0-9.\-]{0,251}[a-z0-9])?))(?::([0-9]{1,5}))?")
+"""``HOST``, ``HOST:PORT``, ``[::1]:PORT``, and nothing before or after it."""
+_READS = frozenset({"GET", "HEAD"})
+_SIMPLE_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"})
+"""What a page may send to any host without asking (Fetch, "CORS-safelisted request-header")."""
+_OF_PAGES = ("origin", "referer", "sec-fetch-site", "cookie")
+"""Headers by which a browser's request is known."""
+
+
+class _Authority(NamedTuple):
+    host: str
+    port: int | None
+
+
+def _authority(value: str) -> _Authority | None:
+    """Parse ``HOST[:PORT]``; None for anything else, also for what only begins like it (``[::1]evil``)."""
+    found = _AUTHORITY.fullmatch(value.strip().lower())
+    if found is None:
+        return None
+    return _Authority(found[1] or found[2], None if found[3] is None else int(found[3]))
 
 
 _NO_TOKEN = ("a token is needed", "give --token-file, SRMP_SPARK_TOKEN or the Spark option token")
@@ -40,31 +61,78 @@ _SECTION = "INTERFACE.md section 7"
 class Guard:
     """The rule for one API address."""
 
-    def __init__(self, *, loopback: bool, own_host: str, tokens: Tokens) -> None:
+    def __init__(self, *, loopback: bool, own_host: str, tokens: Tokens, scheme: str = "http", port: int = 0) -> None:
+        """``scheme`` and ``port`` are those of the API: a page's ``Origin`` must be the API's own."""
         self._loopback = loopback
-        self._hosts = _LOOPBACK_HOSTS | {own_host.lower()}
+        self._hosts = _LOOPBACK_HOSTS | {own_host.lower().strip("[]")}
         self._tokens = tokens
+        self._scheme = scheme
+        self._port = port
 
-    def check(self, path: str, headers: Mapping[str, str]) -> Token | None:
-        """Whose token the call carries; ``None``: no token is asked for. Raises a 401 or 403 :class:`ApiError`."""
+    def check(self, method: str, path: str, headers: Mapping[str, str], owner: int | None = None) -> Token | None:
+        """Return whose token the call carries; ``None`` where no token is asked for.
+
+        ``owner`` is the user at the other end of the connection, if the kernel knows it. Raises a 401 or 403
+        :class:`ApiError`.
+        """
         if self._loopback:
-            if _host_of(headers.get("host", "")) not in self._hosts:
-                raise ApiError(
-                    403,
-                    "foreign-host",
-                    "the Host header is not this machine's loopback address",
-                    "call the API by 127.0.0.1 or localhost",
-                )
+            self._check_host(headers.get("host", ""))
             origin = headers.get("origin")
-            if origin is not None and _host_of(origin.partition("://")[2]) not in self._hosts:
-                raise ApiError(403, "foreign-origin", "web pages of other hosts may not call the API")
-        if not self._tokens or path in OPEN_PATHS:
+            if origin is not None and not self._is_own(origin):
+                raise ApiError(403, "foreign-origin", "web pages of other origins may not call the API")
+        if path in OPEN_PATHS:
+            return None
+        if not self._tokens:
+            if self._loopback:
+                _check_owner(owner)
+                _check_is_no_form(method, headers)
             return None
         given = headers.get("authorization", "")
         token = self._tokens.find(given)
         if token is None:
             raise ApiError(401, "token", *(_WRONG_TOKEN if given.partition(" ")[2].strip() else _NO_TOKEN))
         return token
+
+    def _check_host(self, value: str) -> None:
+        found = _authority(value)
+        if found is None or found.host not in self._hosts:
+            raise ApiError(
+                403,
+                "foreign-host",
+                "the Host header is not this machine's loopback address",
+                "call the API by 127.0.0.1 or localhost",
+            )
+
+    def _is_own(self, origin: str) -> bool:
+        scheme, separator, rest = origin.strip().lower().partition("://")
+        found = _authority(rest) if separator else None
+        if found is None or scheme != self._scheme or found.host not in self._hosts:
+            return False
+        default = 443 if scheme == "https" else 80
+        return (found.port or default) == self._port
+
+
+def _check_owner(owner: int | None) -> None:
+    """Raise a 403 for a process of another user: without a token the API is for those of its own user, and root."""
+    if not is_ours(owner):
+        who = "a process that the kernel does not name" if owner is None else f"a process of user {owner}"
+        raise ApiError(
+            403, "foreign-user", f"{who} called; without a token the API serves the user of serve, and root",
+            "give serve a --token-file, and the token to those who may call (SRMP_SPARK_TOKEN)",
+        )  # fmt: skip
+
+
+def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
+    """Raise a 403 for a call that changes something and that a web page could have sent without asking."""
+    if method in _READS or CLIENT_HEADER in headers:
+        return
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    from_a_page = any(name in headers for name in _OF_PAGES)
+    if content_type in _SIMPLE_TYPES or (not content_type and from_a_page):
+        raise ApiError(
+            403, "form", f"a call that changes something needs Content-Type: application/json, or the header {CLIENT_HEADER}",
+            f"curl -H '{CLIENT_HEADER}: 1' …",
+        )  # fmt: skip
 
 
 def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]) -> None:

@@ -11,14 +11,22 @@ from urllib.parse import parse_qs
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.connection import Connection
-from srmp_spark.queue_manager.tokens import Token
+from srmp_spark.queue_manager.tokens import Token, Verb
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 REQUEST_BODY_MAX = 64 * 1_048_576
-"""Bytes of a JSON body: a list of messages for ``send``, base64."""
+"""Bytes of a JSON body with messages: a list of messages for ``send``, base64."""
+CALL_BODY_MAX = 65_536
+"""Bytes of the JSON body of any other call: a holder, options, a subscription. More is answered 413."""
+MARKS_BODY_MAX = 4 * 1_048_576
+"""Bytes of a ``received`` call: SEQUENCES_MAX numbers of 19 digits take half of it."""
+JSON_ITEMS_MAX = 250_000
+"""Values in a JSON body: each costs up to a hundred bytes of memory, whatever it costs the caller. More is answered 413."""
+BODIES_MAX = 192 * 1_048_576
+"""Bytes of the JSON bodies of all calls together. A call that would need more is answered 503: try again."""
 QUERY_FIELDS_MAX = 50
 """Fields of a query string; no call has more than six."""
 QUERY_MAX = 8_192
@@ -36,6 +44,20 @@ def usage(message: str, hint: str = "") -> ApiError:
 
 
 @dataclass(slots=True)
+class Bodies:
+    """What the bodies of all calls in progress take: one budget for the port."""
+
+    bytes: int = 0
+
+    def take(self, size: int) -> None:
+        """Count ``size`` more bytes. Raises a 503 beyond BODIES_MAX, and counts nothing then."""
+        if self.bytes + size > BODIES_MAX:
+            message = f"the bodies of all calls together are longer than {BODIES_MAX} bytes"
+            raise ApiError(503, "too-many-bytes", message, "try again, with fewer messages at once")
+        self.bytes += size
+
+
+@dataclass(slots=True)
 class Request:
     """One call, its path already matched."""
 
@@ -50,6 +72,10 @@ class Request:
     """The caller's connection, if others may write into it (see :mod:`.connection`)."""
     token: Token | None = None
     """Whose call it is; ``None`` where no token is asked for."""
+    bodies: Bodies = field(default_factory=Bodies, repr=False)
+    """The budget that a body counts in."""
+    taken: int = 0
+    """Bytes that this call has taken of :attr:`bodies`."""
 
     def sees(self, queue: str) -> bool:
         """Whether the caller's token is for ``queue``, whatever it may do with it."""
@@ -94,8 +120,20 @@ class Request:
             raise usage(f"{name} is a number of seconds, not {text!r}")
         return min(value, high)
 
-    async def body(self) -> bytes:
-        """The whole body. Raises a 413 beyond REQUEST_BODY_MAX."""
+    def allows(self, verb: Verb, queue: str) -> bool:
+        """Whether the caller may do ``verb`` with ``queue``."""
+        return self.token is None or self.token.allows(verb, queue)
+
+    def done(self) -> None:
+        """Give back what the body has taken of the budget."""
+        self.bodies.bytes -= self.taken
+        self.taken = 0
+
+    async def body(self, limit: int = CALL_BODY_MAX) -> bytes:
+        """Read the whole body. Raises a 413 beyond ``limit`` bytes, before anything is read if the caller says so."""
+        said = self.headers.get("content-length", "")
+        if said.isascii() and said.isdigit() and int(said[:19]) > limit:
+            raise _too_large(limit)
         parts: list[bytes] = []
         size = 0
         while True:
@@ -104,21 +142,21 @@ class Request:
                 raise ConnectionResetError
             piece = event.get("body", b"")
             size += len(piece)
-            if size > REQUEST_BODY_MAX:
-                raise ApiError(
-                    413, "too-large", f"the body is longer than {REQUEST_BODY_MAX} bytes", "send fewer messages at once"
-                )
+            if size > limit:
+                raise _too_large(limit)
+            self.bodies.take(len(piece))
+            self.taken += len(piece)
             parts.append(piece)
             if not event.get("more_body", False):
                 return b"".join(parts)
 
-    async def json(self) -> Any:  # noqa: ANN401  # whatever the caller sent
-        """The body as JSON."""
-        return _parse_json(await self.body())
+    async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # whatever the caller sent
+        """Read the body as JSON, ``limit`` bytes at most."""
+        return _parse_json(await self.body(limit))
 
-    async def json_object(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty body is an empty object."""
-        text = await self.body()
+    async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, Any]:
+        """Read the body as a JSON object, ``limit`` bytes at most; an empty body is an empty object."""
+        text = await self.body(limit)
         if not text:
             return {}
         value = _parse_json(text)
@@ -127,11 +165,18 @@ class Request:
         return value
 
 
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "too-large", f"the body is longer than {limit} bytes", "send fewer messages at once")
+
+
 def _parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
     """The one place where JSON comes in. What it returns can be written again: UTF-8 without half characters, finite numbers.
 
-    Raises a 400.
+    Raises a 400, or a 413 for more than JSON_ITEMS_MAX values.
     """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > JSON_ITEMS_MAX:
+        message = f"the body holds more than {JSON_ITEMS_MAX} values (JSON_ITEMS_MAX)"
+        raise ApiError(413, "too-large", message, "send fewer messages at once")
     try:
         text = body.decode("utf-8-sig")
         value = json.loads(text, parse_constant=_no_number)

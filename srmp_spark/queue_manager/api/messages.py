@@ -17,7 +17,7 @@ from urllib.parse import quote
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.queue_manager.api.http import Request, Response, field_integer, field_text, usage
+from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, store
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
@@ -62,7 +62,7 @@ class MessagesApi:
     async def post(self, request: Request) -> Response:
         """One message, or a list of them; answered when all are on stable storage."""
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
-        body = await request.json()
+        body = await request.json(REQUEST_BODY_MAX)
         items = body if isinstance(body, list) else [body]
         if not 0 < len(items) <= MESSAGES_MAX:
             raise usage(f"1 to {MESSAGES_MAX} messages")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import Request, Response, field_text, usage
+from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_text, usage
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -23,7 +23,7 @@ class OutgoingApi:
 
     async def messages(self, request: Request) -> Response:
         """``POST outgoing/messages``: a message, or a list; answered when all are on stable storage and will be sent."""
-        body = await request.json()
+        body = await request.json(REQUEST_BODY_MAX)
         items = body if isinstance(body, list) else [body]
         gate = self._manager.acceptor.gate
         if gate is not None:
@@ -33,7 +33,7 @@ class OutgoingApi:
 
     async def states(self, request: Request) -> Response:
         """``POST outgoing/states {"destination","kind","serials":[…],"wait"}`` → ``{"states":[…]}``, in that order."""
-        body = await request.json_object()
+        body = await request.json_object(REQUEST_BODY_MAX)
         serials = body.get("serials")
         if not isinstance(serials, list) or len(serials) > SERIALS_MAX or not all(type(each) is int for each in serials):
             raise usage(f"serials is a list of at most {SERIALS_MAX} whole numbers")

@@ -260,6 +260,11 @@ class HealthApi:
         """Everything that the caller's token is for."""
         ready = self.ready and self._manager.acceptor.gate is None
         answer = status(self._manager, listening=self._listening, api=self._api, ready=ready)
+        answer["incoming_sequences"] = [
+            each if request.allows("admin", each["queue"]) else each | {"sequence": None, "peer": None}
+            for each in answer["incoming_sequences"]
+            if request.sees(each["queue"])
+        ]  # whoever knows a sequence's identifier can speak in its client's name
         if request.sees_all:
             # After the queues: what is forwarded goes from there to here meanwhile, and must not be in neither.
             outgoing = self._manager.outgoing
@@ -270,6 +275,7 @@ class HealthApi:
             if answer["multicast"] is not None:
                 answer["multicast"]["sources"] = [e for e in answer["multicast"]["sources"] if request.sees(e["queue"])]
             answer["incoming_streams"] = [each for each in answer["incoming_streams"] if request.sees(each["queue"])]
+            answer["set_aside"] = []
             answer["blocked_urls"] = []
             answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and request.sees(each["to"])]
             # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.

@@ -1,0 +1,246 @@
+"""The API port: who may connect, for how long a caller may be silent, and uvicorn's protocol for the
+rest.
+
+Connections are accepted here and not by uvicorn, for the reasons of
+:mod:`srmp_spark.queue_manager.srmp_tls`: a connection counts before its handshake, each handshake
+takes the certificate of that moment, and a system without descriptors is no busy loop.
+
+**Deadlines.** One sweep a second looks at all connections. A head must be whole HEAD_SECONDS after
+its connection or its first byte, a body must keep a minimum rate, and an answer that the caller
+does not read ends its connection after ANSWER_SECONDS. A long poll waits as long as the handler
+says: while a handler works the caller owes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any, cast
+
+from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
+from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.http_limits import BODY_RATE_MIN, BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
+from srmp_spark.queue_manager.peer_process import owner_of_peer
+from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, API_SHARE, ConnectionRoom
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from srmp_spark.queue_manager.tls import ServerTls
+
+ANSWER_SECONDS = 120.0
+"""A caller that takes no byte of its answer for that long is given up, as the reader process gives it up."""
+HANDSHAKE_SECONDS = 10.0
+"""From the connection to the end of the handshake: what a head may take too."""
+ACCEPTS_AT_ONCE = 64
+"""Connections taken in one turn of the loop: others must have theirs."""
+NO_DESCRIPTOR_SECONDS = 1.0
+"""Pause when the system has no descriptor or memory for another connection; who waits is not refused."""
+_OUT_OF_THEM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+log = logging.getLogger(__name__)
+
+
+class ApiProtocol(LendingProtocol):
+    """One connection of a caller, with its deadlines."""
+
+    def __init__(self, port: ApiPort, owner: int | None, **settings: Any) -> None:  # noqa: ANN401  # uvicorn's
+        super().__init__(**settings)
+        self._port = port
+        self.owner = owner
+        self._since = port.now
+        self._head_begun = True
+        """A head is due: since the connection began, or since its first byte."""
+        self._body_bytes = 0
+        self._in_body = False
+        self._unread = 0
+        self._unread_since = port.now
+        self.has_called = False
+        """A whole head came: before that, the connection makes way for others."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it."""
+        self._port.connections.add(self)
+        super().connection_made(transport)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no longer."""
+        self._port.left(self)
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._head_begun, self._since = True, self._port.now
+        extensions: dict[str, Any] = dict(self.scope.get("extensions") or {})
+        extensions[OWNER] = self.owner
+        self.scope["extensions"] = extensions
+
+    def on_headers_complete(self) -> None:
+        """Begin a body."""
+        self.has_called = True
+        self._head_begun, self._in_body = False, True
+        self._since, self._body_bytes = self._port.now, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count the bytes of a body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._in_body = False
+        super().on_message_complete()
+
+    def sweep(self, now: float) -> None:
+        """Close the connection if a deadline has passed."""
+        transport = self.transport
+        spent = now - self._since
+        if self._head_begun:
+            if spent > HEAD_SECONDS:
+                transport.close()
+        elif self._in_body:
+            if self.flow.read_paused:
+                self._since, self._body_bytes = now, 0  # our own back-pressure is no fault of the caller
+            elif spent > BODY_SECONDS and self._body_bytes < spent * BODY_RATE_MIN:
+                transport.close()
+        unread = transport.get_write_buffer_size()
+        if not unread or unread < self._unread:
+            self._unread_since = now
+        elif now - self._unread_since > ANSWER_SECONDS:
+            transport.abort()
+        self._unread = unread
+
+    @property
+    def silent_since(self) -> float:
+        """When its last request began, or the connection, on the loop's clock."""
+        return self._since
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def cut(self) -> None:
+        """End it at once: another connection needs its place."""
+        self.transport.abort()
+
+
+class ApiPort:
+    """Accepts from one listening socket, within the limits of the port."""
+
+    def __init__(
+        self, listening: socket.socket, server: uvicorn.Server, tls: ServerTls | None, *, asks_for_owner: bool,
+        connections_max: int = API_CONNECTIONS_MAX,
+    ) -> None:  # fmt: skip
+        """``asks_for_owner``: only processes of our own user may call, so the kernel is asked whose a connection is."""
+        self._socket = listening
+        self._server = server
+        self._tls = tls
+        self._asks_for_owner = asks_for_owner
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time()
+        self.room = ConnectionRoom(connections_max, API_SHARE)
+        self.connections: set[ApiProtocol] = set()
+        self._entries: dict[ApiProtocol, object] = {}
+        self._accepting: dict[object, asyncio.Task[None]] = {}
+        self._again: asyncio.TimerHandle | None = None
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def __repr__(self) -> str:
+        return f"<ApiPort connections={len(self.room)}>"
+
+    def start(self) -> None:
+        """Accept from the socket, which listens already."""
+        self._loop.add_reader(self._socket, self._accept)
+
+    async def close(self) -> None:
+        """Take no more connections. Those that are open are uvicorn's to end."""
+        self._sweeper.cancel()
+        if self._again is not None:
+            self._again.cancel()
+        self._loop.remove_reader(self._socket)
+        await end(tuple(self._accepting.values()))
+
+    def left(self, protocol: ApiProtocol) -> None:
+        """Give the place of a connection to others."""
+        self.connections.discard(protocol)
+        self.room.leave(self._entries.pop(protocol, None))
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_THEM:
+                    self._pause()
+                    return
+                continue  # the one that came is gone again
+            host = str(address[0])
+            if not self.room.admits(host) or (self.room.is_full and not self._makes_way()):
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            entry = object()
+            self.room.enter(entry, host)
+            task = self._loop.create_task(self._begin(accepted, entry))
+            self._accepting[entry] = task
+
+    def _makes_way(self) -> bool:
+        """Close the oldest connection that has never called, or else the one that has been silent longest."""
+        silent = [each for each in self.connections if not each.has_called]
+        idle = silent or [each for each in self.connections if each.is_idle]
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda each: each.silent_since)
+        self.left(oldest)  # now and not with its last event: the next one to be accepted in this turn needs another's place
+        oldest.cut()
+        return True
+
+    def _pause(self) -> None:
+        """Wait: a reader that is always ready would keep the loop busy."""
+        self._loop.remove_reader(self._socket)
+        self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    async def _begin(self, accepted: socket.socket, entry: object) -> None:
+        protocol: ApiProtocol | None = None
+        try:
+            owner = owner_of_peer(accepted) if self._asks_for_owner else None
+            protocol = ApiProtocol(
+                self, owner, config=self._server.config, server_state=self._server.server_state, app_state={}
+            )
+            self._entries[protocol] = entry
+            made = cast("asyncio.Protocol", protocol)
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(lambda: made, accepted)
+            else:
+                await self._loop.connect_accepted_socket(
+                    lambda: made, accepted, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_SECONDS
+                )
+        except (OSError, ssl.SSLError, asyncio.TimeoutError) as error:  # a handshake that failed, or a caller that is gone
+            log.debug("api.not_connected reason=%s", error)
+            accepted.close()
+        finally:
+            self._accepting.pop(entry, None)
+            if protocol is None or protocol not in self.connections:
+                if protocol is not None:
+                    self._entries.pop(protocol, None)
+                self.room.leave(entry)
+
+    def _sweep(self) -> None:
+        self.now = self._loop.time()
+        for connection in tuple(self.connections):
+            with contextlib.suppress(OSError):
+                connection.sweep(self.now)
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)

@@ -1,0 +1,67 @@
+"""Whose process is at the other end of a loopback connection: the kernel's socket diagnostics say it (sock_diag(7)).
+
+A loopback port is open to every user of the host. The kernel knows the owner of each socket, and tells it by NETLINK_SOCK_DIAG
+for the four numbers of a connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_NLMSG_ERROR = 2
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI2s2s16s16sIII")
+"""inet_diag_req_v2: family, protocol, extensions, states, then the socket: ports, addresses, interface, cookie."""
+_ANSWER_UID = 4 + 48 + 12
+"""Offset of the owner in inet_diag_msg: four bytes, the socket, and three counters stand before it."""
+_ALL_STATES = 0xFFFFFFFF
+_NO_COOKIE = 0xFFFFFFFF
+_ANSWER_MAX = 8_192
+
+
+def owner_of_peer(connection: socket.socket) -> int | None:
+    """Return the user id of the process at the other end of a loopback connection; None if the kernel does not know.
+
+    That is so when the other end is not on this host, or is closed already.
+    """
+    try:
+        here, there = connection.getsockname(), connection.getpeername()
+        return _ask(connection.family, local=there, remote=here)
+    except OSError:
+        return None
+
+
+def is_ours(user: int | None) -> bool:
+    """Whether a process of ``user`` may do what ours may: it is the same user, or root."""
+    return user is not None and user in (0, os.geteuid())
+
+
+def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+    """Ask the kernel for the owner of the socket whose own address is ``local``."""
+    addresses = [_packed(each[0], family) for each in (local, remote)]
+    ports = [struct.pack("!H", each[1]) for each in (local, remote)]
+    wanted = _REQUEST.pack(
+        family, socket.IPPROTO_TCP, 0, _ALL_STATES, *ports, *addresses, 0, _NO_COOKIE, _NO_COOKIE
+    )
+    message = _HEADER.pack(_HEADER.size + len(wanted), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + wanted
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.send(message)
+        answer = kernel.recv(_ANSWER_MAX)
+    if len(answer) < _HEADER.size + _ANSWER_UID + 4 or _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
+        return None
+    user: int = struct.unpack_from("=I", answer, _HEADER.size + _ANSWER_UID)[0]
+    return user
+
+
+def _packed(host: str, family: int) -> bytes:
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if family == socket.AF_INET6 and isinstance(address, ipaddress.IPv4Address):
+        address = ipaddress.IPv6Address(f"::ffff:{address}")
+    return address.packed.ljust(16, b"\0")

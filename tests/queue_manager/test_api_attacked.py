@@ -1,0 +1,235 @@
+"""The API port under attack: callers that are silent, greedy, foreign or forged, at a running process."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from api_kit import address, call
+from peer_kit import Peer
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.api.http import CALL_BODY_MAX, JSON_ITEMS_MAX
+from srmp_spark.queue_manager.consumers import CONSUMERS_MAX
+from srmp_spark.queue_manager.http_limits import HEAD_SECONDS
+from srmp_spark.queue_manager.peer_process import owner_of_peer
+from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, ConnectionRoom
+from srmp_spark.testing.service import RunningQueueManager
+
+PATIENCE = 30
+CHANGES = "/v1/queues/private%24%2Forders/purge"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    running = RunningQueueManager(tmp_path_factory.mktemp("attacked") / "data", queues=["private$/orders", "private$/other"])
+    yield running.start()
+    running.stop()
+
+
+def connected(running: RunningQueueManager) -> socket.socket:
+    """A connection that has said nothing."""
+    return socket.create_connection(address(running), timeout=PATIENCE)
+
+
+def memory_of(process: int) -> int:
+    """Bytes that stand in memory."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class TestConnections:
+    def test_idle_ones_before_any_token_keep_nobody_out(self, running: RunningQueueManager) -> None:
+        """More of them than the port admits: the oldest makes way, and senders find descriptors."""
+        with contextlib.ExitStack() as stack:
+            for _ in range(API_CONNECTIONS_MAX + 200):
+                stack.enter_context(connected(running))
+            began = time.monotonic()
+            assert call(running, "GET", "/v1/status")[0] == 200
+            assert time.monotonic() - began < 2
+            sender = Peer(running)
+            assert sender.send(sender.message("private$/orders")).status == 200
+            sender.close()
+            assert running.pid is not None
+            assert len(list(Path(f"/proc/{running.pid}/fd").iterdir())) < API_CONNECTIONS_MAX + 150
+
+    def test_one_that_never_sends_a_whole_head_is_closed(self, running: RunningQueueManager) -> None:
+        slow, silent = connected(running), connected(running)
+        slow.sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+        for each in (slow, silent):
+            each.settimeout(HEAD_SECONDS + 15)
+            assert each.recv(100) == b""
+            each.close()
+
+    def test_an_address_has_a_share_and_loopback_is_a_proxy(self) -> None:
+        room = ConnectionRoom(8, 4)
+        for number in range(2):
+            assert room.admits("192.0.2.1")
+            room.enter(number, "192.0.2.1")
+        assert not room.admits("192.0.2.1")
+        assert room.admits("192.0.2.2")
+        room.enter("v6", "2001:db8:0:1::5")
+        room.enter("v6 again", "2001:db8:0:1::6")
+        assert not room.admits("2001:db8:0:1::7")
+        assert room.admits("2001:db8:0:2::7")
+        for number in range(4):
+            assert room.admits("127.0.0.1")
+            room.enter(f"here {number}", "127.0.0.1")
+        assert room.is_full
+        room.leave(0)
+        assert room.admits("192.0.2.1")
+        assert not room.is_full
+
+
+class TestBodies:
+    def test_a_call_of_a_holder_has_no_megabytes(self, running: RunningQueueManager) -> None:
+        status, answer = call(running, "POST", "/v1/queues/private%24%2Forders/consumers/c/register", ["x" * CALL_BODY_MAX])
+        assert (status, answer["error"]["code"]) == (413, "too-large")
+
+    def test_many_small_values_are_refused_before_they_are_objects(self, running: RunningQueueManager) -> None:
+        assert running.pid is not None
+        before = memory_of(running.pid)
+        body = b"[" + b",".join([b"[]"] * (JSON_ITEMS_MAX * 8)) + b"]"
+        for _ in range(4):
+            answer = requests.post(f"{running.api}/v1/outgoing/messages", body, headers={"srmp-client": "1"}, timeout=PATIENCE)
+            assert answer.status_code == 413
+        assert memory_of(running.pid) - before < 100_000_000
+
+
+class TestOrigins:
+    @pytest.mark.parametrize(
+        ("headers", "code"),
+        [
+            ({"Origin": "http://localhost:3000", "Content-Type": "text/plain"}, "foreign-origin"),
+            ({"Origin": "null"}, "foreign-origin"),
+            ({"Host": "[::1]evil"}, "foreign-host"),
+            ({"Host": "127.0.0.1.example.com"}, "foreign-host"),
+            ({"Content-Type": "text/plain"}, "form"),
+            ({"Content-Type": "application/x-www-form-urlencoded"}, "form"),
+            ({"Content-Type": "multipart/form-data; boundary=x"}, "form"),
+            ({"Sec-Fetch-Site": "same-site"}, "form"),
+            ({"Referer": "http://localhost:3000/"}, "form"),
+        ],
+    )
+    def test_a_page_cannot_purge_a_queue(self, running: RunningQueueManager, headers: dict[str, str], code: str) -> None:
+        connection = http.client.HTTPConnection(*address(running), timeout=PATIENCE)
+        connection.request("POST", CHANGES, b"", headers)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["error"]["code"]) == (403, code)
+        connection.close()
+
+    def test_the_page_of_the_api_itself_and_programs_can(self, running: RunningQueueManager) -> None:
+        own = running.api
+        for headers in ({"Origin": own, "Content-Type": "application/json"}, {"srmp-client": "1"}, {}):
+            assert requests.post(f"{own}{CHANGES}", data=b"", headers=headers, timeout=PATIENCE).status_code == 200
+
+
+class TestOwners:
+    def test_the_kernel_names_the_user_at_the_other_end(self) -> None:
+        for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+            with socket.socket(family) as listening:
+                listening.bind((host, 0))
+                listening.listen()
+                with socket.create_connection(listening.getsockname()[:2]) as calling:
+                    accepted, _ = listening.accept()
+                    assert owner_of_peer(accepted) == os.geteuid()
+                    assert owner_of_peer(calling) == os.geteuid()
+                    accepted.close()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+    def test_another_user_of_the_host_hears_nothing_without_a_token(self, running: RunningQueueManager) -> None:
+        status, said = as_nobody(running, "/v1/status")
+        assert (status, said["error"]["code"]) == (403, "foreign-user")
+        assert as_nobody(running, "/healthz")[0] == 200
+
+
+def as_nobody(running: RunningQueueManager, path: str) -> Any:
+    """A GET from a process of another user of this host."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def child() -> None:
+        os.setuid(65534)
+        theirs.send(call(running, "GET", path))
+
+    process = context.Process(target=child)
+    process.start()
+    assert ours.poll(PATIENCE)
+    process.join(PATIENCE)
+    return ours.recv()
+
+
+class TestConsumers:
+    def test_names_without_marks_make_way_and_a_reader_keeps_nobody_out(self, running: RunningQueueManager) -> None:
+        client = QueueManagerClient(running.api)
+        for number in range(CONSUMERS_MAX + 20):
+            client.register("private$/other", f"c{number}", holder="h")
+            client.release("private$/other", f"c{number}", holder="h")
+        assert len(consumers(client) - {"default"}) == CONSUMERS_MAX
+        client.register("private$/other", "honest", holder="h")
+        assert "honest" in consumers(client)
+        assert "default" in consumers(client)
+
+    def test_one_that_is_not_wanted_any_more_is_deleted(self, running: RunningQueueManager) -> None:
+        client = QueueManagerClient(running.api)
+        client.register("private$/orders", "report", holder="h")
+        with pytest.raises(ApiError, match="report"):  # somebody reads with it
+            client.delete_consumer("private$/orders", "report")
+        client.release("private$/orders", "report", holder="h")
+        client.delete_consumer("private$/orders", "report")
+        assert "report" not in consumers(client, "private$/orders")
+        with pytest.raises(ApiError, match="no consumer"):
+            client.delete_consumer("private$/orders", "report")
+        with pytest.raises(ApiError, match="belongs to the queue"):
+            client.delete_consumer("private$/orders", "default")
+
+    def test_the_command_lists_and_deletes(self, running: RunningQueueManager) -> None:
+        client = QueueManagerClient(running.api)
+        client.register("private$/orders", "old", holder="h")
+        client.release("private$/orders", "old", holder="h")
+
+        def command(*words: str) -> set[str]:
+            line = [sys.executable, "-m", "srmp_spark.cli", "consumers", "private$/orders", *words, "--api", running.api]
+            done = subprocess.run(line, check=True, capture_output=True, text=True, timeout=PATIENCE)
+            return {json.loads(each)["name"] for each in done.stdout.splitlines()}
+
+        assert "old" in command()
+        assert "old" not in command("--delete", "old")
+
+    def test_one_that_was_deleted_stays_so_after_a_restart(self, tmp_path: Path) -> None:
+        with RunningQueueManager(tmp_path / "data", queues=["private$/orders"]) as own:
+            client = QueueManagerClient(own.api)
+            for name in ("kept", "gone"):
+                client.register("private$/orders", name, holder="h")
+                client.release("private$/orders", name, holder="h")
+            client.delete_consumer("private$/orders", "gone")
+            own.kill9()
+            own.restart()
+            assert "gone" not in consumers(client, "private$/orders")
+
+
+def consumers(client: QueueManagerClient, queue: str = "private$/other") -> set[str]:
+    found = next(each for each in client.queues() if each["name"] == queue)
+    return {each["name"] for each in found["consumers"]}
+
+
+class TestTokens:
+    def test_a_token_leaves_for_no_host_in_the_clear(self) -> None:
+        for url in ("http://queues.example.com:8081", "http://127.example.com", "http://192.0.2.1"):
+            with pytest.raises(ConfigurationError, match=r"plain HTTP.*allowPlainToken=true"):
+                QueueManagerClient(url, "secret")
+            QueueManagerClient(url, "secret", allow_plain_token=True)
+        for url in ("https://queues.example.com", "http://localhost:1", "http://127.9.9.9:1", "http://[::1]:1"):
+            QueueManagerClient(url, "secret")
