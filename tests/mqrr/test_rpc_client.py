@@ -13,7 +13,7 @@ from srmp_spark.mqrr.rpc.calls import encode_shutdown
 from srmp_spark.mqrr.rpc.client_connection import Answered, ClientSettings, Closed, ShutdownAsked
 from srmp_spark.mqrr.rpc.client_states import ClientState
 from srmp_spark.mqrr.rpc.limits import CALL_ID_MAX, CALL_TIMEOUT_S
-from srmp_spark.mqrr.rpc.pdu import LAST_FRAGMENT, WHOLE, PduType, encode_pdu
+from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, WHOLE, PduType, encode_pdu
 from srmp_spark.mqrr.rpc.server_events import CallCancelled, CallOrphaned
 
 
@@ -49,6 +49,28 @@ def test_an_answer_in_time_and_one_that_does_not_come():
     assert link.client.handle_timer(69.9) == []
     assert link.client.handle_timer(70.0) == [Closed("the server did not answer in time", (slow,))]
     assert link.client.timer() is None
+
+
+def test_what_a_server_sends_is_worked_off_in_slices():
+    link = Link().bound()
+    call = link.call(7, b"")
+    header = bytes(4) + link.client._context_id.to_bytes(2, "little") + bytes(2)
+    empty = encode_pdu(PduType.RESPONSE, 0, call.call_id, header)
+    first = encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, header)
+    last = encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, call.call_id, header + b"stub")
+    assert link.client.receive(first + 9 * empty + last, 4) == []
+    assert link.client.is_behind
+    assert link.client.receive(b"", 4) == []
+    assert link.client.is_behind
+    assert link.client.receive(b"", 4) == [Answered(call.call_id, b"stub")]
+    assert not link.client.is_behind
+
+
+def test_a_shutdown_is_asked_for_once():
+    link = Link().bound()
+    assert link.client.receive(encode_shutdown()) == [ShutdownAsked()]
+    (closed,) = link.client.receive(encode_shutdown())
+    assert "a second shutdown" in closed.reason
 
 
 def test_a_bind_that_is_not_answered():

@@ -28,7 +28,7 @@ from srmp_spark.mqrr.rpc.binding import (
     SyntaxId,
 )
 from srmp_spark.mqrr.rpc.calls import Assembly, Fault, Request, request_pieces, response_pieces
-from srmp_spark.mqrr.rpc.limits import FRAGMENT_LENGTH_MAX, STUB_MAX, TOKEN_MAX
+from srmp_spark.mqrr.rpc.limits import FRAGMENT_LENGTH_MAX, FRAGMENT_MIN, FRAGMENTS_MAX, RESPONSE_MAX, STUB_MAX, TOKEN_MAX
 from srmp_spark.mqrr.rpc.negotiation import answer, features_of, features_syntax, offers
 from srmp_spark.mqrr.rpc.pdu import WHOLE, AuthTrailer, PduStream, PduType, encode_pdu, parse_pdu
 from srmp_spark.mqrr.rpc.verification_trailer import SIGNATURE, VerificationTrailer, append_trailer, split_trailer
@@ -346,12 +346,22 @@ def test_a_stub_of_nothing_but_signatures_is_looked_at_once():
 def test_fragments_of_one_byte_and_of_none_need_no_more_memory_than_their_stub():
     assembly = Assembly(1, Request(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
     tracemalloc.start()
-    for number in range(20_000):
+    for number in range(FRAGMENTS_MAX):
         assembly.add(Request(0, 1, 7, b"x" if number % 2 else b""))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert assembly.stub() == b"x" * 10_000
+    assert assembly.stub() == b"x" * (FRAGMENTS_MAX // 2)
     assert held < 100_000
+
+
+def test_fragments_are_counted_because_empty_ones_would_never_end():
+    assembly = Assembly(1, Request(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
+    for _ in range(FRAGMENTS_MAX):
+        assembly.add(Request(0, 1, 7, b""))
+    with pytest.raises(LimitExceededError, match="FRAGMENTS_MAX is 8192, got 8193"):
+        assembly.add(Request(0, 1, 7, b""))
+    needed = len(list(response_pieces(0, bytes(RESPONSE_MAX), fragment=FRAGMENT_MIN, token_size=256)))
+    assert needed < FRAGMENTS_MAX, "the largest answer in the smallest fragments fits"
 
 
 def test_unknown_commands_are_ignored_unless_they_must_be_processed():

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from foreign_queue import Connection, ForeignQueue
@@ -45,6 +46,8 @@ class ForeignServer:
         """Messages that still come, a few at a time, with random priorities."""
         self.away_after_end = False
         """Whether it is away, until it is switched on, as soon as an answer of End was lost."""
+        self.instead: Callable[[asyncio.Transport, CallReceived], bool] = lambda transport, call: False
+        """Whether a call was answered in the transport itself, by a test that is hostile."""
         self.opened = 0
         self.port = 0
         self._loop = asyncio.new_event_loop()
@@ -169,6 +172,8 @@ class _Connection(asyncio.Protocol):
 
     def _call(self, event: CallReceived) -> None:
         faults, rng = self._server.faults, self._server.queue.rng
+        if self._server.instead(self._transport, event):
+            return
         asked = METHODS[event.opnum].decode_request(event.stub, event.syntax)
         if rng.random() < faults.before:
             if event.opnum == END:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 
 import pytest
+import requests
 from foreign_queue import ForeignQueue
 from foreign_server import ForeignServer
 from remote_kit import Served
@@ -22,6 +26,11 @@ from srmp_spark.errors import ApiError
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.packets.sections import SectionBuffer, SectionType
 from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
+from srmp_spark.mqrr.rpc.client_connection import ClientSettings
+from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, PduType, encode_pdu
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.queue_manager.puller import connection
+from srmp_spark.queue_manager.puller.connection import RpcClient
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -135,3 +144,77 @@ def test_a_stored_subscription_that_cannot_be_read_is_set_aside(tmp_path: Path):
         status = QueueManagerClient(running.api, retry_seconds=60).status()
         assert [(each["table"], each["key"]) for each in status["set_aside"]] == [("subscriptions", "h\\q")]
         assert "cannot be read" in status["subscriptions"][0]["last_error"]
+
+
+START = 7
+RESPONSE = Struct("<IHBx").pack(0, 1, 0)
+"""A fragment without stub, in the context of NDR64, the second that our client offers and the one that the server takes."""
+
+
+def worst_health(running: RunningQueueManager, seconds: float) -> float:
+    """The longest that one of many requests to the API took, which is answered by the loop that accepts messages."""
+    worst, ends_at = 0.0, time.monotonic() + seconds
+    with requests.Session() as session:
+        while time.monotonic() < ends_at:
+            began = time.monotonic()
+            assert session.get(f"{running.api}/healthz", timeout=30).status_code == 200
+            worst = max(worst, time.monotonic() - began)
+            time.sleep(0.01)
+    return worst
+
+
+def test_an_answer_in_endless_empty_fragments_delays_nobody(tmp_path: Path, server: ForeignServer):
+    floods = []
+
+    def flood(transport: asyncio.Transport, call: CallReceived) -> bool:
+        if call.opnum != START:
+            return False
+        empty = encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE) * 20_000
+        transport.write(encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE))
+
+        def go_on() -> None:
+            if not transport.is_closing():
+                if transport.get_write_buffer_size() < len(empty):
+                    transport.write(empty)
+                asyncio.get_running_loop().call_later(0.001, go_on)
+
+        go_on()
+        floods.append(call)
+        return True
+
+    server.instead = flood
+    put(server, 3)
+    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+        until(lambda: floods)
+        worst = worst_health(running, 4.0)
+        told = _subscription(running)["last_error"]
+        assert "FRAGMENTS_MAX" in str(told)
+        assert worst < 0.25, f"{worst * 1000:.0f} ms"
+        server.instead = lambda transport, call: False
+        until(lambda: len(numbers(running)) == 3, still=lambda: _subscription(running))
+
+
+def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch, server: ForeignServer):
+    def large(transport: asyncio.Transport, call: CallReceived) -> bool:
+        pieces = [encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE)] * 4_000
+        pieces[0] = encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE)
+        pieces.append(encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, call.call_id, RESPONSE + b"stub"))
+        transport.write(b"".join(pieces))
+        return True
+
+    async def turns() -> int:
+        client = await RpcClient.connect("127.0.0.1", server.port, ClientSettings())
+        answer = asyncio.ensure_future(client.raw(START, b""))
+        while not client.is_behind and not answer.done():
+            await asyncio.sleep(0.001)
+        count = 0
+        while not answer.done():
+            count += 1
+            await asyncio.sleep(0)
+        client.close()
+        assert await answer == b"stub"
+        return count
+
+    monkeypatch.setattr(connection, "TURN_SECONDS", 0.0)
+    server.instead = large
+    assert asyncio.run(turns()) > 1_000 / connection.PDUS_AT_ONCE

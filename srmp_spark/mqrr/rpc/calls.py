@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.mqrr.packets.wire import fits
+from srmp_spark.mqrr.rpc.limits import FRAGMENTS_MAX
 from srmp_spark.mqrr.rpc.pdu import (
     FIRST_FRAGMENT,
     HEADER_SIZE,
@@ -159,21 +160,24 @@ def _cut(stub: bytes, fragment: int, header: int, token_size: int) -> Iterator[t
 class Assembly:
     """The stub of one call as its fragments come in. One piece of memory: a sender may make them as small as it likes."""
 
-    __slots__ = ("_data", "call_id", "first", "limit", "limit_name")
+    __slots__ = ("_count", "_data", "call_id", "first", "limit", "limit_name")
 
     def __init__(self, call_id: int, first: Request | Response, *, limit: int, limit_name: str) -> None:
         self.call_id = call_id
         self.first = first
         self.limit, self.limit_name = limit, limit_name
         self._data: bytes | bytearray = b""
+        self._count = 0
 
     def add(self, fragment: Request | Response) -> None:
         """The next piece. Raises :class:`RemoteProtocolError` when context or method differ from the first one's,
-        :class:`LimitExceededError` when it is too much."""
+        :class:`LimitExceededError` for too many bytes and for too many fragments."""
         if fragment.context_id != self.first.context_id or (
             isinstance(fragment, Request) and isinstance(self.first, Request) and fragment.opnum != self.first.opnum
         ):
             raise RemoteProtocolError("fragments of one call that name different methods", section="C706 12.6.4.9")
+        self._count += 1
+        check_length(self._count, FRAGMENTS_MAX, "FRAGMENTS_MAX", "C706 12.6.3.4")
         check_length(len(self._data) + len(fragment.stub), self.limit, self.limit_name, "[MS-RPCE] 3.3.3.5.4")
         if not self._data:
             self._data = fragment.stub  # most calls are this one fragment, and need no copy

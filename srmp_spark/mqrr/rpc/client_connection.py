@@ -151,6 +151,7 @@ class ClientConnection:
         self._fragment = FRAGMENT_MIN
         self._multiplexing = False
         self._legs = 0
+        self._shutdown_asked = False
         self._security = (
             None
             if settings.security is None
@@ -224,18 +225,26 @@ class ClientConnection:
             self._out.append(encode_orphaned(call_id))
             self._close(ClientEvent.GONE, f"call {call_id} was given up")
 
-    def receive(self, data: bytes) -> list[ClientResult]:
-        """What became of ``data``. Never raises for what a server sends: a protocol error closes the connection."""
+    def receive(self, data: bytes, pdus_max: int | None = None) -> list[ClientResult]:
+        """Return what became of ``data``. Never raises for what a server sends: a protocol error closes the connection.
+
+        ``pdus_max``: after that many PDUs the rest waits for the next call, which may be one without data (:attr:`is_behind`).
+        """
         if not self._is_closed():
             try:
-                for raw in self._stream.receive(data):
+                for count, raw in enumerate(self._stream.receive(data), 1):
                     self._receive_pdu(parse_pdu(raw))
-                    if self._is_closed():
+                    if self._is_closed() or count == pdus_max:
                         break
             except RemoteProtocolError as error:
                 if not self._is_closed():
                     self._close(ClientEvent.PROTOCOL_ERROR, str(error))
         return self._take_results()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a PDU that was received waits for the next :meth:`receive`."""
+        return not self._is_closed() and self._stream.is_behind
 
     def data_to_send(self) -> bytes:
         """What is to be sent, once."""
@@ -299,6 +308,9 @@ class ClientConnection:
         elif pdu.type == PduType.FAULT:
             self._fault(pdu)
         elif pdu.type == PduType.SHUTDOWN:
+            if self._shutdown_asked:
+                raise RemoteProtocolError("a second shutdown on one connection", section="C706 12.6.4.11")
+            self._shutdown_asked = True
             self._move(ClientEvent.SHUTDOWN)
             self._results.append(ShutdownAsked())
         else:

@@ -14,6 +14,10 @@ STUB_MAX = 4_194_304
 RESPONSE_MAX = 4_194_304 + 65_536
 """Bytes of a response: a packet of 4 MiB (PACKET_SIZE_MAX) and what lies around it."""
 
+FRAGMENTS_MAX = 8_192
+"""Fragments of one request or response, whatever is in them: 4 MiB in fragments of ``FRAGMENT_MIN`` are 3,200. A peer that
+sends more, empty ones for instance, would keep us busy without end; its connection is closed."""
+
 CALLS_MAX = 64
 """Calls of one connection that are not yet answered. A reader waits with one; above it the fault nca_server_too_busy."""
 CONTEXTS_MAX = 256

@@ -193,6 +193,12 @@ class PduStream:
             del buffer[:size]
             yield pdu
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether what waits is enough for :meth:`receive` to give another PDU, or to tell that it is none."""
+        buffer = self._buffer
+        return len(buffer) >= 10 and (buffer[0] != VERSION or len(buffer) >= (buffer[8] | buffer[9] << 8))
+
     def __len__(self) -> int:
         """Bytes that wait."""
         return len(self._buffer)

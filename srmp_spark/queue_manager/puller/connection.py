@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import Any, cast
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, SrmpSparkError, with_hint
@@ -27,6 +28,11 @@ CONNECT_SECONDS = 10.0
 """A machine that does not take a connection within this is not there."""
 ANSWER_SECONDS = 60.0
 """Longest silence before an answer, beyond what a call waits on purpose."""
+TURN_SECONDS = 0.002
+"""What one connection may take of a turn of the loop, which accepts messages too, to work on what a server sent: some hundred
+PDUs. The rest waits for the next turn, and nothing more is read from the socket until it is worked off."""
+PDUS_AT_ONCE = 16
+"""PDUs between two looks at the clock: 0.1 ms for small ones, 1 ms for sealed ones of 64 KB."""
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +69,8 @@ class RpcClient(asyncio.Protocol):
         self._flushes = False
         """Soon: calls that are made together leave together."""
         self._why = ""
+        self.is_behind = False
+        """Reading is paused: what was read is worked off first."""
 
     @classmethod
     async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
@@ -92,7 +100,22 @@ class RpcClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """What the server says."""
-        self._take(self._engine.receive(data))
+        self._read(data)
+
+    def _read(self, data: bytes = b"") -> None:
+        """Work on it for :data:`TURN_SECONDS`, and go on in the next turn of the loop."""
+        ends_at = time.perf_counter() + TURN_SECONDS
+        results = self._engine.receive(data, PDUS_AT_ONCE)
+        while self._engine.is_behind and time.perf_counter() < ends_at:
+            results += self._engine.receive(b"", PDUS_AT_ONCE)
+        self._take(results)
+        was_behind, self.is_behind = self.is_behind, self._engine.is_behind
+        if self.is_behind:
+            if not was_behind:
+                self._transport.pause_reading()
+            self._loop.call_soon(self._read)
+        elif was_behind and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone."""

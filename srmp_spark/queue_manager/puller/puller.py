@@ -41,6 +41,9 @@ FULL_PAUSE_SECONDS = 1.0
 """While the queue here takes nothing."""
 UNREADABLE_PAUSE_SECONDS = 5.0
 """When nothing is there but what cannot be read."""
+EARLY_PAUSE_SECONDS = 0.1
+"""After a read that was to wait for a message and came back without one at once: a server that does not wait is asked no more
+than ten times a second."""
 SETTLE_PAUSE_SECONDS = 2.0
 """Between two looks at what is still locked there, when nothing more is taken."""
 STOP_SECONDS = 5.0
@@ -245,6 +248,7 @@ class Puller:
         mover = self._mover
         await mover.look_up(queue)
         wait_s = WAIT_SECONDS if self._is_drained else 0.0
+        asked_at = self._manager.clock.monotonic()
         count = await mover.batches(queue, wait_s, goes_on=lambda: not self._stopping.is_set())
         self._is_drained = mover.is_empty
         if mover.is_full is not None:
@@ -253,8 +257,11 @@ class Puller:
             await asyncio.sleep(UNREADABLE_PAUSE_SECONDS)
         elif not mover.unreadable:
             self._error = None
+            now = self._manager.clock.monotonic()
             if mover.is_empty and not mover.kept:
-                self._complete_at = self._manager.clock.monotonic()
+                self._complete_at = now
+            if wait_s and not count and now - asked_at < EARLY_PAUSE_SECONDS:
+                await asyncio.sleep(EARLY_PAUSE_SECONDS)
 
     async def _copy(self, queue: RemoteQueue, copier: Copier) -> None:
         began = self._manager.clock.monotonic()
