@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import RemoteLostError, RemoteProtocolError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
 from srmp_spark.mqrr.packets.sections import join_sections, whole_packet
@@ -121,12 +122,19 @@ class _InOrder:
         """… but the last one: what is under way finds what is behind this."""
 
     def add(self, found: list[StartReceiveResponse], unreadable: Unreadable | None) -> RemoteProtocolError | None:
-        """The answers of a round; what is wrong with the one that does not hold together, which ends it."""
-        self._safe = self._highest
+        """Add the answers of a round. Return what is wrong with the one that ends the walk: it does not hold together, or the
+        cursor does not go on."""
+        told, self._safe = self._safe, self._highest
+        held = set(map(_place, self._held))
         for each in map(_shown_or_why_not, found):
             if isinstance(each, Shown):
+                place = _place(each)
+                # These calls left when all before the last round was answered: they find what is behind that, each once.
+                if place <= told or place in held:
+                    return not_ascending(_named(place), _named(max(told, place)))
+                held.add(place)
                 self._held.append(each)
-                self._highest = max(self._highest, _place(each))
+                self._highest = max(self._highest, place)
             elif unreadable is None:
                 return each
             else:
@@ -146,3 +154,7 @@ _BEFORE_ALL = (-256, -1)
 
 def _place(each: Shown) -> tuple[int, int]:
     return -each.packet.priority, each.sequence_id
+
+
+def _named(place: tuple[int, int]) -> str:
+    return f"{place[1]} of priority {-place[0]}"

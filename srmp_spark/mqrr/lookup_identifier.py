@@ -53,3 +53,11 @@ def candidates(sequence_id: int, *, priority: int, transactional: bool = False) 
 def sequence_of(lookup_id: int) -> int:
     """The seven bytes that a server returns in ``pSequenceId``."""
     return lookup_id & SEQUENCE_MAX
+
+
+def not_ascending(shown: str, before: str) -> RemoteProtocolError:
+    """Return the error for a cursor that shows a message which is not after the last one: its walk could go on without end."""
+    return RemoteProtocolError(
+        f"the cursor does not go on: it shows message {shown} after {before}; the other queue manager is broken, or hostile",
+        section="[MS-MQDMPR] 3.1.7.1.14",
+    )

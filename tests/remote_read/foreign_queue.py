@@ -44,6 +44,8 @@ class ForeignQueue:
         self.unanswered_ends: set[int] = set()
         """Messages of which an End was sent and its answer did not arrive."""
         self.connections = 0
+        self.loops = False
+        """Whether each cursor shows the head of the queue again and again."""
 
     def put(self) -> None:
         self.sequence += 1
@@ -178,7 +180,8 @@ class Connection:
             if found in queue.locks:
                 return StartReceiveResponse(0, 0, (), USAGE if asked.action == 0x40000010 else NOT_FOUND)
         elif asked.cursor:
-            free = sorted(each for each in queue.messages if each not in queue.locks and each > self._cursor)
+            cursor = -1 if queue.loops else self._cursor
+            free = sorted(each for each in queue.messages if each not in queue.locks and each > cursor)
             if not free:
                 return StartReceiveResponse(0, 0, (), EMPTY)
             found = self._cursor = free[0]

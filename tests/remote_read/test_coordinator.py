@@ -128,7 +128,7 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
 
 
 async def send(manager: QueueManager, count: int) -> None:
-    async def items() -> list[dict[str, str]]:
+    async def items(_limit: int) -> list[dict[str, str]]:
         return [{"body_base64": base64.b64encode(b"body %d" % n).decode()} for n in range(1, count + 1)]
 
     request: Any = SimpleNamespace(parameters={"queue": QUEUE}, json=items)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 import subprocess
 import sys
@@ -21,11 +22,13 @@ from test_pulling_foreign import numbers, subscription
 from test_pulling_live import _subscription, until
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.subscriptions import SubscriptionsClient
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, RemoteProtocolError
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.packets.sections import SectionBuffer, SectionType
 from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
+from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, PduType, encode_pdu
 from srmp_spark.mqrr.rpc.server_events import CallReceived
@@ -218,3 +221,32 @@ def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(monkeypatch: pytest
     monkeypatch.setattr(connection, "TURN_SECONDS", 0.0)
     server.instead = large
     assert asyncio.run(turns()) > 1_000 / connection.PDUS_AT_ONCE
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_copy_ends_at_a_cursor_that_does_not_go_on(tmp_path: Path, server: ForeignServer, count: int):
+    server.look(lambda queue: setattr(queue, "loops", True))
+    put(server, count)
+    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")) as running:
+        until(lambda: "does not go on" in str(_subscription(running)["last_error"]), 20.0, lambda: _subscription(running))
+        assert numbers(running) == [server.look(lambda queue: queue.messages[min(queue.messages)][0])], "what it showed, once"
+
+
+def walk_through(server: ForeignServer, at_once: int, found: list[str]) -> None:
+    """Walk with the client, as an executor of Spark does, and note what it shows."""
+    with (
+        RemoteMachine.connect("127.0.0.1", server.port, ClientSettings(multiplexing=at_once > 1)) as machine,
+        machine.open(queue_format_for("127.0.0.1", "private$\\orders")) as queue,
+    ):
+        assert machine.calls_at_once == at_once
+        found.extend(each.packet.id for each in itertools.islice(queue.walk(), 1_000))
+
+
+@pytest.mark.parametrize("at_once", [1, 64])
+def test_a_walk_of_the_client_ends_at_a_cursor_that_does_not_go_on(server: ForeignServer, at_once: int):
+    server.look(lambda queue: setattr(queue, "loops", True))
+    put(server, 1)
+    found: list[str] = []
+    with pytest.raises(RemoteProtocolError, match="does not go on"):
+        walk_through(server, at_once, found)
+    assert len(found) <= 1

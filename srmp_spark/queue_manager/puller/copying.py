@@ -12,12 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import RefusedError
 from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue, Unreadable
+
+UNREADABLE_WALKED_MAX = 10_000
+"""Messages that cannot be read in one walk. Their places are not known, so a cursor that shows one of them again and again is
+known by this alone: the walk ends with an error."""
 
 
 class Noting(Protocol):
@@ -47,11 +53,16 @@ class Copier:
         self.is_full: str | None = None
 
     async def walk(self, queue: RemoteQueue) -> int:
-        """Once through the queue; how many were new. Raises :class:`LostError`, :class:`RefusedError`."""
+        """Once through the queue; how many were new.
+
+        Raises :class:`LostError`, :class:`RefusedError`, :class:`RemoteProtocolError` for a cursor that does not go on: what it
+        showed before is copied.
+        """
         cursor = await queue.cursor()
         there: set[PulledKey] = set()
         waiting: dict[PulledKey, Pulled] = {}
         before, size = self.moved, 0
+        place = -1
         action = Action.PEEK_CURRENT
         self.is_full, self.unreadable = None, 0
         while self.is_full is None:
@@ -64,9 +75,16 @@ class Copier:
             if isinstance(found, Unreadable):
                 self._told(f"a message cannot be read: {found.reason}")
                 self.unreadable += 1
+                if self.unreadable > UNREADABLE_WALKED_MAX:
+                    await self._copy(tuple(waiting.values()))
+                    raise LimitExceededError("UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, self.unreadable)
                 continue
+            if found.key.lookup_id <= place:  # identifiers ascend as messages stand in the queue
+                await self._copy(tuple(waiting.values()))
+                raise not_ascending(f"{found.key.lookup_id:#x}", f"{place:#x}")
+            place = found.key.lookup_id
             there.add(found.key)
-            if found.key not in self.seen and found.key not in waiting:  # a cursor may be set back, and shows it again
+            if found.key not in self.seen:
                 waiting[found.key] = found
                 size += len(found.raw)
             if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
