@@ -247,16 +247,28 @@ def test_a_context_that_was_not_accepted():
     assert connection.state is ServerState.CONTEXT_NEGOTIATED
 
 
-def test_a_request_below_the_level_that_is_demanded():
-    connection = bound_server(settings=replace(SERVER, min_auth_level=6))
+def test_a_bind_below_the_level_that_is_demanded():
+    """Nothing is held for who has not signed in: the connection ends with a bind_nak."""
+    connection = Server(replace(SERVER, min_auth_level=6), associations(), PEER)
+    (closed,) = connection.receive(bind())
+    assert "at least PKT_PRIVACY is demanded" in closed.reason
+    (nak,) = pdus(connection.data_to_send())
+    assert nak.type == PduType.BIND_NAK
     assert connection.receive(request(1)) == []
-    assert fault_of(connection)[0] == Status.ERROR_ACCESS_DENIED
+
+
+def test_a_cancel_of_a_call_that_never_was_ends_the_connection():
+    connection = bound_server()
+    connection.receive(request(1))
+    (closed,) = connection.receive(encode_cancel(9))
+    assert closed.calls == (1,)
+    assert connection.state is ServerState.CLOSED
 
 
 def test_cancel_and_orphaned_of_a_call_that_waits():
     connection = bound_server()
     connection.receive(request(1) + request(2))
-    assert connection.receive(encode_cancel(1) + encode_cancel(9)) == [CallCancelled(1)]
+    assert connection.receive(encode_cancel(1)) == [CallCancelled(1)]
     assert connection.receive(encode_orphaned(2)) == [CallOrphaned(2)]
     assert not connection.respond(2, b"nobody waits")
     assert not connection.fail(2, 5)
@@ -269,7 +281,7 @@ def test_a_request_that_is_orphaned_halfway():
     connection = bound_server()
     connection.receive(request(1, flags=FIRST_FRAGMENT))
     assert connection.state is ServerState.RECV_PDU
-    assert connection.receive(encode_cancel(1) + encode_orphaned(7)) == []
+    assert connection.receive(encode_cancel(1)) == []
     assert connection.receive(encode_orphaned(1)) == []
     (call,) = connection.receive(request(2))
     assert call.call_id == 2

@@ -39,6 +39,10 @@ where it ends, so each signature in there is followed to the end, and a stub may
 VERIFICATION_COMMANDS_MAX = 16
 """Commands of a verification trailer: "at most, one instance from each", of three that are known."""
 
+LATE_PDUS_MAX = 128
+"""Cancels and orphaned PDUs in a row whose calls are over: each call of CALLS_MAX may have one of both on
+its way when its answer leaves. One more is a protocol error: such a connection costs work and asks for nothing."""
+
 OLD_CALL_WINDOW = 150
 """A late fragment of a call at most so many identifiers back is dropped and no protocol error: [MS-RPCE] 3.3.3.5.6."""
 

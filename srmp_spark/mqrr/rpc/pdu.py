@@ -177,8 +177,8 @@ class PduStream:
         Raises :class:`RemoteProtocolError` at a beginning that is no PDU, as soon as it can be told: what follows could not be
         cut any more.
         """
+        self.add(data)
         buffer = self._buffer
-        buffer += data
         while len(buffer) >= 10:
             if buffer[0] != VERSION:
                 raise RemoteProtocolError(_other_version(bytes(buffer[:10])), section="[MS-RPCE] 3.3.1.5.1")
@@ -192,6 +192,10 @@ class PduStream:
             pdu = bytes(buffer[:size])
             del buffer[:size]
             yield pdu
+
+    def add(self, data: bytes) -> None:
+        """Keep ``data`` for the next :meth:`receive`."""
+        self._buffer += data
 
     @property
     def is_behind(self) -> bool:

@@ -22,6 +22,7 @@ from srmp_spark.mqrr.rpc.limits import (
     CONTEXTS_MAX,
     FRAGMENT_MAX,
     FRAGMENT_MIN,
+    LATE_PDUS_MAX,
     NEGOTIATION_TIMEOUT_S,
     OLD_CALL_WINDOW,
     REQUEST_TIMEOUT_S,
@@ -69,10 +70,13 @@ class ServerSettings:
     syntaxes: Collection[TransferSyntax] = tuple(TransferSyntax)
     """Those that the interfaces are served in."""
     min_auth_level: int = AuthLevel.NONE
-    """Calls below it get the fault 5, access denied. Windows since Vista demands packet privacy ([MS-MQRR] appendix B <19>)."""
+    """A bind below it is refused with a bind_nak, and the connection is closed: nothing is held for who
+    has not signed in. Windows since Vista demands packet privacy ([MS-MQRR] appendix B <19>)."""
     accept_security: Callable[[int, int], SecurityContext | None] | None = None
     """(authentication type, level) → a new acceptor, or ``None`` for a type that is not set up."""
     fragment: int = FRAGMENT_MAX
+    stub_max: int = STUB_MAX
+    """Bytes of a request in all its fragments; more is the fault 5. Interfaces whose requests are short ask for less."""
 
 
 class _RefusedError(Exception):
@@ -104,6 +108,8 @@ class ServerConnection:
         self._fragment = FRAGMENT_MIN
         self._security: ConnectionSecurity | None = None
         self._legs = 0
+        self._late_pdus = 0
+        """Cancels and orphaned PDUs since the last request whose calls were over already."""
         self._deadline: float | None = now + NEGOTIATION_TIMEOUT_S
 
     # --- what the owner calls -----------------------------------------------------------------------------------------------
@@ -113,13 +119,38 @@ class ServerConnection:
         """For logs and tests."""
         return self._state
 
-    def receive(self, data: bytes, now: float) -> list[ConnectionEvent]:
-        """What became of ``data``. Never raises for what a peer sends: a protocol error closes the connection."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether a PDU that was received waits for the next :meth:`receive`."""
+        return not self._is_closed() and self._stream.is_behind
+
+    @property
+    def is_signed_in(self) -> bool:
+        """Whether the negotiation is over, with an identity where one is demanded."""
+        if self._state not in (ServerState.CONTEXT_NEGOTIATED, ServerState.RECV_PDU):
+            return False
+        return self._security is None or not self._security.failed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the peer holds nothing here: no handle is open and no call waits for its answer."""
+        return not self._calls and not (self._association is not None and len(self._association))
+
+    def hold(self, data: bytes) -> None:
+        """Keep ``data`` for the next :meth:`receive`."""
+        if not self._is_closed():
+            self._stream.add(data)
+
+    def receive(self, data: bytes, now: float, pdus_max: int | None = None) -> list[ConnectionEvent]:
+        """Return what became of ``data``, and of ``pdus_max`` PDUs of it: :attr:`is_behind` tells whether others wait.
+
+        Never raises for what a peer sends: a protocol error closes the connection.
+        """
         if not self._is_closed():
             try:
-                for raw in self._stream.receive(data):
+                for count, raw in enumerate(self._stream.receive(data), 1):
                     self._receive_pdu(raw)
-                    if self._is_closed():
+                    if self._is_closed() or count == pdus_max:
                         break
             except RemoteProtocolError as error:
                 self._close(ServerEvent.PROTOCOL_ERROR, str(error))
@@ -178,6 +209,8 @@ class ServerConnection:
         """The deadline of what is not finished: a negotiation keeps its own, a request has one from its beginning."""
         if self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY):
             return
+        if self._security is not None and self._security.failed and self._state is not ServerState.CLOSED:
+            return  # the negotiation's own deadline stays: the first request hears that it failed, and it must come in time
         if self._state is ServerState.CLOSED or not (self._assembly is not None or len(self._stream)):
             self._deadline = None
         elif self._deadline is None:
@@ -251,6 +284,7 @@ class ServerConnection:
         bind = parse_bind(pdu.body)
         try:
             token = self._begin_security(pdu) if pdu.auth is not None else b""
+            self._check_level()
             try:
                 self._association = self._associations.join(bind.group_id, self._peer)
             except LimitExceededError as error:
@@ -267,6 +301,15 @@ class ServerConnection:
         done = self._security is None or self._security.context.complete
         self._move(ServerEvent.BIND if done else ServerEvent.BIND_CONTINUES)
         self._deadline = None if done else self._deadline
+
+    def _check_level(self) -> None:
+        """Raise :class:`_RefusedError` for a bind below the minimum level."""
+        level = AuthLevel.NONE if self._security is None else self._security.level
+        if level < self._settings.min_auth_level:
+            least = AuthLevel(self._settings.min_auth_level).name
+            raise _RefusedError(
+                NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"a bind at level {level}, and at least {least} is demanded"
+            )
 
     def _alter_context(self, pdu: Pdu) -> None:
         bind = parse_bind(pdu.body)
@@ -350,7 +393,7 @@ class ServerConnection:
         except SecurityError:
             security.failed = True
         self._move(ServerEvent.AUTH3)
-        self._deadline = None
+        self._deadline = self._deadline if security.failed else None
 
     # --- calls --------------------------------------------------------------------------------------------------------------
 
@@ -369,7 +412,7 @@ class ServerConnection:
             )
         request = request._replace(stub=open_piece(pdu, request.stub, request.stub_at, self._security))
         if pdu.is_first:
-            self._assembly = Assembly(pdu.call_id, request, limit=STUB_MAX, limit_name="STUB_MAX")
+            self._assembly = Assembly(pdu.call_id, request, limit=self._settings.stub_max, limit_name="STUB_MAX")
         assembly = self._assembly
         assert assembly is not None
         assembly.add(request)
@@ -392,12 +435,13 @@ class ServerConnection:
                 "a request before the last one's answer, without multiplexing", section="[MS-RPCE] 3.3.1.5.8"
             )
         self._last_call_id = pdu.call_id
+        self._late_pdus = 0
 
     def _check_old(self, call_id: int) -> None:
         """A late fragment of a call that is over is dropped; one of a call that never was ends the connection."""
         if not 0 <= self._last_call_id - call_id < OLD_CALL_WINDOW:
             raise RemoteProtocolError(
-                f"a fragment of call {call_id}, which never began; the last one was {self._last_call_id}",
+                f"a PDU of call {call_id}, which never began; the last one was {self._last_call_id}",
                 section="[MS-RPCE] 3.3.3.5.6",
             )
 
@@ -455,6 +499,8 @@ class ServerConnection:
         self._move(ServerEvent.CANCEL)
         if pdu.call_id in self._calls:
             self._events.append(CallCancelled(pdu.call_id))
+        else:
+            self._came_late(pdu)
 
     def _orphaned(self, pdu: Pdu) -> None:
         if self._assembly is not None and self._assembly.call_id == pdu.call_id:
@@ -464,3 +510,15 @@ class ServerConnection:
         self._move(ServerEvent.ORPHANED)
         if self._calls.pop(pdu.call_id, None) is not None:
             self._events.append(CallOrphaned(pdu.call_id))
+        else:
+            self._came_late(pdu)
+
+    def _came_late(self, pdu: Pdu) -> None:
+        """Count a PDU about a call that is over: its answer crossed it. Raises where there was no such call,
+        or there are too many."""
+        self._check_old(pdu.call_id)
+        self._late_pdus += 1
+        if self._late_pdus > LATE_PDUS_MAX:
+            raise RemoteProtocolError(
+                f"more than {LATE_PDUS_MAX} cancels of calls that are over (LATE_PDUS_MAX)", section="[MS-RPCE] 3.3.3.5.6"
+            )

@@ -98,6 +98,8 @@ class Read(NamedTuple):
     reading: int
     queue: QueueView
     sequence: int
+    connection: Hashable
+    """Whose answer the message becomes: the owner may wait until that reader has taken what it was answered before."""
 
 
 class Taken(NamedTuple):

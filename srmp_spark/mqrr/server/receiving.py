@@ -163,7 +163,8 @@ class Receiving:
             descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
         reading = self._new_number()
         self._readings[reading] = descriptor, request
-        self._emit(Read(reading, descriptor.queue.view, sequence_of(lookup_id)))
+        assert request.call is not None, "a request whose caller is gone waits for nothing"
+        self._emit(Read(reading, descriptor.queue.view, sequence_of(lookup_id), request.call.connection))
 
     # --- what the owner says of a message that it was asked to read ---------------------------------------------------------
 

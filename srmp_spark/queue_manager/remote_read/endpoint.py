@@ -1,4 +1,13 @@
-"""The RPC port (``--rpc``): connections of remote readers."""
+"""The RPC port (``--rpc``): connections of remote readers, and what each may cost the others.
+
+**Theory of operation.** A connection counts before it has said anything: the port has room for
+CONNECTIONS_MAX, one address for a part of them, and a full port closes the connection that has not
+signed in, or else the one that has held nothing for longest. What a reader sends is worked on for
+TURN_SECONDS of each turn of the loop, all readers together, in the order in which it came; the rest
+waits, and its connection is not read. What a reader is answered counts until it has taken it: above
+ANSWERS_OF_ONE_MAX no further message is read for it (:meth:`RpcConnection.has_room`), and a reader that takes
+nothing for ANSWER_SECONDS is closed, which unlocks what it held.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +15,8 @@ import asyncio
 import logging
 import secrets
 import socket
+import time
+from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Protocol, cast
 
@@ -20,10 +31,28 @@ from srmp_spark.mqrr.rpc.server_events import (
     Rundown,
 )
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
+from srmp_spark.queue_manager.port_limits import ConnectionRoom
 from srmp_spark.queue_manager.remote_read.service import Answers
 
 CONNECTIONS_MAX = 2_000
-"""Connections at once; a reader has one, and a second one while it cancels. Further ones are closed as they come."""
+"""Connections at once; a reader has one, and a second one while it cancels."""
+SHARE = 4
+"""One address has at most this part of them."""
+TURN_SECONDS = 0.004
+"""What all connections of a port together may take of a turn of the loop, which accepts messages too. The rest waits
+for the next turn, and nothing more is read from their sockets until it is worked off."""
+PDUS_AT_ONCE = 16
+"""PDUs between two looks at the clock: 2 ms for requests of messages, 1 ms for sealed ones of 64 KB."""
+ANSWERS_OF_ONE_MAX = 4 * 1_048_576
+"""Bytes of answers that one connection has not taken: above it no message is read for it. One of 4 MiB fits always."""
+ANSWERS_MAX = 256 * 1_048_576
+"""The same for all connections of the port: above it none is read for anybody who has answers to take."""
+ANSWER_SECONDS = 60.0
+"""A reader that takes no byte of its answers for so long is closed, and what it had locked is there for others."""
+SWEEP_SECONDS = 5.0
+"""How often that is looked at."""
+TELL_SECONDS = 10.0
+"""How often the log tells that connections are turned away."""
 KEEPALIVE_IDLE_SECONDS = 60
 """A reader whose machine is gone holds its messages until the transport notices: after so long without a word it is asked,"""
 KEEPALIVE_INTERVAL_SECONDS = 15
@@ -43,6 +72,10 @@ class Service(Protocol):
 
     def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
         """It is gone, and nobody waits for the answers of these calls."""
+        ...
+
+    def has_room(self) -> None:
+        """A reader has taken answers."""
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
@@ -65,21 +98,85 @@ class Service(Protocol):
 class RpcEndpoint:
     """All connections of one port."""
 
-    def __init__(self, service: Service, settings: ServerSettings) -> None:
+    def __init__(self, service: Service, settings: ServerSettings, connections_max: int = CONNECTIONS_MAX) -> None:
         self.service = service
         self.loop = asyncio.get_running_loop()
         self.settings = settings
         self.associations: Associations[OpenQueue] = Associations(
             new_id=lambda: secrets.randbits(32), new_uuid=lambda: secrets.token_bytes(16)
         )
-        self.connections: set[RpcConnection] = set()
+        self.connections: dict[RpcConnection, None] = {}
+        """In the order in which they came."""
+        self.room = ConnectionRoom(connections_max, SHARE)
+        self.answer_bytes = 0
+        """Of answers that were given and not taken."""
+        self._behind: deque[RpcConnection] = deque()
+        """Whose PDUs wait for the next turn, in the order in which they came."""
+        self._spent = 0.0
+        """Of this turn."""
+        self._turns = False
+        """Whether the next turn is asked for."""
+        self._tells_at = 0.0
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def connection(self) -> RpcConnection:
         """For ``create_server``."""
         return RpcConnection(self)
 
+    def admits(self, host: str) -> bool:
+        """Whether a connection of ``host`` finds room; in a full port another one makes way."""
+        if not self.room.admits(host):
+            self._tell_full(host, self.room.connections_max // SHARE)
+            return False
+        if not self.room.is_full:
+            return True
+        found = next((each for each in self.connections if not each.is_signed_in), None)
+        found = found or next((each for each in self.connections if each.is_idle), None)
+        if found is None:
+            self._tell_full(host, self.room.connections_max)
+            return False
+        found.end("another connection needs its place")
+        return True
+
+    def _tell_full(self, host: str, limit: int) -> None:
+        if self.loop.time() >= self._tells_at:
+            self._tells_at = self.loop.time() + TELL_SECONDS
+            log.warning("mqrr.too_many_connections peer=%s limit=%d", host, limit)
+
+    def works(self, connection: RpcConnection) -> None:
+        """Let ``connection`` work off what it has received: now, or when those before it have."""
+        if self._behind or self._spent >= TURN_SECONDS:
+            self._behind.append(connection)
+        else:
+            self._work(connection)
+        if not self._turns:
+            self._turns = True
+            self.loop.call_soon(self._turn)
+
+    def _work(self, connection: RpcConnection) -> None:
+        began = time.perf_counter()
+        is_behind = connection.work()
+        self._spent += time.perf_counter() - began
+        if is_behind:
+            self._behind.append(connection)
+
+    def _turn(self) -> None:
+        self._spent = 0.0
+        while self._behind and self._spent < TURN_SECONDS:
+            self._work(self._behind.popleft())
+        self._turns = bool(self._behind) or self._spent > 0
+        if self._turns:
+            self.loop.call_soon(self._turn)
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in tuple(self.connections):
+            connection.sweep(now)
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
     def close(self) -> None:
         """End every connection: calls that wait get no answer, handles are run down."""
+        self._sweeper.cancel()
         for connection in tuple(self.connections):
             connection.end("the queue manager stops")
 
@@ -90,7 +187,10 @@ class RpcEndpoint:
 class RpcConnection(asyncio.Protocol):
     """One connection of a reader."""
 
-    __slots__ = ("_endpoint", "_engine", "_flushes", "_peer_erred", "_timer", "_timer_at", "_transport", "peer")
+    __slots__ = (
+        "_answer_bytes", "_endpoint", "_engine", "_flushes", "_is_behind", "_peer_erred", "_taken_at", "_timer", "_timer_at",
+        "_transport", "_unsent", "_write_paused", "peer",
+    )  # fmt: skip
 
     def __init__(self, endpoint: RpcEndpoint) -> None:
         self._endpoint = endpoint
@@ -100,6 +200,15 @@ class RpcConnection(asyncio.Protocol):
         """When it closes: not because it was time."""
         self._flushes = False
         """Soon: answers that are given together leave together."""
+        self._is_behind = False
+        """Its socket is not read until what came is worked off."""
+        self._write_paused = False
+        self._unsent = 0
+        """Bytes of answers that the engine still has."""
+        self._answer_bytes = 0
+        """Bytes of answers that are counted for the port."""
+        self._taken_at = endpoint.loop.time()
+        """When it last took a byte of its answers, or had none to take."""
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,18 +218,42 @@ class RpcConnection(asyncio.Protocol):
         self.peer = str(address[0]) if address else ""
         endpoint = self._endpoint
         self._engine = ServerConnection(endpoint.settings, endpoint.associations, self.peer, endpoint.loop.time())
-        if len(endpoint.connections) >= CONNECTIONS_MAX:
-            log.warning("mqrr.too_many_connections peer=%s CONNECTIONS_MAX=%d", self.peer, CONNECTIONS_MAX)
+        if not endpoint.admits(self.peer):
             self._transport.abort()
             return
         _keep_alive(transport.get_extra_info("socket"))
-        endpoint.connections.add(self)
+        endpoint.connections[self] = None
+        endpoint.room.enter(self, self.peer)
         endpoint.service.connected(self, self)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
         """PDUs, in any pieces."""
-        self._handle(self._engine.receive(data, self._endpoint.loop.time()))
+        if self not in self._endpoint.connections:
+            return
+        self._engine.hold(data)
+        if not self._is_behind:
+            self._is_behind = True
+            self._endpoint.works(self)
+
+    def work(self) -> bool:
+        """Work off some of what came; whether more waits. Nothing while the reader does not take its answers."""
+        if self not in self._endpoint.connections or self._write_paused:
+            self._is_behind = False
+            return False
+        self._handle(self._engine.receive(b"", self._endpoint.loop.time(), PDUS_AT_ONCE))
+        self._is_behind = self._engine.is_behind and not self._write_paused
+        self._read_or_pause()
+        return self._is_behind
+
+    def _read_or_pause(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._is_behind or self._write_paused:
+            if self._transport.is_reading():
+                self._transport.pause_reading()
+        elif not self._transport.is_reading():
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """A reader that says nothing more hears nothing more."""
@@ -133,12 +266,18 @@ class RpcConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """A reader that does not take its answers asks nothing more until it does."""
-        self._transport.pause_reading()
+        self._write_paused = True
+        self._read_or_pause()
 
     def resume_writing(self) -> None:
         """It takes them."""
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._write_paused = False
+        self._count_answers()
+        self._endpoint.service.has_room()
+        self._read_or_pause()
+        if self._engine.is_behind and not self._is_behind:
+            self._is_behind = True
+            self._endpoint.works(self)
 
     def end(self, reason: str) -> None:
         """Nothing more is sent or received."""
@@ -148,17 +287,52 @@ class RpcConnection(asyncio.Protocol):
             self._handle(self._engine.lost(reason))
             self._gone(())
 
+    def sweep(self, now: float) -> None:
+        """Close the connection if its reader takes no byte of its answers."""
+        before = self._answer_bytes
+        self._count_answers()
+        if not self._write_paused or self._answer_bytes < before:
+            self._taken_at = now
+        elif now - self._taken_at > ANSWER_SECONDS:
+            log.info('mqrr.closed peer=%s reason="it took no answer for %d s (ANSWER_SECONDS)"', self.peer, ANSWER_SECONDS)
+            self.end("the reader takes no answers")
+            self._transport.abort()
+
+    @property
+    def is_signed_in(self) -> bool:
+        """Whether it has ended its negotiation well."""
+        return self._engine.is_signed_in
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing open and waits for nothing."""
+        return self._engine.is_idle
+
     # --- answers ------------------------------------------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        """Whether another message may be read for this reader."""
+        if self._write_paused or self._answer_bytes >= ANSWERS_OF_ONE_MAX:
+            return False
+        return not self._answer_bytes or self._endpoint.answer_bytes < ANSWERS_MAX
 
     def respond(self, call_id: int, stub: bytes) -> None:
         """The answer of a call."""
         self._engine.respond(call_id, stub)
+        self._unsent += len(stub)
+        self._count_answers()
         self._flush_soon()
 
     def fail(self, call_id: int, status: int) -> None:
         """The fault of a call."""
         self._engine.fail(call_id, status)
         self._flush_soon()
+
+    def _count_answers(self) -> None:
+        """Count for the port what this reader has not taken."""
+        held = self._unsent + (0 if self._transport.is_closing() else self._transport.get_write_buffer_size())
+        self._endpoint.answer_bytes += held - self._answer_bytes
+        self._answer_bytes = held
 
     # --- events -------------------------------------------------------------------------------------------------------------
 
@@ -182,9 +356,14 @@ class RpcConnection(asyncio.Protocol):
         self._flush()
 
     def _gone(self, calls: tuple[int, ...]) -> None:
-        if self in self._endpoint.connections:
-            self._endpoint.connections.discard(self)
-            self._endpoint.service.disconnected(self, calls)
+        endpoint = self._endpoint
+        if self in endpoint.connections:
+            del endpoint.connections[self]
+            endpoint.room.leave(self)
+            endpoint.answer_bytes -= self._answer_bytes
+            self._answer_bytes = self._unsent = 0
+            endpoint.service.disconnected(self, calls)
+            endpoint.service.has_room()
         self._transport.close()
 
     def _flush_soon(self) -> None:
@@ -197,6 +376,11 @@ class RpcConnection(asyncio.Protocol):
         data = self._engine.data_to_send()
         if data and not self._transport.is_closing():
             self._transport.write(data)
+        if self._unsent and self in self._endpoint.connections:
+            self._unsent = 0
+            self._count_answers()
+            if not self._write_paused:
+                self._endpoint.service.has_room()
         due = self._engine.timer()
         if due != self._timer_at:
             if self._timer is not None:

@@ -33,6 +33,9 @@ class MapperService:
         del calls
         self._connections.pop(key, None)
 
+    def has_room(self) -> None:
+        """Nothing waits here."""
+
     def call(self, key: Hashable, received: CallReceived) -> None:
         """ept_map."""
         answers = self._connections[key]

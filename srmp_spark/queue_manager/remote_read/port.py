@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
 
+REQUEST_MAX = 65_536
+"""Bytes of a request: the longest, R_OpenQueue and ept_map, carry a name and have less than 3,000. With the PDU that comes in
+it is what a connection holds of its reader's bytes, 2,000 of them 256 MB at worst."""
 NETBIOS_NAME_MAX = 15
 
 log = logging.getLogger(__name__)
@@ -46,13 +49,16 @@ class RpcPort:
         number = listening.getsockname()[1]
         accept = None if config.rpc_accounts is None else partial(_acceptor, config.rpc_accounts, manager)
         settings = ServerSettings(
-            interfaces={REMOTE_READ: OPNUMS}, port=number, min_auth_level=LEVELS[config.rpc_auth_level], accept_security=accept
-        )
+            interfaces={REMOTE_READ: OPNUMS}, port=number, min_auth_level=LEVELS[config.rpc_auth_level], accept_security=accept,
+            stub_max=REQUEST_MAX,
+        )  # fmt: skip
         port = cls(RemoteReadService(manager, number))
         await port._listen(RpcEndpoint(port._service, settings), listening)
         if mapper is not None:
             at = mapper.getsockname()[1]
-            mapping = ServerSettings(interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=at, syntaxes=(NDR,))
+            mapping = ServerSettings(
+                interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=at, syntaxes=(NDR,), stub_max=REQUEST_MAX
+            )
             await port._listen(RpcEndpoint(MapperService({REMOTE_READ: number}), mapping), mapper)
         return port
 

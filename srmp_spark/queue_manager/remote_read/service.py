@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -59,6 +60,10 @@ log = logging.getLogger(__name__)
 class Answers(Protocol):
     """What a connection does with the answers of its calls."""
 
+    def has_room(self) -> bool:
+        """Whether another message may be read for it: what it was answered before has left, or is little."""
+        ...
+
     def respond(self, call_id: int, stub: bytes) -> None:
         """The call has an answer."""
         ...
@@ -88,6 +93,8 @@ class RemoteReadService:
             port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None
         )
         self._connections: dict[Hashable, Answers] = {}
+        self._unread: dict[Hashable, deque[Read]] = {}
+        """Messages that wait until a reader has taken the answers that it has: for it alone memory would be used."""
         self._served: dict[int, ServedQueue] = {}
         """By the identity of the queue: one that is deleted and made again is another one."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,6 +122,19 @@ class RemoteReadService:
         """It is gone, and nobody waits for the answers of these calls."""
         self._connections.pop(key, None)
         self._in_turn(partial(self._server.calls_gone, key, tuple(calls)))
+        for asked in self._unread.pop(key, ()):
+            self._in_turn(partial(self._server.not_read, asked.reading, Status.MQ_ERROR_OPERATION_CANCELLED))
+
+    def has_room(self) -> None:
+        """Readers have taken answers: messages that waited for it are read now."""
+        for key in tuple(self._unread):
+            waiting, connection = self._unread.get(key), self._connections.get(key)
+            if waiting is None or connection is None:
+                continue
+            while waiting and connection.has_room():
+                self._read(waiting.popleft())
+            if not waiting and self._unread.get(key) is waiting:
+                del self._unread[key]
 
     def call(self, key: Hashable, received: CallReceived) -> None:
         """A call came."""
@@ -293,10 +313,25 @@ class RemoteReadService:
     # --- messages ---------------------------------------------------------------------------------------------------------
 
     def _read(self, asked: Read) -> None:
-        view = _served(asked.queue)
-        self._served[id(view.queue)].read(asked.sequence, partial(self._was_read, asked))
+        if self._waits_for_room(asked):
+            return
+        served = self._served.get(id(_served(asked.queue).queue))
+        if served is None:  # it was closed while this one waited
+            self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_STALE_HANDLE))
+        else:
+            served.read(asked.sequence, partial(self._was_read, asked))
+
+    def _waits_for_room(self, asked: Read) -> bool:
+        """Put a message off whose reader has not taken its answers. One that is gone waits for nothing."""
+        connection = self._connections.get(asked.connection)
+        if connection is None or connection.has_room():
+            return False
+        self._unread.setdefault(asked.connection, deque()).append(asked)
+        return True
 
     def _was_read(self, asked: Read, what: Message | str | None) -> None:
+        if isinstance(what, Message) and self._waits_for_room(asked):
+            return  # answers that were given since then have filled the room: the message is read again
         if isinstance(what, Message) and not asked.queue.has_left(asked.sequence):
             self._do(self._server.read(asked.reading, what, self._loop.time()))
         elif what is None or isinstance(what, Message):  # it was read, and purged meanwhile
