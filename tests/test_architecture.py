@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 
-NOUNS = {"names", "canonical_url", "message", "errors", "clock", "holder", "interface"}
+NOUNS = {"names", "canonical_url", "message", "errors", "clock", "holder", "interface", "private_files"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqrr": {"message", "names", "errors"},
     "pgm": {"errors", "timers"},
     "wsrm": {"srmp", "errors", "timers"},
-    "signing_in": {"mqrr", "errors"},
+    "signing_in": {"mqrr", "errors", "private_files"},
+    "private_files": {"errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "canonical_url": {"names", "errors"},

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.queue_manager.config import DEFAULT_API
 from srmp_spark.queue_manager.tokens import check_token
 
@@ -67,6 +68,7 @@ def address(args: argparse.Namespace) -> tuple[str, str | None]:
     token = os.environ.get("SRMP_SPARK_TOKEN")
     try:
         if args.token_file:
+            refuse_open_secret("--token-file", args.token_file)
             token = check_token(Path(args.token_file).read_text(encoding="utf-8").strip())
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"--token-file {args.token_file}: {error}") from None

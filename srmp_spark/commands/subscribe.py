@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import RETRY_SECONDS, Commands, add_connection_flags, address, emit
 from srmp_spark.errors import ApiError, ConfigurationError, with_hint
+from srmp_spark.private_files import refuse_open_secret
 
 if TYPE_CHECKING:
     from srmp_spark.client.subscriptions import SubscriptionsClient
@@ -131,6 +132,7 @@ def _password(args: argparse.Namespace) -> str | None:
     if args.password_file is None:
         return os.environ.get(PASSWORD_VARIABLE) if args.username else None
     try:
+        refuse_open_secret("--password-file", args.password_file)
         with Path(args.password_file).open("rb") as file:
             return file.read(PASSWORD_MAX).decode().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

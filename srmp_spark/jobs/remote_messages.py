@@ -24,6 +24,7 @@ from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
 from srmp_spark.mqrr.status import Status
+from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.signing_in.credentials import Credentials, credentials
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _password(path: str | None) -> str | None:
     if path is None:
         return None
     try:
+        refuse_open_secret("--password-file", path)
         with Path(path).open("rb") as file:
             return file.read(PASSWORD_MAX).decode().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

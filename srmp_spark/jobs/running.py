@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import ExitCode
+from srmp_spark.private_files import refuse_open_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +130,7 @@ def token_of(args: argparse.Namespace) -> dict[str, str]:
     if not args.token_file:
         return given
     try:
+        refuse_open_secret("--token-file", args.token_file)
         return given | {"token": Path(args.token_file).read_text(encoding="utf-8").strip()}
     except OSError as error:
         raise ConfigurationError(f"--token-file {args.token_file}: {error.strerror}") from None

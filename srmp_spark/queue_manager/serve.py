@@ -31,6 +31,7 @@ from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
 from srmp_spark.holder import Holder
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
+from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.port import ApiPort
@@ -289,6 +290,8 @@ class _Process:
             scheme="https" if config.api_cert else "http", port=self._api.port,
         )  # fmt: skip
         try:
+            if config.api_key is not None:
+                refuse_open_secret("--api-key", config.api_key)
             settings = uvicorn.Config(
                 ApiApp(Router(routes(manager, health)), guard),
                 loop="none",
@@ -347,7 +350,8 @@ class _Process:
 def _write_file(path: Path, text: str) -> None:
     """Whole or not at all for whoever reads it meanwhile."""
     new = path.with_suffix(".new")
-    new.write_text(text, encoding="utf-8")
+    with os.fdopen(replace_private(new), "w", encoding="utf-8") as file:
+        file.write(text)
     new.replace(path)
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.private_files import refuse_open_secret
 
 CHECK_SECONDS = 1.0
 """How often the files are looked at, at most: a stat for each file, and only when somebody connects."""
@@ -164,6 +165,7 @@ def _hardened(context: ssl.SSLContext) -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, flags: str) -> None:
     try:
+        refuse_open_secret(flags, key)
         context.load_cert_chain(certificate, key, password="")  # never ask a terminal
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ConfigurationError(

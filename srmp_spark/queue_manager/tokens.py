@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import queue_matches
+from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.queue_manager.queue_patterns import parse_pattern
 
 Verb = Literal["read", "enqueue", "admin"]
@@ -120,6 +121,7 @@ def check_token(token: str) -> str:
 def read_token(path: str) -> str:
     """What a file holds, without blanks and line ends around it. Raises :class:`ValueError`, which never quotes it."""
     try:
+        refuse_open_secret("a token", path)
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None

@@ -6,11 +6,11 @@ The file holds passwords, because NTLM proves the password itself; nobody but it
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.private_files import refuse_open_secret
 
 ACCOUNTS_MAX = 10_000
 FILE_MAX = 1_048_576
@@ -40,8 +40,7 @@ class Accounts:
 def read_accounts(path: Path) -> Accounts:
     """The accounts of a file. Raises :class:`ConfigurationError`, which holds no password."""
     try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigurationError(f"--rpc-accounts {path}: others can read it, and it holds passwords: chmod 600 {path}")
+        refuse_open_secret("--rpc-accounts", path)
         with path.open("rb") as file:
             data = file.read(FILE_MAX + 1)
         text = data.decode("utf-8-sig")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, SrmpSparkError, StoreDamagedError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE, Endpoint, ExitCode
+from srmp_spark.private_files import FOLDER_MODE, append_private, refuse_wide
 from srmp_spark.spark.options import SourceOptions
 
 UNUSED_SECONDS = 60
@@ -75,7 +77,9 @@ def start_or_join(
             f"no queue manager runs in dataDir {data_dir}: to start one also give {' and '.join(missing)}; "
             "to join one, start it first"
         )
-    data_dir.mkdir(parents=True, exist_ok=True)
+    refuse_wide(data_dir)
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(mode=FOLDER_MODE, exist_ok=True)
     child = _start(data_dir, flags)
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
@@ -134,7 +138,7 @@ def _start(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> subprocess.Pop
     for flag, value in flags:
         command += [f"--{flag}", value]
     _log.info("embedded.started dir=%s", data_dir)
-    with (data_dir / LOG_FILE).open("ab") as log:
+    with os.fdopen(append_private(data_dir / LOG_FILE), "ab") as log:
         return subprocess.Popen(  # noqa: S603  # our own program; values are arguments, never a shell's text
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
         )

@@ -28,6 +28,7 @@ import contextlib
 import ctypes
 import errno
 import json
+import logging
 import os
 import re
 import secrets
@@ -40,15 +41,19 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
 from srmp_spark.store import decisions, epochs, losses, moves, state, wsrm_sequences
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
+from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.schema import ADDED, RESTORE_HINT, connect_writer, readable
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
 DATABASE_FILE = "store.db"
 SEGMENTS_DIRECTORY = "segments"
+OWN_FOLDERS = frozenset({SEGMENTS_DIRECTORY, STAGES_DIRECTORY, "delta", "subscriptions"})
+"""Folders of the data directory whose content no other user may see."""
 RESTORING_FILE = "restoring"
 """There while ``srmp-spark restore`` makes the directory: until it is gone nothing in it may be believed."""
 
@@ -79,6 +84,8 @@ RECEIPTS_KEY_BYTES = 32
 STATX_BYTES = 256
 _AT_FDCWD, _STATX_BTIME, _STATX_BTIME_AT = -100, 0x800, 80
 """The layout of ``struct statx``: the kernel's ABI, the same on every architecture."""
+
+_log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
@@ -138,15 +145,18 @@ class DataDirectory:
     def open(cls, path: Path, *, now: int, mountinfo: Path = Path("/proc/self/mountinfo")) -> DataDirectory:
         """Take ownership of ``path``, which is created if need be. ``now`` is microseconds since 1970, UTC.
 
-        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1: the disk is
-        full or refuses), :class:`StoreError`.
+        Raises :class:`ConfigurationError` (exit code 2: other users have a right to it), :class:`StoreInUseError` (5),
+        :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1: the disk is full or refuses), :class:`StoreError`.
         """
         path = path.absolute()
         try:
-            make_directory(path, mode=0o700)
-            (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=0o700)
+            make_directory(path)
             refuse_network_file_system(path, mountinfo)
+            refuse_wide(path)
+            (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=FOLDER_MODE)
             lock = take_lock(path / LOCK_FILE)
+            if count := narrow(path, OWN_FOLDERS):
+                _log.warning("data_dir.narrowed entries=%d dir=%s: other users had rights to them by mode", count, path)
         except OSError as error:
             raise _unusable(path, error) from error
         if (path / RESTORING_FILE).exists():
@@ -315,7 +325,7 @@ def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
 def _write_identity(path: Path, queue_manager: str, starts: int, starting: int | None, position: int) -> None:
     directory, _, database = _inodes(path)
     new = path / f"{IDENTITY_FILE}.new"
-    with new.open("w") as file:
+    with os.fdopen(replace_private(new), "w", encoding="utf-8") as file:
         inodes = {"directory": directory, "identity": os.fstat(file.fileno()).st_ino, "database": database}
         content = {"queue_manager": queue_manager, "starts": starts, "starting": starting, "position": position}
         content["inodes"] = inodes

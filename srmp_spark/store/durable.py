@@ -7,6 +7,13 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from srmp_spark.private_files import FILE_MODE, FOLDER_MODE
+
+SHARED_FOLDER_MODE = 0o777
+"""Of a folder outside the data directory, for example of a Delta table: the umask decides who may read it."""
+SHARED_FILE_MODE = 0o666
+"""The same of a file there."""
+
 
 def sync_file(path: Path) -> None:
     """The file's bytes and length to the disk. After an error the caller gives up: a failed fsync is never tried again."""
@@ -26,8 +33,10 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_directory(path: Path, mode: int = 0o777) -> None:
-    """The folder and those above it, each durable in the one above: else a power loss takes all that is in it along.
+def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
+    """Make the folder, and those above it, as a rule for its owner alone.
+
+    Each is durable in the one above: else a power loss takes all that is in it along.
 
     One that is there already is made durable too: whoever made it may have been killed before its sync.
     """
@@ -41,14 +50,15 @@ def make_directory(path: Path, mode: int = 0o777) -> None:
     sync_directory(path.parent)
 
 
-def write_durably(path: Path, data: bytes, *, sync_folder: bool = True) -> None:
-    """A file, whole or not at all, and there after a power loss.
+def write_durably(path: Path, data: bytes, *, sync_folder: bool = True, mode: int = FILE_MODE) -> None:
+    """Write a file that is whole or not there, also after a power loss, and that its owner alone can read.
 
     Without ``sync_folder`` the caller syncs the folder, once for several files.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        temporary.write_bytes(data)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
         sync_file(temporary)
         temporary.replace(path)
     except BaseException:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from srmp_spark.errors import StoreInUseError
+from srmp_spark.private_files import append_private
 
 LOCK_NOTE_WAIT_S = 1.0
 """The owner writes its process id right after taking the lock; a second one waits so long for it before saying "unknown"."""
@@ -22,7 +23,8 @@ def take_lock(file: Path, wait_s: float = 0.0) -> IO[str]:
 
     ``wait_s``: how long to wait for a process that is about to end. Raises :class:`StoreInUseError`, which names the holder.
     """
-    lock = file.open("a+")  # its descriptor is not inherited: a child must not keep the directory taken
+    # Its descriptor is not inherited: a child must not keep the directory taken.
+    lock = os.fdopen(append_private(file), "a+", encoding="utf-8")
     deadline = time.monotonic() + wait_s
     while True:
         try:

@@ -148,7 +148,7 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
         sizes[sequence - plan.first] = size
     file = f"{plan.queue_id}/{plan.first}-{plan.last}"
     folder = segments / str(plan.queue_id)
-    make_directory(folder, mode=0o700)
+    make_directory(folder)
     for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
         write_durably(segments / (file + ending), data, sync_folder=False)
     sync_directory(folder)

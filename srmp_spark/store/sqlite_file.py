@@ -7,13 +7,15 @@ what differs. ``synchronous=FULL`` is set and then *asserted* at every open: SQL
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+from srmp_spark.private_files import create_private
 
 BUSY_TIMEOUT_S = 5.0
 """Only a checkpoint's last step or a foreign tool makes a connection wait; past this something holds the database."""
@@ -66,6 +68,8 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
 
     Creates the tables in an empty database. Raises :class:`StoreDamagedError` (exit code 6) for a newer format or damage.
     """
+    with suppress(FileExistsError):  # SQLite gives its WAL the mode of the database
+        os.close(create_private(path))
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         found = check_format(connection, database)  # before the first write: a newer version's database is not ours to touch

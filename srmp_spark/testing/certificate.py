@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from srmp_spark.private_files import FILE_MODE
+
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -31,9 +33,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     )  # fmt: skip
     paths = directory / "cert.pem", directory / "key.pem"
     paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    _write_key(paths[1], key)
     return paths
 
 
@@ -42,6 +42,13 @@ class Identity(NamedTuple):
 
     certificate: Path
     key: Path
+
+
+def _write_key(path: Path, key: Key) -> None:
+    path.touch(FILE_MODE)
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
 
 
 class Authority:
@@ -82,9 +89,7 @@ class Authority:
         )  # fmt: skip
         stem = self.directory / (file or name)
         found = Identity(stem.with_suffix(".pem"), stem.with_suffix(".key"))
-        found.key.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        )
+        _write_key(found.key, key)
         found.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         return found
 

@@ -152,6 +152,7 @@ def test_a_wrong_token_is_not_a_missing_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("right", "wrong"):
+        (tmp_path / name).touch(0o600)
         (tmp_path / name).write_text(name * 8)
     with RunningQueueManager(tmp_path / "data", token_file=tmp_path / "right") as guarded:
         monkeypatch.delenv("SRMP_SPARK_TOKEN", raising=False)

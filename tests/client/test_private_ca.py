@@ -56,6 +56,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "ca.pem").write_bytes(certificate("ca", keys["ca"], "ca", keys["ca"], is_ca=True))
     (folder / "other.pem").write_bytes(certificate("other", keys["other"], "other", keys["other"], is_ca=True))
     (folder / "api.pem").write_bytes(certificate("api", keys["api"], "ca", keys["ca"], is_ca=False))
+    (folder / "api.key").touch(0o600)
     (folder / "api.key").write_bytes(
         keys["api"].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )

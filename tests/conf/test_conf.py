@@ -204,6 +204,7 @@ def test_the_pods_command_runs_and_its_probes_are_answered(pod: dict[str, Any], 
     certificate, key = make_certificate(tmp_path)
     certificate.rename(tmp_path / "tls" / "tls.crt")
     key.rename(tmp_path / "tls" / "tls.key")
+    (tmp_path / "token" / "token").touch(0o600)
     (tmp_path / "token" / "token").write_text(TOKEN + "\n")
     links = {
         "SRMP_SPARK_SERVICE_HOST": "10.0.0.1",

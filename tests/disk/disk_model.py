@@ -291,7 +291,7 @@ def build(world: World, root: Path) -> None:
             path.unlink()
     for name, content in world.paths():
         if content is None:
-            (root / name).mkdir()
+            (root / name).mkdir(mode=0o700)
         else:
             (root / name).write_bytes(content)
     for identity in root.rglob(IDENTITY_FILE):

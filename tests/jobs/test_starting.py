@@ -196,6 +196,7 @@ def test_a_table_elsewhere_is_left_to_spark(table: str, monkeypatch: pytest.Monk
 
 
 def test_ingest_takes_the_token_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("0123456789abcdef-secret\n")
     flags = ["--queue-manager", "http://127.0.0.1:9", "--queue", "q", "--table", "t", "--checkpoint", "c"]
     found = ingest.arguments([*flags, "--token-file", str(tmp_path / "token")])

@@ -105,6 +105,7 @@ def test_the_data_directory_is_needed() -> None:
 def test_an_api_beyond_loopback_needs_a_token_and_tls(tmp_path: Path) -> None:
     assert "--token-file" in refused({"api": "0.0.0.0:0"})
     token = tmp_path / "token"
+    token.touch(0o600)
     token.write_text(TOKEN + "\n")
     assert "--api-cert" in refused({"api": "0.0.0.0:0", "token_file": str(token)})
     config = load({"data_dir": "d", "api": "0.0.0.0:0", "token_file": str(token), "api_cert": "c", "api_key": "k"}, {})

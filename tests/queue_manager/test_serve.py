@@ -315,6 +315,7 @@ def test_a_copied_directory_is_another_epoch_and_its_old_rows_are_still_there(st
 def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     token = tmp_path / "token"
+    token.touch(0o600)
     token.write_text("0123456789abcdef0123\n")
     running = start(api_listen="0.0.0.0:0", token_file=token, api_cert=certificate, api_key=key)
     assert running.api.startswith("https://")

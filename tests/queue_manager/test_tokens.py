@@ -41,6 +41,7 @@ def token(*verbs: Any, queues: tuple[str, ...] = ("*",)) -> Token:
 class TestConfiguration:
     def test_an_entry_by_file_or_by_digest(self, tmp_path: Path) -> None:
         file = tmp_path / "reader.token"
+        file.touch(0o600)
         file.write_text(SECRET + "\n")
         text = f"""
 [[token]]
@@ -90,11 +91,13 @@ verbs = ["enqueue", "admin"]
             config_of(tmp_path, entry.format("a", sha256(SECRET)) + entry.format("a", sha256(OTHER)))
         with pytest.raises(ConfigurationError, match="a and b are one token"):
             config_of(tmp_path, entry.format("a", sha256(SECRET)) + entry.format("b", sha256(SECRET)))
+        (tmp_path / "token").touch(0o600)
         (tmp_path / "token").write_text(SECRET)
         with pytest.raises(ConfigurationError, match="are one token"):
             config_of(tmp_path, entry.format("a", sha256(SECRET)), token_file=str(tmp_path / "token"))
 
     def test_no_repr_and_no_error_shows_a_secret(self, tmp_path: Path) -> None:
+        (tmp_path / "token").touch(0o600)
         (tmp_path / "token").write_text(SECRET)
         config = config_of(
             tmp_path, f'[[token]]\nname = "a"\nsha256 = "{sha256(OTHER)}"\nverbs = ["read"]', token_file=str(tmp_path / "token")
@@ -169,6 +172,7 @@ def test_our_own_queues_are_for_a_token_that_names_them_or_is_for_all() -> None:
 
 def test_at_a_real_queue_manager(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
     admin = tmp_path / "admin.token"
+    admin.touch(0o600)
     admin.write_text("0123456789abcdef-admin")
     config = tmp_path / "config.toml"
     config.write_text(f"""

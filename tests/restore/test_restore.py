@@ -296,7 +296,7 @@ def test_a_key_that_waits_is_known_again_and_new_messages_get_new_serials(manage
 def test_a_folder_with_something_in_it_is_refused(manager: Manager) -> None:
     manager.publish()
     manager.lose()
-    manager.new.mkdir()
+    manager.new.mkdir(mode=0o700)
     (manager.new / "lost+found").mkdir()
     (manager.new / "store.db").write_bytes(b"x")
     with pytest.raises(ConfigurationError, match="is not empty"):
@@ -309,7 +309,7 @@ def test_a_restore_that_was_interrupted_does_not_start_and_is_begun_again(manage
     manager.store.put(3, make=srmp_record)
     manager.publish()
     manager.lose()
-    manager.new.mkdir()
+    manager.new.mkdir(mode=0o700)
     (manager.new / RESTORING_FILE).write_text("")
     (manager.new / "segments").mkdir()
     (manager.new / "segments" / "half").write_text("")
@@ -322,7 +322,7 @@ def test_a_restore_that_was_interrupted_does_not_start_and_is_begun_again(manage
 def test_a_folder_that_another_process_holds_is_refused(manager: Manager) -> None:
     manager.publish()
     manager.lose()
-    manager.new.mkdir()
+    manager.new.mkdir(mode=0o700)
     with take_lock(manager.new / "lock"), pytest.raises(StoreInUseError):
         manager.restore()
 

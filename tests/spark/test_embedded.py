@@ -121,6 +121,7 @@ class TestAFileThatIsNotOurs:
 
 def test_a_service_with_a_token_is_joined_by_who_has_it(directory: Path, tmp_path: Path) -> None:
     token = "a-token-of-sixteen-letters"
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(token)
     with RunningQueueManager(directory, queues=["private$/orders"], token_file=tmp_path / "token") as running:
         assert locate(parse(options(directory, token=token))).urls == (running.api,)

@@ -389,7 +389,7 @@ def test_what_is_no_database_is_damage(tmp_path: Path) -> None:
     with pytest.raises(StoreDamagedError):
         DataDirectory.open(tmp_path / "data", now=NOW)
     other = tmp_path / "other"
-    other.mkdir()
+    other.mkdir(mode=0o700)
     db = sqlite3.connect(other / "store.db")
     db.execute("CREATE TABLE theirs(x)")
     db.close()

@@ -12,11 +12,12 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from io import RawIOBase
+from io import FileIO, RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from srmp_spark.errors import ApiError
+from srmp_spark.private_files import FOLDER_MODE, create_private
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
 from srmp_spark.store.durable import sync_directory
@@ -159,8 +160,8 @@ def _storing() -> Iterator[None]:
 
 def _create(path: Path) -> RawIOBase:
     with _storing():
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        return path.open("xb", buffering=0)
+        path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        return FileIO(create_private(path), "wb")
 
 
 def _write(file: RawIOBase, pieces: Sequence[bytes]) -> None:

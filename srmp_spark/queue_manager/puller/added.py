@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.store.durable import sync_directory, write_durably
 from srmp_spark.store.set_aside import SetAside
 
 FOLDER = "subscriptions"
 """Below the data directory: passwords, and of which messages End was sent."""
-_MODE_FOLDER = 0o700
 
 
 class AddedRow(NamedTuple):
@@ -83,7 +82,7 @@ def subscription_file(data_directory: Path, name: str, kind: str) -> Path:
     """The file of a subscription, in a folder that only its owner can read, which is made."""
     folder = data_directory / FOLDER
     if not folder.exists():
-        folder.mkdir(mode=_MODE_FOLDER)
+        folder.mkdir(mode=FOLDER_MODE)
         sync_directory(data_directory)
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{kind}"
 
@@ -110,8 +109,4 @@ class Passwords:
         if password is None:
             path.unlink(missing_ok=True)
             return
-        before = os.umask(0o077)
-        try:
-            write_durably(path, password.encode())
-        finally:
-            os.umask(before)
+        write_durably(path, password.encode())

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from srmp_spark.private_files import create_private
 from srmp_spark.queue_manager.puller.pulled import PulledKey
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -107,7 +108,8 @@ class SentMarks:
         """Another file in place of the one that is there, which stays if this fails."""
         new = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
         try:
-            new.write_bytes(data)
+            with os.fdopen(create_private(new), "wb") as whole:
+                whole.write(data)
             file = os.open(new, os.O_WRONLY | os.O_APPEND)
         except OSError:
             with suppress(OSError):

@@ -17,6 +17,7 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.mqrr.queue_format import QueueFormat, queue_format_for
 from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
 from srmp_spark.names import canonical_queue_name
+from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.signing_in.credentials import Credentials, credentials
 
 SUBSCRIPTIONS_MAX = 1_000
@@ -109,6 +110,7 @@ def _password(where: str, entry: dict[str, Any]) -> str | None:
         return None
     path = Path(entry["password_file"])
     try:
+        refuse_open_secret(f"{where}, password_file", path)
         with path.open("rb") as file:
             return file.read(PASSWORD_MAX).decode().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

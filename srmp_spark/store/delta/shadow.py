@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.store.delta.checkpoints import Checkpoints
-from srmp_spark.store.durable import sync_directory, sync_file, write_durably
+from srmp_spark.store.durable import SHARED_FILE_MODE, make_directory, sync_directory, sync_file, write_durably
 
 SHADOW_COMMITS_MAX = 200
 """Copies kept per table, a few KB each: twice the distance of two checkpoints. Older damage is rot, no power loss."""
@@ -142,7 +142,7 @@ class Shadow:
                     self._drop([v for v in self._versions if v >= version])
                     _log.warning("delta.diverged commit=%s: another table content was put back", path)
                     break
-            write_durably(path, copy)
+            write_durably(path, copy, mode=SHARED_FILE_MODE)
             rewritten.append(version)
         voided = self._void_unrecorded(max(self.last, checkpoint))
         if rewritten or voided or dropped:
@@ -162,7 +162,8 @@ class Shadow:
                 sync_directory(self._table_log)
             else:
                 information = {"timestamp": time.time_ns() // 1_000_000, "operation": "REPAIR", ACTIONS_KEY: "0"}
-                write_durably(path, json.dumps({"commitInfo": information}).encode() + b"\n")
+                void = json.dumps({"commitInfo": information}).encode() + b"\n"
+                write_durably(path, void, mode=SHARED_FILE_MODE)
             voided.append(version)
         return voided
 
@@ -193,9 +194,7 @@ class Shadow:
     def _keep_identity(self) -> None:
         if self._versions and (self._folder / "table.json").exists():
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for parent in (self._folder.parent, self._folder.parent.parent):
-            sync_directory(parent)
+        make_directory(self._folder)
         write_durably(self._folder / "table.json", json.dumps({"log": str(self._table_log), "id": self._identity()}).encode())
 
     def _forget(self, reason: str) -> None:

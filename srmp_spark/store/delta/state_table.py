@@ -26,7 +26,7 @@ from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, re
 from srmp_spark.store.delta.live_files import check_format, live_files
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
 from srmp_spark.store.delta.table_specs import FORMAT, PARTITION, TableSpec
-from srmp_spark.store.durable import make_directory
+from srmp_spark.store.durable import SHARED_FOLDER_MODE, make_directory
 
 COMMIT_RETRIES = 20
 """Attempts of one commit while other queue managers commit to the same table; each attempt looks at the newest version."""
@@ -310,7 +310,7 @@ class StateTable:
     def _open_or_create(self) -> DeltaTable:
         if self._storage.local:
             for folder in (self._storage.local.parent, self._storage.local):  # as durable as what will be reported to lie in it
-                make_directory(folder)
+                make_directory(folder, SHARED_FOLDER_MODE)
         try:
             return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
         except TableNotFoundError:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from srmp_spark.private_files import replace_private
 from srmp_spark.srmp.outgoing_effects import QueueKey
 
 LIVE_FILE = "outbox.live.json"
@@ -66,7 +68,8 @@ def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]
     """Replace the file. Raises :class:`OSError`."""
     found = [[*key, queue] for key, queue in queues.items()]
     temporary = directory / f".{LIVE_FILE}"
-    temporary.write_text(json.dumps({"fence": fence, "queues": found}))
+    with os.fdopen(replace_private(temporary), "w", encoding="utf-8") as file:
+        json.dump({"fence": fence, "queues": found}, file)
     temporary.replace(directory / LIVE_FILE)
 
 

@@ -8,6 +8,7 @@ and each bucket is put in order by itself. A batch that is in order already, or 
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from srmp_spark.private_files import FOLDER_MODE, create_private
 from srmp_spark.store.outbox.limits import BUCKET_BYTES, BUCKETS_MAX
 
 DEAL_BYTES = 2 * BUCKET_BYTES
@@ -113,7 +115,8 @@ class Buckets:
             self._parts.setdefault(bucket, []).append(part)
             return
         if bucket not in self._files:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            os.close(create_private(self._folder / str(bucket)))
             file = pa.OSFile(str(self._folder / str(bucket)), "wb")
             self._files[bucket] = file, pa.ipc.new_stream(file, part.schema)
         self._files[bucket][1].write_batch(part)

@@ -30,6 +30,7 @@ from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.names import is_reliable
+from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
@@ -95,7 +96,7 @@ class Outbox:
         try:
             folder = directory / STAGES_DIRECTORY
             if not folder.exists():
-                folder.mkdir(mode=0o700)
+                folder.mkdir(mode=FOLDER_MODE)
                 sync_directory(directory)
             with readable(database.path, OUTBOX.restore_hint):
                 database.assert_durable()

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.rows.segment import segment_of_rows
 from srmp_spark.srmp.ranges import Range, gaps
@@ -109,7 +110,7 @@ class LogRows:
         encoded = segment_of_rows(rows.select(list(NAMES)))
         name = f"{queue_id}/{first}-{last}"
         folder = self._segments / str(queue_id)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
             write_durably(self._segments / (name + ending), data, sync_folder=False)
         arrived = pc.min_max(rows.column(rows.schema.get_field_index("arrived_at")).cast(pa.int64())).as_py()

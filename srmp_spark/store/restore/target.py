@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError, StoreError
+from srmp_spark.private_files import FOLDER_MODE, refuse_wide
 from srmp_spark.store.directory import LOCK_FILE, RESTORING_FILE, SEGMENTS_DIRECTORY, refuse_network_file_system
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.lock import take_lock
@@ -20,13 +21,14 @@ OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
 def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
     """The absolute path, locked and marked; the mark goes when the block ends without an error.
 
-    Raises :class:`ConfigurationError` for a folder that is not empty, :class:`StoreInUseError`, :class:`StoreError`. What a
-    restore left that did not come to its end is deleted first.
+    Raises :class:`ConfigurationError` for a folder that is not empty or is open to other users, :class:`StoreInUseError`,
+    :class:`StoreError`. What a restore left that did not come to its end is deleted first.
     """
     path = path.absolute()
     try:
-        make_directory(path, 0o700)
+        make_directory(path)
         refuse_network_file_system(path, mountinfo)
+        refuse_wide(path)
         lock = take_lock(path / LOCK_FILE)
     except OSError as error:
         raise StoreError(f"the data directory {path} cannot be used: {error}") from error
@@ -45,7 +47,7 @@ def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo"))
                 shutil.rmtree(found)
             else:
                 found.unlink()
-        (path / SEGMENTS_DIRECTORY).mkdir(mode=0o700)
+        (path / SEGMENTS_DIRECTORY).mkdir(mode=FOLDER_MODE)
         sync_directory(path)
         yield path
         begun.unlink()
