@@ -19,6 +19,18 @@ API_CONNECTIONS_MAX = 1_024
 """Connections of the API: a Spark query has two for each of its tasks."""
 API_SHARE = 4
 """One address has at most this part of them."""
+SRMP_SHARE = 4
+"""One address has at most this part of the SRMP port's connections, and of the bytes of its unfinished requests."""
+RPC_CONNECTIONS_MAX = 2_000
+"""Connections of the RPC port, and of the endpoint mapper: a reader has one, and a second one while it cancels."""
+RPC_SHARE = 4
+"""One address has at most this part of them."""
+
+
+def payer_of(host: str) -> str | None:
+    """Return whose share a connection of ``host`` counts in; ``None`` for loopback, which has none."""
+    holder = holder_of(f"{host}:0", None)
+    return None if holder.startswith("127.") or holder in ("", "::/64") else holder
 
 
 class ConnectionRoom:
@@ -28,33 +40,32 @@ class ConnectionRoom:
         """``share``: one address has at most ``connections_max / share`` connections."""
         self.connections_max = connections_max
         self._of_one_max = max(1, connections_max // share)
-        self._addresses: dict[Hashable, str] = {}
+        self._payers: dict[Hashable, str | None] = {}
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._addresses)
+        return len(self._payers)
 
     @property
     def is_full(self) -> bool:
         """Whether a further connection needs the place of another one."""
-        return len(self._addresses) >= self.connections_max
+        return len(self._payers) >= self.connections_max
 
     def admits(self, host: str) -> bool:
         """Whether ``host`` has room in its own share, whatever the others have."""
-        holder = holder_of(f"{host}:0", None)
-        here = holder.startswith("127.") or holder in ("", "::/64")
-        return here or self._counts[holder] < self._of_one_max
+        payer = payer_of(host)
+        return payer is None or self._counts[payer] < self._of_one_max
 
     def enter(self, connection: Hashable, host: str) -> None:
         """Count ``connection``."""
-        holder = holder_of(f"{host}:0", None)
-        self._addresses[connection] = holder
-        self._counts[holder] += 1
+        payer = self._payers[connection] = payer_of(host)
+        if payer is not None:
+            self._counts[payer] += 1
 
     def leave(self, connection: Hashable) -> None:
         """Count it no longer."""
-        holder = self._addresses.pop(connection, None)
-        if holder is not None:
-            self._counts[holder] -= 1
-            if not self._counts[holder]:
-                del self._counts[holder]
+        payer = self._payers.pop(connection, None)
+        if payer is not None:
+            self._counts[payer] -= 1
+            if not self._counts[payer]:
+                del self._counts[payer]

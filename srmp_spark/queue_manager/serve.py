@@ -47,7 +47,7 @@ from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
-from srmp_spark.queue_manager.sockets import BACKLOG, bind, listen, raise_descriptor_limit
+from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors, bind, listen, share_descriptors
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.queue_manager.srmp_tls import TlsPort
 from srmp_spark.queue_manager.tls import ClientTls, ServerTls
@@ -106,7 +106,7 @@ def serve(config: ServeConfig) -> int:
     logging.Formatter.converter = time.gmtime
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the API logs its own faults, without tracebacks for remote ones
-    connections_max = raise_descriptor_limit()
+    descriptors = share_descriptors(rpc=config.rpc is not None, mapper=config.rpc_endpoint_mapper is not None)
     if expat.version_info < EXPAT_WANTED:
         log.debug(
             'xml.old_parser version=%s because="envelopes are fed to it whole, so its known slowness is out of reach"',
@@ -130,7 +130,7 @@ def serve(config: ServeConfig) -> int:
         process = _Process(config, directory, clock, listening, api, https, rpc, wsrm, groups)
         rpc_sockets = (rpc_socket, mapper_socket)
         try:
-            uvloop.run(process.run(srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, connections_max))
+            uvloop.run(process.run(srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, descriptors))
         finally:
             for _, group in groups:
                 group.close()
@@ -164,7 +164,8 @@ class _Process:
 
     async def run(
         self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None,
-        wsrm_socket: socket.socket | None, rpc_sockets: tuple[socket.socket | None, socket.socket | None], connections_max: int,
+        wsrm_socket: socket.socket | None, rpc_sockets: tuple[socket.socket | None, socket.socket | None],
+        descriptors: Descriptors,
     ) -> None:  # fmt: skip
         """Serve until a signal."""
         loop = asyncio.get_running_loop()
@@ -198,7 +199,7 @@ class _Process:
         reliable = ReliablePort(manager, self._client_tls, config.public_base_of(self._wsrm, public_base))
         manager.incoming_sequences = reliable.status
         endpoint = SrmpEndpoint(
-            manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=connections_max
+            manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=descriptors.srmp
         )
         tls_port = None
         if https_socket is not None and self._server_tls is not None:
@@ -213,7 +214,7 @@ class _Process:
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         manager.metrics.streams_forgotten = lambda: manager.receiver.streams.forgotten
         await maintenance.compare_state()
-        api_server, api_task, api_port = await self._serve_api(manager, health, api_socket)
+        api_server, api_task, api_port = await self._serve_api(manager, health, api_socket, descriptors)
         listen(srmp_socket, self._listening, "--listen")
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
@@ -221,8 +222,8 @@ class _Process:
             tls_port.start()
         if wsrm_socket is not None and self._wsrm is not None:
             listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
-            await reliable.start(config, wsrm_socket, connections_max)
-        rpc_port = await self._serve_rpc(manager, *rpc_sockets)
+            await reliable.start(config, wsrm_socket, descriptors.gateway)
+        rpc_port = await self._serve_rpc(manager, *rpc_sockets, descriptors)
         pullers = Pullers(manager)
         await pullers.start(config.subscription)
         maintenance.start()
@@ -267,8 +268,9 @@ class _Process:
             raise maintenance.fatal
 
     async def _serve_rpc(
-        self, manager: QueueManager, rpc_socket: socket.socket | None, mapper_socket: socket.socket | None
-    ) -> RpcPort | None:
+        self, manager: QueueManager, rpc_socket: socket.socket | None, mapper_socket: socket.socket | None,
+        descriptors: Descriptors,
+    ) -> RpcPort | None:  # fmt: skip
         """Remote read, if it is served; what it needs is loaded only then."""
         if rpc_socket is None:
             return None
@@ -278,10 +280,10 @@ class _Process:
         listen(rpc_socket, self._config.rpc, "--rpc")
         if mapper_socket is not None and self._config.rpc_endpoint_mapper is not None:
             listen(mapper_socket, self._config.rpc_endpoint_mapper, "--rpc-endpoint-mapper")
-        return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket)
+        return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket, descriptors)
 
     async def _serve_api(
-        self, manager: QueueManager, health: HealthApi, api_socket: socket.socket
+        self, manager: QueueManager, health: HealthApi, api_socket: socket.socket, descriptors: Descriptors
     ) -> tuple[_ApiServer, asyncio.Task[None], ApiPort]:
         config = self._config
         is_loopback = config.api.is_loopback
@@ -317,7 +319,10 @@ class _Process:
             await asyncio.sleep(0.005)
         if task.done():
             await task
-        port = ApiPort(api_socket, server, tls, asks_for_owner=is_loopback and not manager.tokens)
+        port = ApiPort(
+            api_socket, server, tls,
+            asks_for_owner=is_loopback and not manager.tokens, connections_max=descriptors.api,
+        )  # fmt: skip
         port.start()
         return server, task, port
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import errno
+import logging
 import resource
 import socket
+from typing import NamedTuple
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.queue_manager.endpoint import Endpoint
 from srmp_spark.queue_manager.http_limits import CONNECTIONS_MAX
+from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, RPC_CONNECTIONS_MAX
 
 BACKLOG = 2_048
 """Connections that wait to be accepted: a burst of senders after a restart. The kernel cuts it to net.core.somaxconn."""
 DESCRIPTORS_RESERVED = 256
-"""File descriptors for everything that is no SRMP connection: database, segments, API, receipts, reads."""
+"""File descriptors for everything that is no connection of a port: database, segments, pipes of our processes, reads."""
+DESCRIPTORS_MIN = 64
+"""Fewer descriptors for connections than that are an error at the start: half a dozen senders would fill a port."""
+
+log = logging.getLogger(__name__)
 
 
 def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
@@ -54,11 +61,42 @@ def _hint(error: OSError, endpoint: Endpoint) -> str:
     return ""
 
 
-def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files as far as the system lets us; how many SRMP connections that allows."""
+class Descriptors(NamedTuple):
+    """How many connections each port of the main process may have: their sum fits into the limit of open files."""
+
+    srmp: int
+    api: int
+    rpc: int
+    mapper: int
+    gateway: int
+    """Of a gateway process, which has descriptors of its own."""
+
+
+def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
+    """Raise the soft limit of open files as far as the system lets us, and share it between the ports.
+
+    Where it is too low for all, each port gets the same part of what it would have. Raises
+    :class:`ConfigurationError` if that is next to nothing.
+    """
+    wanted = (CONNECTIONS_MAX, API_CONNECTIONS_MAX, RPC_CONNECTIONS_MAX * rpc, RPC_CONNECTIONS_MAX * mapper)
+    total = sum(wanted)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS_MAX + DESCRIPTORS_RESERVED
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft < total + DESCRIPTORS_RESERVED:
+        most = total + DESCRIPTORS_RESERVED
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(16, min(CONNECTIONS_MAX, soft - DESCRIPTORS_RESERVED))
+    available = soft - DESCRIPTORS_RESERVED
+    if available < DESCRIPTORS_MIN:
+        raise ConfigurationError(
+            f"the limit of open files is {soft}, and at least {DESCRIPTORS_RESERVED + DESCRIPTORS_MIN} are needed: "
+            f"ulimit -n {total + DESCRIPTORS_RESERVED}, in a systemd unit LimitNOFILE={total + DESCRIPTORS_RESERVED}"
+        )
+    if available < total:
+        log.warning(
+            'descriptors.few limit=%d wanted=%d because="ports admit fewer connections; raise it: LimitNOFILE, ulimit -n"',
+            soft, total + DESCRIPTORS_RESERVED,
+        )  # fmt: skip
+    srmp, api, of_rpc, of_mapper = (
+        each if available >= total else max(min(each, 8), each * available // total) for each in wanted
+    )
+    return Descriptors(srmp, api, of_rpc, of_mapper, gateway=min(CONNECTIONS_MAX, available))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, cast
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 from srmp_spark.errors import RemoteProtocolError, StoreSyncError
 from srmp_spark.queue_manager import http_limits as limits
 from srmp_spark.queue_manager.chunked import ChunkedBody
+from srmp_spark.queue_manager.port_limits import SRMP_SHARE, ConnectionRoom, payer_of
 from srmp_spark.queue_manager.replies import CONTINUE, Replies
 from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished, without_empty_lines
 
@@ -61,7 +63,7 @@ class SrmpConnection(asyncio.Protocol):
     __slots__ = (
         "_body", "_buffer", "_chunks", "_endpoint", "_head", "_head_bytes", "_head_length", "_keep_alive",
         "_lingered", "_missing", "_partial", "_paused", "_probe", "_since", "_state", "_submitted",
-        "_transport", "_write_paused", "peer", "read_at",
+        "_transport", "_write_paused", "payer", "peer", "read_at",
     )  # fmt: skip
 
     def __init__(self, endpoint: SrmpEndpoint) -> None:
@@ -69,6 +71,8 @@ class SrmpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)  # set before any other call
         self.peer = ""
         """``host:port`` of the sender."""
+        self.payer: str | None = None
+        """Whose share its bytes count in; ``None``: nobody's."""
         self.read_at = 0.0
         """When the last byte of the request in flight was read, ``time.perf_counter``."""
         self._state = _IDLE
@@ -99,8 +103,9 @@ class SrmpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername") or ("", 0)  # None when it has gone again already
         self.peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-        self._endpoint.opened(self)
-        if len(self._endpoint.connections) > self._endpoint.connections_max:
+        self.payer = payer_of(name[0])
+        admitted = self._endpoint.opened(self, name[0])
+        if not admitted:
             self.refuse(503, "too-many-connections", "CONNECTIONS_MAX", limits.RETRY_AFTER_SECONDS, close=True)
         elif self._endpoint.draining:
             self._transport.close()
@@ -267,15 +272,15 @@ class SrmpConnection(asyncio.Protocol):
     def _hold(self, count: int) -> bool:
         """Count bytes of an unfinished request; False if the endpoint can hold no more."""
         self._partial += count
-        self._endpoint.partial_bytes += count
-        if self._endpoint.partial_bytes <= self._endpoint.budget.partial:
+        if self._endpoint.hold_partial(self.payer, count):
             return True
         self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
         return False
 
     def _forget_partial(self) -> None:
-        self._endpoint.partial_bytes -= self._partial
-        self._partial = 0
+        if self._partial:
+            self._endpoint.forget_partial(self.payer, self._partial)
+            self._partial = 0
         self._chunks = []
         self._body = None
         self._head = None
@@ -435,7 +440,9 @@ class SrmpEndpoint:
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
         """Seconds, refreshed by the sweep: exact enough for deadlines of seconds."""
+        self.room = ConnectionRoom(connections_max, SRMP_SHARE)
         self.partial_bytes = 0
+        self._partial_of: Counter[str] = Counter()
         self.submitted_bytes = 0
         self.reading_held = False
         self.draining = False
@@ -448,17 +455,39 @@ class SrmpEndpoint:
         """The protocol factory for ``create_server``."""
         return self._connection_class(self)
 
-    def opened(self, connection: SrmpConnection) -> None:
-        """A connection was made."""
+    def opened(self, connection: SrmpConnection, host: str) -> bool:
+        """Count a connection; False if the port is full, or the share of its address is."""
+        admitted = not self.room.is_full and self.room.admits(host)
         self.connections.add(connection)
+        if admitted:
+            self.room.enter(connection, host)
         if self.reading_held:
             connection.hold_reading()
+        return admitted
 
     def closed(self, connection: SrmpConnection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
+        self.room.leave(connection)
         if not self.connections:
             self._empty.set()
+
+    def hold_partial(self, payer: str | None, count: int) -> bool:
+        """Count bytes of an unfinished request; False beyond the budget of the port, or the share of its address."""
+        self.partial_bytes += count
+        if payer is not None:
+            self._partial_of[payer] += count
+            if self._partial_of[payer] > self.budget.partial // SRMP_SHARE:
+                return False
+        return self.partial_bytes <= self.budget.partial
+
+    def forget_partial(self, payer: str | None, count: int) -> None:
+        """Count them no longer."""
+        self.partial_bytes -= count
+        if payer is not None:
+            self._partial_of[payer] -= count
+            if not self._partial_of[payer]:
+                del self._partial_of[payer]
 
     def hold_reading(self) -> None:
         """Back-pressure: the journal is behind."""

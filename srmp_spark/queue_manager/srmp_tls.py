@@ -124,12 +124,14 @@ class TlsPort:
                     self._pause()
                     return
                 continue  # the one that came is gone again
-            if len(self._endpoint.connections) + len(self._handshakes) >= self._endpoint.connections_max:
+            endpoint, host = self._endpoint, str(address[0])
+            under_way = len(endpoint.connections) + len(self._handshakes)
+            if under_way >= endpoint.connections_max or not endpoint.room.admits(host):
                 self._endpoint.count_refusal(503, "too-many-connections")
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            task = self._loop.create_task(self._shake_hands(accepted, str(address[0])))
+            task = self._loop.create_task(self._shake_hands(accepted, host))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 

@@ -26,7 +26,7 @@ from srmp_spark.queue_manager.api.http import CALL_BODY_MAX, JSON_ITEMS_MAX
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX
 from srmp_spark.queue_manager.http_limits import HEAD_SECONDS
 from srmp_spark.queue_manager.peer_process import owner_of_peer
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, ConnectionRoom
+from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.testing.service import RunningQueueManager
 
 PATIENCE = 30
@@ -72,25 +72,6 @@ class TestConnections:
             each.settimeout(HEAD_SECONDS + 15)
             assert each.recv(100) == b""
             each.close()
-
-    def test_an_address_has_a_share_and_loopback_is_a_proxy(self) -> None:
-        room = ConnectionRoom(8, 4)
-        for number in range(2):
-            assert room.admits("192.0.2.1")
-            room.enter(number, "192.0.2.1")
-        assert not room.admits("192.0.2.1")
-        assert room.admits("192.0.2.2")
-        room.enter("v6", "2001:db8:0:1::5")
-        room.enter("v6 again", "2001:db8:0:1::6")
-        assert not room.admits("2001:db8:0:1::7")
-        assert room.admits("2001:db8:0:2::7")
-        for number in range(4):
-            assert room.admits("127.0.0.1")
-            room.enter(f"here {number}", "127.0.0.1")
-        assert room.is_full
-        room.leave(0)
-        assert room.admits("192.0.2.1")
-        assert not room.is_full
 
 
 class TestBodies:

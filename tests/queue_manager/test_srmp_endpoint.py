@@ -378,6 +378,20 @@ def test_unfinished_requests_together_have_a_limit() -> None:
     run(test, budget=http_limits.BUDGET._replace(partial=1000))
 
 
+def test_unfinished_requests_of_one_address_leave_room_for_others() -> None:
+    async def test(world: World) -> None:
+        endpoint = world.endpoint
+        assert endpoint.hold_partial("192.0.2.1", 250)
+        assert not endpoint.hold_partial("192.0.2.1", 1), "a quarter is the share of an address"
+        assert endpoint.hold_partial("192.0.2.2", 250)
+        assert endpoint.hold_partial(None, 400), "loopback has no share: proxies stand there"
+        for payer, count in (("192.0.2.1", 251), ("192.0.2.2", 250), (None, 400)):
+            endpoint.forget_partial(payer, count)
+        assert endpoint.partial_bytes == 0
+
+    run(test, budget=http_limits.BUDGET._replace(partial=1000))
+
+
 def test_back_pressure_stops_reading_and_lets_go_again() -> None:
     async def test(world: World) -> None:
         world.inbox.answer = world.inbox.hold

@@ -1,7 +1,7 @@
 """The RPC port (``--rpc``): connections of remote readers, and what each may cost the others.
 
 **Theory of operation.** A connection counts before it has said anything: the port has room for
-CONNECTIONS_MAX, one address for a part of them, and a full port closes the connection that has not
+RPC_CONNECTIONS_MAX, one address for a part of them, and a full port closes the connection that has not
 signed in, or else the one that has held nothing for longest. What a reader sends is worked on for
 TURN_SECONDS of each turn of the loop, all readers together, in the order in which it came; the rest
 waits, and its connection is not read. What a reader is answered counts until it has taken it: above
@@ -31,13 +31,9 @@ from srmp_spark.mqrr.rpc.server_events import (
     Rundown,
 )
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
-from srmp_spark.queue_manager.port_limits import ConnectionRoom
+from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX, RPC_SHARE, ConnectionRoom
 from srmp_spark.queue_manager.remote_read.service import Answers
 
-CONNECTIONS_MAX = 2_000
-"""Connections at once; a reader has one, and a second one while it cancels."""
-SHARE = 4
-"""One address has at most this part of them."""
 TURN_SECONDS = 0.004
 """What all connections of a port together may take of a turn of the loop, which accepts messages too. The rest waits
 for the next turn, and nothing more is read from their sockets until it is worked off."""
@@ -98,7 +94,7 @@ class Service(Protocol):
 class RpcEndpoint:
     """All connections of one port."""
 
-    def __init__(self, service: Service, settings: ServerSettings, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(self, service: Service, settings: ServerSettings, connections_max: int = RPC_CONNECTIONS_MAX) -> None:
         self.service = service
         self.loop = asyncio.get_running_loop()
         self.settings = settings
@@ -107,7 +103,7 @@ class RpcEndpoint:
         )
         self.connections: dict[RpcConnection, None] = {}
         """In the order in which they came."""
-        self.room = ConnectionRoom(connections_max, SHARE)
+        self.room = ConnectionRoom(connections_max, RPC_SHARE)
         self.answer_bytes = 0
         """Of answers that were given and not taken."""
         self._behind: deque[RpcConnection] = deque()
@@ -126,7 +122,7 @@ class RpcEndpoint:
     def admits(self, host: str) -> bool:
         """Whether a connection of ``host`` finds room; in a full port another one makes way."""
         if not self.room.admits(host):
-            self._tell_full(host, self.room.connections_max // SHARE)
+            self._tell_full(host, self.room.connections_max // RPC_SHARE)
             return False
         if not self.room.is_full:
             return True

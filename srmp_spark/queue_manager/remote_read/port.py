@@ -18,7 +18,7 @@ from srmp_spark.mqrr.server.remote_read import OPNUMS
 from srmp_spark.queue_manager.remote_read.endpoint import RpcEndpoint
 from srmp_spark.queue_manager.remote_read.mapper import MapperService
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
-from srmp_spark.queue_manager.sockets import BACKLOG
+from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
 
@@ -43,8 +43,9 @@ class RpcPort:
 
     @classmethod
     async def start(
-        cls, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None
-    ) -> RpcPort:
+        cls, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None,
+        descriptors: Descriptors,
+    ) -> RpcPort:  # fmt: skip
         """Listen. ``mapper``: the socket of the endpoint mapper, if we are one."""
         number = listening.getsockname()[1]
         accept = None if config.rpc_accounts is None else partial(_acceptor, config.rpc_accounts, manager)
@@ -53,13 +54,13 @@ class RpcPort:
             stub_max=REQUEST_MAX,
         )  # fmt: skip
         port = cls(RemoteReadService(manager, number))
-        await port._listen(RpcEndpoint(port._service, settings), listening)
+        await port._listen(RpcEndpoint(port._service, settings, descriptors.rpc), listening)
         if mapper is not None:
             at = mapper.getsockname()[1]
             mapping = ServerSettings(
                 interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=at, syntaxes=(NDR,), stub_max=REQUEST_MAX
             )
-            await port._listen(RpcEndpoint(MapperService({REMOTE_READ: number}), mapping), mapper)
+            await port._listen(RpcEndpoint(MapperService({REMOTE_READ: number}), mapping, descriptors.mapper), mapper)
         return port
 
     async def _listen(self, endpoint: RpcEndpoint, listening: socket.socket) -> None:
