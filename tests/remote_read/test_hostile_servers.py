@@ -250,3 +250,48 @@ def test_a_walk_of_the_client_ends_at_a_cursor_that_does_not_go_on(server: Forei
     with pytest.raises(RemoteProtocolError, match="does not go on"):
         walk_through(server, at_once, found)
     assert len(found) <= 1
+
+
+def unreadable_at_the_head(server: ForeignServer, count: int, readable: int) -> None:
+    """Put ``count`` messages of priority 7 that are no packets, each for a reason of its own, and others behind them."""
+
+    def sections(lookup_id: int) -> tuple[SectionBuffer, ...]:
+        queue = server.queue
+        number, priority = queue.messages[lookup_id]
+        packet = queue.packet(lookup_id)
+        if priority == 7 and number <= count:
+            return (SectionBuffer(SectionType.BINARY_FIRST, len(packet) - 4 - number % 60, packet),)
+        return (SectionBuffer(SectionType.FULL_PACKET, len(packet), packet),)
+
+    def fill(queue: ForeignQueue) -> None:
+        queue.sections = sections  # type: ignore[method-assign]
+        queue.messages.update({number: (number, 7) for number in range(1, count + 1)})
+        queue.messages.update({7 << 56 | count + number: (count + number, 0) for number in range(1, readable + 1)})
+        queue.sequence = count + readable
+
+    server.look(fill)
+
+
+@pytest.mark.parametrize("count", [3, 150, 1_100])
+def test_messages_behind_any_number_that_cannot_be_read_are_moved(tmp_path: Path, server: ForeignServer, count: int):
+    unreadable_at_the_head(server, count, 300)
+    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+        until(lambda: len(numbers(running)) == 300, 60.0, still=lambda: _subscription(running))
+        until(lambda: _subscription(running)["unreadable"] == count, 60.0, still=lambda: _subscription(running))
+        assert f"{count} messages cannot be read and stay where they are" in str(_subscription(running)["last_error"])
+        assert numbers(running) == list(range(count + 1, count + 301)), "once, and in the order of the queue"
+        assert server.look(lambda queue: len(queue.messages)) == count, "what cannot be read is still there"
+        server.look(lambda queue: queue.put())  # of any priority
+        until(lambda: len(numbers(running)) == 301, 60.0, still=lambda: _subscription(running))
+        running.kill9()
+        running.restart()
+        until(lambda: _subscription(running)["unreadable"] == count, 60.0, still=lambda: _subscription(running))
+        assert len(numbers(running)) == 301
+
+
+def test_reasons_that_change_all_the_time_do_not_fill_the_log(tmp_path: Path, server: ForeignServer):
+    unreadable_at_the_head(server, 60, 1)
+    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+        server.arriving = 600
+        until(lambda: len(numbers(running)) == 601, 60.0, still=lambda: _subscription(running))
+        assert 0 < running.stderr().count("subscription.trouble") <= 10

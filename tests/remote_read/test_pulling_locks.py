@@ -10,6 +10,7 @@ from foreign_queue import Connection, ForeignQueue
 from test_pulling import FORMAT
 from test_pulling_steps import Answering, one_message, thief_acts, thief_ends
 
+from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.ndr.methods import StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.queue_manager.puller.connection import RefusedError
@@ -108,7 +109,7 @@ def test_a_lock_that_ended_before_its_end_makes_no_row(thief: str):
 
 
 def test_a_copy_that_is_shown_a_message_twice_in_a_walk_makes_one_row():
-    """A cursor that begins anew, because the message it stood on is gone."""
+    """A cursor that begins anew, because the message it stood on is gone: the walk ends with an error, the next one goes on."""
     queue, disk, _ = one_message()
     queue.put()
     reads: list[int] = []
@@ -121,7 +122,12 @@ def test_a_copy_that_is_shown_a_message_twice_in_a_walk_makes_one_row():
             return super()._start(asked)
 
     async def run() -> None:
-        await Copier(disk, [], told=pytest.fail).walk(await RemoteQueue.open(Again(queue, None), FORMAT, receive=False))
+        copier = Copier(disk, [], told=pytest.fail)
+        remote = await RemoteQueue.open(Again(queue, None), FORMAT, receive=False)
+        with pytest.raises(RemoteProtocolError, match="does not go on"):
+            await copier.walk(remote)
+        assert sorted(disk.rows) == [1, 2], "what was shown before is copied"
+        await copier.walk(remote)
 
     asyncio.run(run())
     assert sorted(disk.rows) == [1, 2]

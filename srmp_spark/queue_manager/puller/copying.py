@@ -18,12 +18,9 @@ from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import RefusedError
 from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
+from srmp_spark.queue_manager.puller.passing import UNREADABLE_WALKED_MAX
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue, Unreadable
-
-UNREADABLE_WALKED_MAX = 10_000
-"""Messages that cannot be read in one walk. Their places are not known, so a cursor that shows one of them again and again is
-known by this alone: the walk ends with an error."""
+from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue, Unreadable, unreadable_text
 
 
 class Noting(Protocol):
@@ -62,7 +59,7 @@ class Copier:
         there: set[PulledKey] = set()
         waiting: dict[PulledKey, Pulled] = {}
         before, size = self.moved, 0
-        place = -1
+        place, reason = -1, ""
         action = Action.PEEK_CURRENT
         self.is_full, self.unreadable = None, 0
         while self.is_full is None:
@@ -73,8 +70,8 @@ class Copier:
                     raise RefusedError(found, "R_StartReceive")
                 break
             if isinstance(found, Unreadable):
-                self._told(f"a message cannot be read: {found.reason}")
                 self.unreadable += 1
+                reason = found.reason
                 if self.unreadable > UNREADABLE_WALKED_MAX:
                     await self._copy(tuple(waiting.values()))
                     raise LimitExceededError("UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, self.unreadable)
@@ -92,6 +89,8 @@ class Copier:
                 waiting, size = {}, 0
         await self._copy(tuple(waiting.values()))
         await queue.close_cursor(cursor)
+        if self.unreadable:
+            self._told(unreadable_text(self.unreadable, reason))
         if self.is_full is None:
             await self._forget(queue, self.seen - there)
         return self.moved - before

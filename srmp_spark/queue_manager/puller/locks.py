@@ -27,8 +27,9 @@ BATCH_BYTES = 4 * 1024 * 1024
 """The same in bytes; one large message is a batch."""
 READS_AT_ONCE = 16
 """Reads that are under way: one round trip, and one turn of the other side, for all of them."""
-UNREADABLE_MAX = 1_000
-"""Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time."""
+UNREADABLE_MAX = 100
+"""Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time.
+Where there are more, a cursor passes by all of them (:mod:`.passing`)."""
 
 _Found = Pulled | Unreadable | Status
 
@@ -61,6 +62,11 @@ class Locks:
             found = self._take(await self._under_way.popleft())
             if found is not None:
                 return found
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether as much is held that cannot be read as may be: what stands behind it was not looked at."""
+        return len(self.unreadable) >= UNREADABLE_MAX
 
     def in_order(self) -> list[Pulled]:
         """What was locked, as it is to be received."""

@@ -24,9 +24,10 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
-from srmp_spark.queue_manager.puller.locks import READS_AT_ONCE, Locks
+from srmp_spark.queue_manager.puller.locks import READS_AT_ONCE, UNREADABLE_MAX, Locks
+from srmp_spark.queue_manager.puller.passing import Passing
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import HELD, REMOVED, Ended, RemoteQueue, Unreadable
+from srmp_spark.queue_manager.puller.remote import HELD, REMOVED, Ended, RemoteQueue, Unreadable, unreadable_text
 
 ENDS_AT_ONCE = 32
 """Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
@@ -112,12 +113,16 @@ class Mover:
         self.in_doubt_taken = 0
         """Of them those that were gone when they were looked up, after an End without an answer: another may have them, too."""
         self.unreadable = 0
-        """Messages that the last batch stepped over."""
+        """Messages that the last batch stepped over, or the walk behind them so far."""
         self.is_empty = False
         """Whether the last batch left nothing there that it could have taken."""
         self.is_busy = False
         """Whether something is locked: a good moment to stop is when nothing is."""
         self._full: str | None = None
+        self._is_blocked = False
+        """At the head stands more that cannot be read than may be held: it is passed by."""
+        self._passing: Passing | None = None
+        """The walk behind that, over the connection that there is."""
 
     @property
     def is_full(self) -> str | None:
@@ -197,21 +202,40 @@ class Mover:
         A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and the
         lock that is younger holds it.
         """
+        if self._is_blocked:
+            return await self._pass_by(queue)
         locks = Locks(queue)
         found = await locks.first(wait_s)
         try:
             while found is not None:
                 self.is_busy = True
-                if isinstance(found, Unreadable):
-                    self._told(f"a message cannot be read and stays where it is: {found.reason}")
                 found = await locks.next()
         finally:
             await locks.abandon()
         self.unreadable = len(locks.unreadable)
         self.is_empty = locks.is_empty
+        self._is_blocked = locks.is_blocked
+        if self.unreadable:
+            self._told(unreadable_text(self.unreadable, locks.unreadable[-1].reason))
         for each in locks.unreadable:
             await queue.end(each.request, keep=True)
         return locks.in_order()
+
+    async def _pass_by(self, queue: RemoteQueue) -> list[Pulled]:
+        """The same behind more messages than may be held that cannot be read. At the end of the queue it begins anew."""
+        if self._passing is None:
+            self._passing = Passing(queue)
+        passing = self._passing
+        self.is_busy = True
+        locked = await passing.lock()
+        self.unreadable = passing.passed
+        if passing.is_over:
+            self._passing = None
+            self._is_blocked = passing.passed >= UNREADABLE_MAX
+            self.is_empty = True
+        if passing.passed:
+            self._told(unreadable_text(passing.passed, passing.reason))
+        return locked
 
     async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
@@ -293,7 +317,8 @@ class Mover:
     # --- what was in between ----------------------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """The connection is gone, and every lock with it."""
+        """The connection is gone, and every lock and cursor with it."""
+        self._passing = None
         for each in self.kept.values():
             if each.state in (PulledState.KEPT, PulledState.ENDING):
                 each.move(PulledEvent.LOST)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
 from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
 from srmp_spark.queue_manager.puller.copying import Copier
@@ -110,6 +111,7 @@ class Puller:
         self.settled: Callable[[], object] = lambda: None
         """Called once, when ``removing`` has nothing left to do."""
         self._error: str | None = None
+        self._logged = LogOnce()
         self._complete_at: float | None = None
         """What was in the remote queue then is here; ``None``: it was never seen whole."""
         self._failed_at: float | None = None
@@ -187,6 +189,7 @@ class Puller:
             "pending": self.pending,
             "doubtful": len(self._mover.doubtful),
             "taken_in_doubt": self.taken_in_doubt,
+            "unreadable": self._mover.unreadable if self._copier is None else self._copier.unreadable,
             "lag_seconds": _rounded(self.lag_seconds),
             "last_error": self._error,
             "failed_seconds": _rounded(self._since(self._failed_at)),
@@ -195,8 +198,9 @@ class Puller:
         }
 
     def _tell(self, what: str) -> None:
-        if what != self._error:  # once, and not every few seconds
-            log.warning('subscription.trouble name=%s reason="%s"', self.subscription.name, ascii(what)[1:-1])
+        line = self._logged.line(what, self._manager.clock.monotonic())
+        if line is not None:
+            log.warning('subscription.trouble name=%s reason="%s"', self.subscription.name, line)
         self._error = what
 
     async def _run(self) -> None:
@@ -211,7 +215,8 @@ class Puller:
                 self._tell(str(error))
                 self._failed_at = self._manager.clock.monotonic()
             except Exception as error:  # a bug of ours must not end the subscription in silence
-                log.exception("subscription.failed name=%s", self.subscription.name)
+                if self._logged.line(f"{type(error).__name__}: {error}", self._manager.clock.monotonic()) is not None:
+                    log.exception("subscription.failed name=%s", self.subscription.name)
                 self._error = f"{type(error).__name__}: see the log"
                 self._failed_at = self._manager.clock.monotonic()
             finally:
@@ -253,7 +258,7 @@ class Puller:
         self._is_drained = mover.is_empty
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)
-        elif mover.unreadable and not count:
+        elif mover.unreadable and not count and mover.is_empty:
             await asyncio.sleep(UNREADABLE_PAUSE_SECONDS)
         elif not mover.unreadable:
             self._error = None

@@ -135,7 +135,7 @@ class Pullers:
         host, _, queue = name.partition("\\")
         self._idle[name] = {
             "host": host, "queue": queue, "mode": None, "to": None, "pulled": 0, "pending": pending, "doubtful": pending,
-            "taken_in_doubt": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None,
+            "taken_in_doubt": 0, "unreadable": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None,
             "configured": configured, "removing": False,
         }  # fmt: skip
         log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])

@@ -45,6 +45,13 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+def unreadable_text(count: int, reason: str) -> str:
+    """Return what an operator is told of ``count`` messages that were passed by; ``reason``: of one of them."""
+    if count == 1:
+        return f"a message cannot be read and stays where it is: {reason}"
+    return f"{count} messages cannot be read and stay where they are; one of them: {reason}"
+
+
 class Ended(Enum):
     """What an answer of R_EndReceive says."""
 
