@@ -39,9 +39,6 @@ class Full(NearlyFull):
 
 
 def receive(folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> Path:
-    def opened(path: Path, mode: str, buffering: int) -> NearlyFull:
-        return kind(str(path), "xb")
-
     events = [{"type": "http.request", "body": piece, "more_body": piece is not pieces[-1]} for piece in pieces]
 
     async def receive_() -> dict[str, Any]:
@@ -52,7 +49,7 @@ def receive(folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatc
         return await api._receive(cast("Any", SimpleNamespace(receive=receive_)))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", opened)
+        patch.setattr(outbox_api, "FileIO", kind)
         name = asyncio.run(run())
     return folder / name
 
@@ -92,10 +89,13 @@ def test_a_sync_that_fails_beside_the_writing_is_a_503_and_leaves_nothing(
 def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
     names: dict[str, str] = {}
 
-    class Stages:
+    class Readers:
         def check(self, file: str, partition: int) -> SimpleNamespace:
             names["check"] = threading.current_thread().name
             return SimpleNamespace(file=f"checked {file}", schema=SimpleNamespace(dead_letter_queue=None))
+
+    class Stages:
+        folder, multicast = tmp_path, False
 
         def add(self, application: str, batch: str, partition: int, attempt: str, checked: Any, at: int) -> Staged:
             assert checked.file == "checked f"
@@ -112,6 +112,7 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
         with ours, theirs:
             outbox, clock = SimpleNamespace(stages=Stages()), SimpleNamespace(utc=lambda: 1)
             found = Commands(ours, cast("Any", outbox), cast("Any", Store()), cast("Any", None), cast("Any", clock))
+            found._readers = cast("Any", Readers())
             return await found._stage({"application": "a", "batch": "b", "partition": 0, "attempt": "0", "file": "f"})
 
     assert json.loads(json.dumps(asyncio.run(run()))) == {"stage": "s", "rows": 3}

@@ -28,6 +28,7 @@ from srmp_spark.queue_manager.sender import operations, snapshot
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
+from srmp_spark.queue_manager.sender.stage_readers import StageReaders
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.forwarded import Cursor
@@ -36,8 +37,8 @@ from srmp_spark.store.outbox.outbox import Outbox
 RESERVE_SECONDS = 30.0
 """What the main process gets to reserve message identifiers: one commit of its own."""
 CHECKS_AT_ONCE = 2
-"""Stages that are judged at once, apart from the outbox: each row costs a microsecond or more, and none of them may delay a
-receipt. Apart from the answers too, which are short."""
+"""Stages that are judged at once, each by a reader process: each row costs a microsecond or more, and none of them may delay
+a receipt. The threads that wait for readers are apart from those of the answers, which are short."""
 
 DEAD_SECONDS = 0.1
 """How soon the main process hears of dead letters."""
@@ -62,6 +63,7 @@ class Commands:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, "answer")
         self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, "check")
+        self._readers = StageReaders(outbox.stages.folder, multicast=outbox.stages.multicast)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reservations: dict[int, asyncio.Future[int]] = {}
         self._numbers = itertools.count(secrets.randbits(48))  # an answer to the process before must not count as ours
@@ -94,6 +96,7 @@ class Commands:
         self._dead()  # what the process before did not hand over
         await self._over.wait()
         await end(tuple(self._tasks))
+        self._readers.close()
 
     async def reserve(self, count: int) -> int:
         """Ask the main process for message identifiers; the first of them."""
@@ -187,7 +190,7 @@ class Commands:
     async def _stage(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch, partition, attempt = (command[name] for name in ("application", "batch", "partition", "attempt"))
         stages = self._outbox.stages
-        checked = await self._loop.run_in_executor(self._checks, stages.check, command["file"], partition)
+        checked = await self._loop.run_in_executor(self._checks, self._readers.check, command["file"], partition)
         add = partial(stages.add, application, batch, partition, attempt, checked, self._clock.utc())
         staged = await self._store.run(add, later=True)
         answer = {"stage": staged.stage_id, "rows": staged.rows}

@@ -15,6 +15,7 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import dead_letter_queue_name, is_multicast, is_reliable
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX
 
 ORDER_BY = b"srmp.order_by"
 """Schema metadata: JSON list of the columns by whose values the batch is ordered."""
@@ -149,6 +150,7 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
         kind = KINDS[name]
         if array.null_count == len(array):
             continue
+        _check_spread(name, array)
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         try:
@@ -160,6 +162,36 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
             raise BatchError(400, BAD_STAGE, f"column {name}: {error}", "values must fit into 64 bits") from error
         found[name] = array
     return found
+
+
+def _check_spread(name: str, array: pa.Array) -> None:
+    """Raise :class:`BatchError` if the rows, each with a copy of its value, need more than a record batch may have.
+
+    A dictionary and a view store a value once for any number of rows: 4,096 rows of one value of 64 MB would become 256 GB.
+    """
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary
+        if not (_is_text(values.type) or _is_bytes(values.type)):
+            return
+        lengths = _value_lengths(values)
+        size = int(lengths[array.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
+    elif str(array.type) in ("string_view", "binary_view"):
+        size = int(_value_lengths(array).sum())
+    else:
+        return
+    if size > RECORD_BATCH_BYTES_MAX:
+        message = f"column {name} has {size} bytes when each row has its own value, RECORD_BATCH_BYTES_MAX is "
+        raise BatchError(400, BAD_STAGE, f"{message}{RECORD_BATCH_BYTES_MAX}", "write smaller record batches")
+
+
+def _value_lengths(values: pa.Array) -> np.ndarray:
+    """Return the bytes of each text or binary value; those of a null count as they stand there."""
+    if str(values.type) not in ("string_view", "binary_view"):
+        plain: np.ndarray = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return plain
+    views = np.frombuffer(values.buffers()[1], np.int32)  # 16 bytes each, which begin with the length
+    lengths: np.ndarray = views[::4][values.offset : values.offset + len(values)].astype(np.int64)
+    return lengths
 
 
 class Addresses:

@@ -27,6 +27,7 @@ from srmp_spark.store.outbox.columns import (
     read_schema,
 )
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.ipc_budget import check_sizes
 from srmp_spark.store.outbox.limits import CHUNK_BYTES, CHUNK_ROWS, RECORD_BATCH_BYTES_MAX, STAGE_BYTES_MAX, STAGE_ROWS_MAX
 from srmp_spark.store.outbox.reliable_rows import only_reliable
 from srmp_spark.store.outbox.row_checks import check_rows
@@ -87,11 +88,11 @@ class StageFile:
                     batch = reader.read_next_batch()
                 except StopIteration:
                     break
+                if validate:
+                    batch.validate(full=True)  # before anything else: even a size is computed by the offsets
                 if batch.nbytes > RECORD_BATCH_BYTES_MAX:
                     message = f"a record batch has {batch.nbytes} bytes, RECORD_BATCH_BYTES_MAX is {RECORD_BATCH_BYTES_MAX}"
                     raise BatchError(400, BAD_STAGE, message, "write smaller record batches")
-                if validate:
-                    batch.validate(full=True)
             rows = max(1, min(CHUNK_ROWS, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)))
             for start in range(0, batch.num_rows, rows):
                 part = batch.slice(start, rows)
@@ -103,7 +104,13 @@ class StageFile:
             self.release()
 
     def check(self, *, multicast: bool = False) -> int:
-        """Judge every row; how many there are. ``multicast``: whether it is spoken here."""
+        """Judge every row; how many there are. ``multicast``: whether it is spoken here.
+
+        What Arrow makes of hostile bytes may end the process: a helper process calls this first (``queue_manager/sender``).
+        """
+        with _arrow():
+            check_sizes(lambda: pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(self._map))))
+        self.release()
         rows, addresses = 0, Addresses()
         for piece in self.slices(validate=True):
             with _arrow():
