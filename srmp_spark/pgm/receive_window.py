@@ -17,7 +17,7 @@ from __future__ import annotations
 from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.outputs import LossReason
 from srmp_spark.pgm.packets import Data
-from srmp_spark.pgm.repairs import NUMBERS_PER_NAK, REPAIR_COST, Repairs
+from srmp_spark.pgm.repairs import NAK_BURST_S, NUMBERS_PER_NAK, REPAIR_COST, Repairs
 from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 
@@ -41,6 +41,8 @@ class Budget:
         self.missing = TokenBucket(rate, MISSING_WINDOWS * settings.rxw_sqns_max, 0.0)
         """Numbers. What is missing faster than NAKs can ask for it is given up at once, as LIMIT: a forged SPM of 36 octets
         makes a list of RXW_SQNS_MAX numbers, 50 ms of work, and the next one another."""
+        self.naks = TokenBucket(settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0)
+        """NAKs of all sessions: what makes many sessions no stronger than two."""
 
 
 class ReceiveWindow:

@@ -20,7 +20,8 @@ Uniform = Callable[[float, float], float]
 REPAIR_COST = 500
 """Octets that a missing number costs."""
 NUMBERS_PER_NAK = NAK_LIST_MAX + 1
-_BURST_S = 0.1
+NAK_BURST_S = 0.1
+"""Seconds of a rate of NAKs that may leave at once."""
 
 
 class Repair:
@@ -46,13 +47,15 @@ class Repair:
 class Repairs:
     """The missing numbers, oldest first. Numbers are unbounded (:mod:`.sequence`)."""
 
-    def __init__(self, settings: ReceiverSettings, uniform: Uniform, now: float) -> None:
+    def __init__(self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket) -> None:
+        """``of_all``: the rate that all sessions of the receiver share."""
+        self._of_all = of_all
         self._settings = settings
         self._uniform = uniform
         self._repairs: dict[int, Repair] = {}
         """Ascending: only numbers above all others are added."""
         self._timers: Timers[int] = Timers()
-        self._bucket = TokenBucket(settings.nak_rate_max, max(1.0, settings.nak_rate_max * _BURST_S), now)
+        self._bucket = TokenBucket(settings.nak_rate_max, max(1.0, settings.nak_rate_max * NAK_BURST_S), now)
         self._may_ask = False
 
     def begin(self, numbers: Iterable[int], now: float) -> None:
@@ -132,7 +135,7 @@ class Repairs:
         naks = []
         for at in range(0, len(asked), NUMBERS_PER_NAK):
             numbers = asked[at : at + NUMBERS_PER_NAK]
-            is_sent = self._may_ask and self._bucket.take(1, now)
+            is_sent = self._may_ask and self._bucket.take(1, now) and self._of_all.take(1, now)
             if is_sent:
                 naks.append(numbers)
             for number in numbers:
@@ -156,7 +159,7 @@ class Repairs:
 
     def _back_off(self, now: float) -> float:
         """When NAK_RB_IVL is over. Drawn once for all that begin it together, and not before we may send a NAK at all."""
-        return max(now + self._uniform(*self._settings.nak_rb_ivl), self._bucket.when(1))
+        return max(now + self._uniform(*self._settings.nak_rb_ivl), self._bucket.when(1), self._of_all.when(1))
 
     def _wait(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
         """Start the timer of the state that was entered."""

@@ -45,7 +45,7 @@ class IncomingSession:
         self._settings = settings
         self._budget = budget
         self._out = out
-        self._repairs = self.repairs_class(settings, uniform, now)
+        self._repairs = self.repairs_class(settings, uniform, now, budget.naks)
         self._assembler = self.assembler_class(key, 0, out)
         self._spms = SpmSequence()
         self._behind: int | None = None
@@ -94,10 +94,15 @@ class IncomingSession:
         return None
 
     def _reachable(self, path: Nla) -> Nla:
-        """SPM_PATH, if NAKs can go there. It is "the NLA of the interface on the network element" (8.1), and whoever forges an
-        SPM can write a group into it, or everybody; a source with two stacks may write IPv6 while we hear it by IPv4. Such an
-        SPM counts all the same: its NAKs go where they went before, or to the source itself."""
-        if len(path) == len(self.key.source) and is_unicast(path):
+        """Return where NAKs go: to the source itself, or where ``trust_spm_path`` says so to SPM_PATH.
+
+        SPM_PATH is "the NLA of the interface on the network element" (8.1). Whoever forges an SPM can write a third
+        party into it, a group, or everybody; a source with two stacks may write IPv6 while we hear it by IPv4. Such an
+        SPM counts all the same: its NAKs go where they went before, or to the source.
+        """
+        if path == self.key.source:
+            return path
+        if self._settings.trust_spm_path and len(path) == len(self.key.source) and is_unicast(path):
             return path
         self.counts["path passed over"] += 1
         return self._path or self.key.source

@@ -45,6 +45,9 @@ identical NAKs) by a small interval". Windows has no such defence ([MC-MQSRM] <3
 
 NAK_RATE_MAX = 100.0
 """NAKs a second for one session, each of up to 63 numbers: far above what 70 KB/s can lose, far below a storm."""
+NAK_RATE_ALL_MAX = 200.0
+"""NAKs a second for all sessions of a receiver together: sessions are made up with one packet each, and without a
+common rate SESSIONS_MAX of them would be 6,400 packets a second to whomever their packets name."""
 REPAIR_SECS = TXW_SECS + TXW_ADV_SECS
 """How long a number is asked for at most. By the RFC each NCF or NAK that is heard begins the wait anew, so others could keep
 us waiting for ever; by then no window holds it."""
@@ -114,6 +117,10 @@ class ReceiverSettings:
     nak_ncf_retries: int = NAK_NCF_RETRIES
     nak_data_retries: int = NAK_DATA_RETRIES
     nak_rate_max: float = NAK_RATE_MAX
+    nak_rate_all_max: float = NAK_RATE_ALL_MAX
+    trust_spm_path: bool = False
+    """Send NAKs to the network element that an SPM names, where it is not the source itself. Whoever forges an SPM
+    chooses then whom our NAKs reach: only where routers of PGM stand between, in a network that nobody else writes to."""
     repair_secs: float = REPAIR_SECS
     session_idle: float = SESSION_IDLE
     multicast_naks: bool = True
@@ -129,7 +136,8 @@ class ReceiverSettings:
         low, high = self.nak_rb_ivl
         if not 0 <= low <= high:
             raise ConfigurationError("NAK_RB_IVL is drawn between two times, the smaller one first")
-        if min(self.nak_rpt_ivl, self.nak_rdata_ivl, self.repair_secs, self.session_idle, self.nak_rate_max) <= 0:
+        rates = (self.nak_rate_max, self.nak_rate_all_max)
+        if min(self.nak_rpt_ivl, self.nak_rdata_ivl, self.repair_secs, self.session_idle, *rates) <= 0:
             raise ConfigurationError("the rates and times of a PGM receiver are above 0")
         if min(self.nak_ncf_retries, self.nak_data_retries) < 0 or self.sessions_max < 1:
             raise ConfigurationError("retries are at least 0, sessions at least 1")

@@ -7,7 +7,7 @@ from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Listener, listening, to
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.pgm import repair_states, session_states
-from srmp_spark.pgm.addresses import nla_of
+from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.limits import NAK_LIST_MAX
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Unicast
@@ -112,13 +112,31 @@ def test_a_missing_number_is_asked_for_after_a_back_off() -> None:
     assert [type(out) for out in alone.receiver.poll(alone.now + 0.05)] == [Unicast]
 
 
-def test_naks_go_to_the_path_of_the_newest_spm() -> None:
+def test_naks_go_to_the_path_of_the_newest_spm_where_it_is_trusted() -> None:
     """6.2: "MUST use the most recent SPM to determine the NLA of the upstream PGM network element"."""
-    listener = listening()
+    listener = listening(trust_spm_path=True)
     listener.odata(1)
     listener.spm(0, 1, path=RECEIVER)
     listener.spm(0, 1, path=GROUP, sequence_number=1)
     assert [out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)] == [RECEIVER]
+
+
+def test_naks_go_to_nobody_whom_a_forged_spm_names() -> None:
+    listener = listening()
+    listener.odata(1)
+    listener.spm(0, 1, path=RECEIVER)
+    assert [out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)] == [SOURCE]
+
+
+def test_many_sessions_ask_no_more_often_than_two() -> None:
+    """A session is made up with one packet: 64 of them asked 6,400 times a second."""
+    listener = listening(nak_rate_max=100.0, nak_rate_all_max=200.0, sessions_max=64)
+    for number in range(60):
+        made_up = Tsi(b"forged", number + 1)
+        listener.spm(0, 10_000, tsi=made_up)
+        listener.odata(15_000, tsi=made_up)
+    asked = [out for _, out in listener.until(listener.now + 3.0) if isinstance(out, Unicast)]
+    assert 200 <= len(asked) <= 3 * 200 + 20
 
 
 def test_nothing_is_asked_for_before_the_first_spm() -> None:
@@ -277,7 +295,7 @@ def test_a_window_that_moved_on_without_us_is_one_exact_range() -> None:
 
 def test_values_of_a_window_that_are_less_than_known_are_ignored() -> None:
     """6.2: and "the rest of the packet SHOULD be processed as normal"."""
-    listener = listening()
+    listener = listening(trust_spm_path=True)
     listener.odata(0)
     listener.odata(5, trail=3)
     assert told(listener.spm(1, 2, path=RECEIVER)) == []

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.decoder import decode
@@ -33,7 +33,7 @@ from srmp_spark.pgm.outputs import (
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
-from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
+from srmp_spark.queue_manager.multicast.interfaces import Interface, InterfaceWatch, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, Inlet, Outlet
 
@@ -47,6 +47,8 @@ LINES_PER_SECOND = 20.0
 """About sessions in the log. Losses have a limit of their own (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
 """One warning in this time for all sources that find no room: 64 bits of TSI make as many as somebody likes."""
+INTERFACE_SECONDS = 2.0
+"""How often it is looked whether the interface is still the one whose group was joined."""
 _ANY_GROUP = "224.0.0.1"
 REFUSED = "refused"
 """Reason of a message that came whole and was not taken; ``detail`` says why."""
@@ -111,6 +113,10 @@ class Listener:
         self._inbox.on_room = self._read_again
         address = sockets.address
         self.engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver)
+        self._settings = settings
+        self.watch = InterfaceWatch(settings.interface, sockets.interface)
+        self._watcher: asyncio.TimerHandle | None = None
+        self._deaf_because: str | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_reading = False
@@ -126,6 +132,7 @@ class Listener:
         """Begin to hear."""
         self._is_reading = True
         self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
+        self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
         log.info(
             "pgm.listening queue=%s address=%s interface=%s", self.queue, self.sockets.address, self.sockets.interface.name
         )
@@ -133,9 +140,45 @@ class Listener:
     def stop(self) -> None:
         """Leave the group; sessions that are open are not told as lost, for the next start may hear them again."""
         self._hold()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._watcher):
+            if timer is not None:
+                timer.cancel()
         self.sockets.close()
+
+    @property
+    def deaf_because(self) -> str | None:
+        """Why nothing can be heard now."""
+        return self._deaf_because
+
+    def _watch(self) -> None:
+        """Join the group again where the interface was made anew: the kernel has forgotten what the old one had joined."""
+        self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
+        found = self.watch.look()
+        why = self.watch.why_gone
+        if found is not None:
+            try:
+                (fresh,) = open_groups(self._settings, (self.sockets.address,))
+            except ConfigurationError as error:
+                why = str(error)
+            else:
+                self._hear_by(fresh)
+        if why is not None and self._deaf_because is None:
+            log.warning('pgm.deaf queue=%s address=%s reason="%s"', self.queue, self.sockets.address, why)
+        self._deaf_because = why
+
+    def _hear_by(self, fresh: GroupSockets) -> None:
+        """Sessions go on: what they missed meanwhile is asked for, and told as lost if it is in no window any more."""
+        was_reading = self._is_reading
+        self._hold()
+        self.sockets.close()
+        self.sockets = fresh
+        self.watch.uses(fresh.interface)
+        if was_reading:
+            self._read_again()
+        log.warning(
+            'pgm.joined_again queue=%s address=%s interface=%s because="the interface was made anew"',
+            self.queue, fresh.address, fresh.interface.name,
+        )  # fmt: skip
 
     def _hold(self) -> None:
         if self._is_reading:

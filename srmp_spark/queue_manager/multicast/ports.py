@@ -45,6 +45,10 @@ class MulticastPorts:
         settings = self._settings
         return {
             "pgm": str(settings.encapsulation), "interface": settings.interface, "ttl": settings.ttl,
+            "deaf": [
+                {"queue": each.queue, "address": str(each.sockets.address), "reason": each.deaf_because}
+                for each in self.listeners if each.deaf_because is not None
+            ],
             "sources": [source for listener in self.listeners for source in listener.sources()],
         }  # fmt: skip
 

@@ -156,7 +156,7 @@ class Inlet:
 class _Datagrams(NamedTuple):
     """One ``sendmsg``."""
 
-    sender: socket.socket
+    router_alert: bool
     packets: Sequence[bytes]
     size: int
     """Of each packet but the last, if there are several."""
@@ -178,11 +178,26 @@ class Outlet:
         self._waiting: deque[_Datagrams] = deque()
         self.error: str | None = None
         """Why the last sending failed."""
-        plain = self._opened(encapsulation, interface, ttl)
+        self._encapsulation, self._ttl = encapsulation, ttl
+        self._plain, self._alert = self._pair(interface)
+        self.inlet = Inlet(self._plain, is_raw=encapsulation.udp_port is None)
+
+    def reopen(self, interface: Interface) -> None:
+        """Send from ``interface`` from now on; what waits stays in its order. Raises :class:`ConfigurationError`, and nothing
+        has changed then. :attr:`inlet` is another one."""
+        plain, alert = self._pair(interface)
+        self.close()
+        self._plain, self._alert = plain, alert
+        self.inlet = Inlet(plain, is_raw=self._encapsulation.udp_port is None)
+
+    def _pair(self, interface: Interface) -> tuple[socket.socket, socket.socket]:
+        """Open the socket for most packets, and the one for those with the Router Alert option."""
+        encapsulation, is_source = self._encapsulation, self._is_source
+        plain = self._opened(encapsulation, interface, self._ttl)
         alert = plain
         try:
             if encapsulation.udp_port is None:
-                alert = self._opened(encapsulation, interface, ttl)
+                alert = self._opened(encapsulation, interface, self._ttl)
                 alert.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, _ROUTER_ALERT)
                 alert.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # nobody reads it, and it would get all the same
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES if is_source else 0)
@@ -194,8 +209,7 @@ class Outlet:
             raise ConfigurationError(
                 f"nothing can be sent from {interface.name} ({interface.address}): {error}; see --pgm-interface"
             ) from None
-        self._plain, self._alert = plain, alert
-        self.inlet = Inlet(plain, is_raw=encapsulation.udp_port is None)
+        return plain, alert
 
     @staticmethod
     def _opened(encapsulation: Encapsulation, interface: Interface, ttl: int) -> socket.socket:
@@ -220,7 +234,6 @@ class Outlet:
 
     def multicast(self, packets: Sequence[bytes], *, router_alert: bool = False) -> None:
         """Send to the group, in this order."""
-        sender = self._alert if router_alert else self._plain
         at = 0
         while at < len(packets):
             end, size = at + 1, len(packets[at])
@@ -230,7 +243,7 @@ class Outlet:
                     end += 1
                 if end < most and len(packets[end]) < size:
                     end += 1  # the last one of a pack may be shorter
-            self._send(_Datagrams(sender, packets[at:end], size, self._group))
+            self._send(_Datagrams(router_alert, packets[at:end], size, self._group))
             at = end
 
     def unicast(self, packet: bytes, to: Nla) -> None:
@@ -238,21 +251,22 @@ class Outlet:
         if len(to) != _IPV4_OCTETS:
             self.error = f"{text_of(to)} is no IPv4 address"
             return
-        self._send(_Datagrams(self._plain, (packet,), len(packet), (socket.inet_ntoa(to), self._port)))
+        self._send(_Datagrams(False, (packet,), len(packet), (socket.inet_ntoa(to), self._port)))
 
     def _send(self, datagrams: _Datagrams) -> None:
         if (self._waiting or not self._sent(datagrams)) and self._is_source:
             self._waiting.append(datagrams)
 
     def _sent(self, datagrams: _Datagrams) -> bool:
-        sender, packets, size, to = datagrams
+        router_alert, packets, size, to = datagrams
+        sender = self._alert if router_alert else self._plain
         notes = [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("H", size))] if len(packets) > 1 else []
         try:
             sender.sendmsg(packets, notes, 0, to)
         except OSError as error:
             if notes and error.errno in _CANNOT_PACK:
                 self._packs = False
-                sent = [self._sent(_Datagrams(sender, (packet,), len(packet), to)) for packet in packets]
+                sent = [self._sent(_Datagrams(router_alert, (packet,), len(packet), to)) for packet in packets]
                 return any(sent)  # of the others the receivers ask again
             if error.errno not in _WAIT:
                 self.error = error.strerror or str(error)

@@ -23,7 +23,7 @@ from srmp_spark.pgm.outputs import Multicast
 from srmp_spark.pgm.packets import Packet
 from srmp_spark.pgm.source import Source
 from srmp_spark.pgm.source_states import SourceState
-from srmp_spark.queue_manager.multicast.interfaces import find_interface
+from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
 from srmp_spark.srmp.apdu import apdu_of
@@ -52,7 +52,8 @@ class MulticastWire:
         self._address = address
         self._on_left = on_left
         self._on_trouble = on_trouble
-        interface = find_interface(settings.interface)
+        self._encapsulation = settings.encapsulation
+        self.interface = interface = find_interface(settings.interface)
         self.outlet = Outlet(settings.encapsulation, interface, address.group, settings.ttl, is_source=True)
         try:
             self.inlet = Inlet.of_group(settings.encapsulation, interface, address.group, only=UPSTREAM)
@@ -87,6 +88,23 @@ class MulticastWire:
     def is_over(self) -> bool:
         """Whether it says nothing any more."""
         return self.source.state is SourceState.CLOSED
+
+    def reopen(self, interface: Interface) -> None:
+        """Go on by ``interface``, which has the address of the old one.
+
+        Raises :class:`ConfigurationError`, and nothing has changed then.
+
+        The caller reads :attr:`inlet` and that of :attr:`outlet`, which are others then.
+        """
+        inlet = Inlet.of_group(self._encapsulation, interface, self._address.group, only=UPSTREAM)
+        try:
+            self.outlet.reopen(interface)
+        except BaseException:
+            inlet.close()
+            raise
+        self.inlet.close()
+        self.inlet, self.interface = inlet, interface
+        self._soon()
 
     def post(self, send: Send) -> None:
         """Send it. Raises :class:`LocalProtocolError` for what no APDU can hold."""

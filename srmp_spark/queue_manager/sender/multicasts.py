@@ -18,6 +18,7 @@ from srmp_spark.names import multicast_address
 from srmp_spark.pgm.addresses import GSI_LENGTH, Tsi
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.queue_manager.http_answer import PeerAnswer
+from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet
 from srmp_spark.queue_manager.sender.multicast_wire import MulticastWire
@@ -112,13 +113,43 @@ class Multicasts:
                 wire.heard(packet)
 
     def _look(self) -> None:
-        """Forget sessions that are over."""
+        """Forget sessions that are over; follow the interface if it was made anew."""
         self._looker = None
+        self._follow_interface()
         for tsi, wire in list(self._sessions.items()):
             if wire.is_over:
                 self._close(tsi, wire)
         if self._sessions:
             self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def _follow_interface(self) -> None:
+        """Open the sockets again where the kernel has forgotten what the old ones were bound to. While there is no interface,
+        packets wait; one with another address is another source, so its session ends and the messages go in a new one."""
+        if self._settings is None or not self._sessions:
+            return
+        try:
+            found = find_interface(self._settings.interface)
+        except ConfigurationError:
+            return  # sending fails meanwhile, and the destination tells why
+        for tsi, wire in list(self._sessions.items()):
+            if wire.interface.address != found.address:
+                for send in self._close(tsi, wire):
+                    self._on_failure(send, f"the address of {found.name} has changed", True)
+            elif wire.interface.number != found.number:
+                self._reopen(wire, found)
+
+    def _reopen(self, wire: MulticastWire, interface: Interface) -> None:
+        old = (wire.outlet.inlet, wire.inlet)
+        for inlet in old:
+            self._loop.remove_reader(inlet.fileno())
+        try:
+            wire.reopen(interface)
+        except ConfigurationError as error:
+            log.info('pgm.not_reopened destination=%s reason="%s"', wire.key.destination, error)
+        else:
+            log.warning('pgm.sends_again destination=%s because="the interface was made anew"', wire.key.destination)
+        for inlet in (wire.outlet.inlet, wire.inlet):
+            self._loop.add_reader(inlet.fileno(), self._read, inlet)
 
     def _close(self, tsi: Tsi, wire: MulticastWire) -> list[Send]:
         for inlet in (wire.outlet.inlet, wire.inlet):
