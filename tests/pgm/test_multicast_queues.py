@@ -91,7 +91,8 @@ def test_status_and_metrics_tell_of_each_source(three: Three) -> None:
     assert source["packets"] + source["repairs"] >= source["messages"]
     assert status(three.first)["multicast"]["pgm"] == three.pgm
     assert next(each["multicast"] for each in status(three.first)["queues"] if each["name"] == QUEUE) == str(GROUP)
-    assert status(three.sender)["multicast"] == {"pgm": three.pgm, "interface": "127.0.0.1", "ttl": 1, "deaf": [], "sources": []}
+    expected = {"pgm": three.pgm, "interface": "127.0.0.1", "ttl": 1, "deaf": [], "sources": []}
+    assert status(three.sender)["multicast"] == expected
     assert metric(three.first, "srmp_messages_accepted_total")[f'queue="{QUEUE}",transport="pgm"'] >= 205
     assert metric(three.first, "srmp_pgm_packets_total")[f'queue="{QUEUE}",what="odata"'] >= 205
     assert metric(three.first, "srmp_pgm_source_packets")[f'queue="{QUEUE}",source="127.0.0.1",what="messages"'] >= 205
