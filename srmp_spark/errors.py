@@ -82,8 +82,20 @@ class StoreDamagedError(StoreError):
     """The data directory is damaged or was written by a newer version (exit code 6)."""
 
 
-class StoreSyncError(StoreError):
-    """A write or sync failed. The process must end: after a failed fsync the page cache lies (Rebello et al., ATC 2020)."""
+class ProcessMustEndError(StoreError):
+    """What memory believes may differ from the disk: nothing more is answered, and the next start reads what is true.
+
+    Raised only as one of its two children, which say whose fault it was. A fault of ours inside one request is neither: it is
+    answered 503, and the process goes on.
+    """
+
+
+class StoreSyncError(ProcessMustEndError):
+    """A write or sync failed: after a failed fsync the page cache lies (Rebello et al., ATC 2020)."""
+
+
+class MemoryAheadError(ProcessMustEndError):
+    """An engine counts on something that was not handed to the disk. A bug of ours; the disk did nothing wrong."""
 
 
 class ApiError(SrmpSparkError):

@@ -13,10 +13,10 @@ from srmp_spark.errors import (
     ApiError,
     ApiUnreachableError,
     ConfigurationError,
+    ProcessMustEndError,
     StoreDamagedError,
     StoreError,
     StoreInUseError,
-    StoreSyncError,
 )
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -99,7 +99,7 @@ _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (ApiError, ExitCode.REFUSED),
     (StoreInUseError, ExitCode.IN_USE),
     (StoreDamagedError, ExitCode.DAMAGED),
-    (StoreSyncError, ExitCode.CHECK_FAILED),
+    (ProcessMustEndError, ExitCode.CHECK_FAILED),
     (StoreError, ExitCode.USAGE),
 )
 """The first that fits; any other error is a failed check."""

@@ -11,9 +11,11 @@ here, answered in the order of submission by one callback. A commit that fails e
 stored post after its head, by the Content-Type that :func:`content_type_of` finds in that head (:class:`RequestHead` has it
 from there, ``api/messages.py`` calls it). What does not decode is refused, so no 200 stands for a row that cannot be read.
 
-**Nothing between engine and journal may fail and be survived.** Once ``receive`` was called, history, queue end and stream
-may have moved; were the row then not submitted, the sender's repeat would be answered 200 without one. So any exception
-from there until ``submit`` has returned ends the process, unanswered, like a failed commit. 503 is for what failed before.
+**Faults of ours are of two kinds, and the type says which.** The engine judges a message before it changes anything. An
+exception until then stays inside that request: it is answered 503, is logged once with the place where it was raised, and
+nothing else notices it. Once the engine has changed history, queue end or stream, the row must reach the journal: else the
+sender's repeat would be answered 200 without one. So what fails between the two, a :class:`MemoryAheadError`, ends the process
+unanswered, like a failed commit.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import RemoteProtocolError, StoreSyncError
+from srmp_spark.errors import MemoryAheadError, ProcessMustEndError, RemoteProtocolError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import MulticastAddress, multicast_address
+from srmp_spark.queue_manager.faults import Faults
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.inbox import Requester, Sender
 from srmp_spark.queue_manager.metrics import Metrics
@@ -117,6 +120,8 @@ class Acceptor:
         self._metrics = metrics
         self._signatures = signatures
         self._writers = writers
+        self.faults = Faults()
+        """Faults of ours that stayed inside one request."""
         self._told: set[tuple[str, str, str]] = set()
         self._utc = clock.utc
         self._monotonic = clock.monotonic
@@ -226,19 +231,20 @@ class Acceptor:
         """Decide about a decoded message and see it to its answer.
 
         ``message`` is what decoding ``post`` gives, its signature checked; ``form`` says how, if ``post`` is none.
-        Raises :class:`StoreSyncError` when the process is about to end: then nothing may be answered.
+        Raises :class:`ProcessMustEndError` when the process is about to end: then nothing may be answered.
         """
         now = self._monotonic()
         try:
+            record = Record(arrival, post, head_length, form or FORM_OF[message.signature])
             outcome = self._receiver.receive(message, arrival, now)
-            if not isinstance(outcome, Refused):
-                self._submit(outcome, Record(arrival, post, head_length, form or FORM_OF[message.signature]), requester)
-                return outcome
-        except StoreSyncError:  # the journal has failed before, and said so
-            raise
-        except Exception as error:
+        except MemoryAheadError as error:
             log.exception("accept.fatal id=%s destination=%r", message.id, message.destination[:200])
             raise self._journal.abandon("taking a message", error) from error
+        except Exception as error:
+            outcome = self.faults.refusal(error, f"{message.signature} {'stream' if message.stream else 'single'} message")
+        if not isinstance(outcome, Refused):
+            self._submit_or_end(outcome, record, requester, message.destination)
+            return outcome
         if outcome.status in (400, 403):
             self._tell(outcome.status, outcome.reason, message.destination, arrival.peer, arrival.sender_name, outcome.message)
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
@@ -261,25 +267,27 @@ class Acceptor:
         )  # fmt: skip
 
     def move_in(self, queue: str, record: Record, requester: Requester) -> int:
-        """A row of another queue of ours becomes one of this: its sequence. Raises :class:`StoreSyncError` as :meth:`take`."""
-        try:
+        """Make a row of another queue of ours one of this queue; return its sequence. Raises as :meth:`take`."""
+        try:  # it is marked as received in its queue: memory is ahead already
             outcome = self._receiver.move_in(queue)
-            self._submit(outcome, record, requester)
-        except StoreSyncError:
-            raise
         except Exception as error:
             log.exception("accept.fatal queue=%s", queue)
             raise self._journal.abandon("moving a message", error) from error
+        self._submit_or_end(outcome, record, requester, queue)
         return outcome.sequence
 
     def insert(self, queue: str, message: Message, record: Record, requester: Requester) -> None:
-        """A message whose turn has come by another protocol becomes a row. Raises :class:`StoreSyncError` as :meth:`take`."""
+        """Make a message whose turn has come by another protocol a row. Raises as :meth:`take`."""
+        self._submit_or_end(self._receiver.insert_in(queue, message, record.arrival), record, requester, queue)
+
+    def _submit_or_end(self, outcome: Pending, record: Record, requester: Requester, to: str) -> None:
+        """Hand what the engine has accepted to the journal. Raises :class:`ProcessMustEndError` when that does not work."""
         try:
-            self._submit(self._receiver.insert_in(queue, message, record.arrival), record, requester)
-        except StoreSyncError:
+            self._submit(outcome, record, requester)
+        except ProcessMustEndError:  # the journal has failed before, and said so
             raise
         except Exception as error:
-            log.exception("accept.fatal queue=%s", queue)
+            log.exception("accept.fatal to=%r", to[:NAME_MAX])
             raise self._journal.abandon("taking a message", error) from error
 
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:

@@ -28,7 +28,7 @@ import uvloop
 
 from srmp_spark import interface
 from srmp_spark.clock import SystemClock
-from srmp_spark.errors import ConfigurationError, StoreSyncError, with_hint
+from srmp_spark.errors import ConfigurationError, MemoryAheadError, ProcessMustEndError, with_hint
 from srmp_spark.holder import Holder
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.private_files import refuse_open_secret, replace_private
@@ -360,7 +360,11 @@ def _write_file(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _die(error: StoreSyncError) -> Any:  # noqa: ANN401  # it does not return
-    """A write or sync failed: end now. A tidy end would write and sync again, on top of what may not be there."""
-    print(f"srmp-spark: {with_hint(str(error), 'restart it when the disk is in order')}", file=sys.stderr, flush=True)
+def _die(error: ProcessMustEndError) -> Any:  # noqa: ANN401  # it does not return
+    """End now: a tidy end would write and sync again, on top of what may not be there. Say whose fault it was."""
+    if isinstance(error, MemoryAheadError):
+        hint = "restart it, nothing acknowledged is lost; report it with the traceback above, the disk is not at fault"
+    else:
+        hint = "restart it when the disk is in order"
+    print(f"srmp-spark: {with_hint(str(error), hint)}", file=sys.stderr, flush=True)
     os._exit(1)

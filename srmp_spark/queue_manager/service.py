@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import ApiError, ConfigurationError, StoreError, StoreSyncError, with_hint
+from srmp_spark.errors import ApiError, ConfigurationError, ProcessMustEndError, StoreError, with_hint
 from srmp_spark.names import (
     FORWARD_QUEUE,
     ORDER_QUEUE,
@@ -91,7 +91,7 @@ class QueueManager:
         public_base: str,
         clock: Clock,
         *,
-        on_fatal: Callable[[StoreSyncError], object],
+        on_fatal: Callable[[ProcessMustEndError], object],
         client_tls: ClientTls | None = None,
     ) -> None:
         """``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls`` is for receipts that go

@@ -9,7 +9,8 @@ A request that comes in one piece, as a Windows queue manager sends it, goes fro
 ``bytes`` object that arrived is what is stored. One request of a connection is in flight at a time: bytes that come while
 it waits are kept and the connection is read no further, so pipelined requests are answered in order.
 Deadlines cost nothing per message: one sweep a second looks at all connections. Limits are in :mod:`.http_limits`. Faults
-of a peer are answered and counted, never logged with a traceback. A fault of ours is a 503; after a StoreSyncError, nothing.
+of a peer are answered and counted, never logged with a traceback. A fault of ours is a 503, logged once; after a
+ProcessMustEndError nothing is answered.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
-from srmp_spark.errors import RemoteProtocolError, StoreSyncError
+from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
 from srmp_spark.queue_manager import http_limits as limits
 from srmp_spark.queue_manager.chunked import ChunkedBody
+from srmp_spark.queue_manager.faults import Faults
 from srmp_spark.queue_manager.port_limits import SRMP_SHARE, ConnectionRoom, payer_of
 from srmp_spark.queue_manager.replies import CONTINUE, Replies
 from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished, without_empty_lines
@@ -296,10 +298,10 @@ class SrmpConnection(asyncio.Protocol):
             endpoint.hold_reading()
         try:
             endpoint.inbox.accept(self, head, post, head_length)
-        except StoreSyncError:
+        except ProcessMustEndError:
             self._transport.abort()
-        except Exception:  # the last line of defence: our bug must cost neither the message nor the service
-            log.exception("accept.failed peer=%s", self.peer)
+        except Exception as error:  # the last line of defence: our bug must cost neither the message nor the service
+            endpoint.faults.note(error, f"POST with {len(post)} bytes")
             if self._state is _WAITING:
                 self.refuse(503, "internal", "srmp-spark", limits.RETRY_AFTER_SECONDS)
 
@@ -432,6 +434,8 @@ class SrmpEndpoint:
         budget: limits.PortBudget = limits.BUDGET,
     ) -> None:
         self.inbox = inbox
+        self.faults = Faults()
+        """Those of ours that stayed inside one request."""
         self._connection_class = connection_class
         self.budget = budget
         self.count_refusal = count_refusal

@@ -185,6 +185,7 @@ class IncomingStream:
 
     def accept(self, message: Message, position: StreamPosition, arrival: Arrival) -> None:
         """Take a position that :meth:`refuses` nothing of ([MC-MQSRM] 3.1.5.1.6.3 and .4); nothing is committed yet."""
+        self.send_receipts_to = self.receipts_to_after(position)
         if position.id.ordinal != self.ordinal or self.sequence_number == 0:
             self._start(position, arrival)
         self.sequence_number = position.current
@@ -198,13 +199,18 @@ class IncomingStream:
             self.peer = arrival.peer
         self.last_access_at = arrival.at
 
+    def receipts_to_after(self, position: StreamPosition) -> str:
+        """Return where stream receipts go once ``position`` is accepted; changes nothing."""
+        if position.id.ordinal != self.ordinal or self.sequence_number == 0:
+            # A stream of which nothing is known but its name (a restored one) may go on without its <start>.
+            return position.send_receipts_to or self.send_receipts_to
+        return self.send_receipts_to
+
     def _start(self, position: StreamPosition, arrival: Arrival) -> None:
         self.ordinal = position.id.ordinal
         self.committed = 0
         self.recent = self.settled = (-STREAM_RECEIPT_DELAY_S_MAX, 0)
         self.last_acknowledged = 0
-        # A stream of which nothing is known but its name (a restored one) may go on without its <start>.
-        self.send_receipts_to = position.send_receipts_to or self.send_receipts_to
         self.sender_name = arrival.sender_name
         self.started_at = arrival.at
         self.stale_told = False

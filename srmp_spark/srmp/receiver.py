@@ -5,6 +5,10 @@ the next message is judged by it; it never waits for a disk. The caller gathers 
 ``Accepted`` together with :meth:`Receiver.changes` in *one* transaction, syncs, and hands the gathered ones back to
 :meth:`Receiver.committed` with the store's proof. Only there an ``Ok`` is born, only there a stream may be acknowledged.
 
+**Judge, then apply.** A message is judged, and its answer is built, before anything changes: whatever fails until then is a
+fault inside one request, and its sender may send again. What changes memory comes last, in :meth:`Receiver._apply`, where no
+byte of the message is looked into. An exception there is a :class:`MemoryAheadError`.
+
 Memory runs ahead of the disk by one group commit and is never rolled back: when a commit fails the process ends and a new
 one starts from what the disk holds (after a failed fsync nothing else is sound). So a ``Repeated`` may repeat something that
 is not durable yet. It rides the same road: handed in behind its original, it comes out with it or after it, never before.
@@ -18,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from srmp_spark.errors import LocalProtocolError
+from srmp_spark.errors import LocalProtocolError, MemoryAheadError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
@@ -153,7 +157,8 @@ class Receiver:
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         """Decide about a decoded message ([MC-MQSRM] 3.1.5.1.3 to 3.1.5.1.12).
 
-        A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls.
+        A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls. After a
+        :class:`MemoryAheadError` the engine must not be asked again; after any other exception nothing has changed.
         """
         if self.settings.expired == "refuse":
             self._late_at = self._expiry_clock.read(arrival.at, now)
@@ -186,9 +191,10 @@ class Receiver:
         refused = self._not_now(queue, message, arrival)
         if refused is not None:
             return refused
-        if has_identity:
-            self.history.add(whose, uniquifier, self._received_at(arrival, now))
-        return self._insert(queue, message, arrival, None)
+        received_at = self._received_at(arrival, now) if has_identity else None
+        accepted = self._accepted(queue, message, arrival, None, (None, None))
+        self._apply(queue, accepted, whose, uniquifier, received_at)
+        return accepted
 
     def refuses_in(self, name: str, message: Message, arrival: Arrival) -> Refused | None:
         """Whether a queue of ours takes no new ``message`` now, which came by another protocol with an order and identities of
@@ -198,7 +204,11 @@ class Receiver:
 
     def insert_in(self, name: str, message: Message, arrival: Arrival) -> Accepted:
         """Such a message becomes a row: that it is new, and that its turn has come, has been decided. To be committed."""
-        return self._insert(self.queues[name], message, arrival, None)
+        queue = self.queues[name]
+        accepted = self._accepted(queue, message, arrival, None, (None, None))
+        queue.end = accepted.sequence
+        self._open = True
+        return accepted
 
     def move_in(self, name: str) -> Accepted:
         """A message of another queue of ours is in this one from now on ([MS-MQDMPR] 3.1.7.1.16). It was accepted when it came:
@@ -248,20 +258,41 @@ class Receiver:
             if full is not None:
                 text = f"{full}, and none has rested for a day; drop old ones with srmp-spark streams drop"
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
-        stream.accept(message, position, arrival)
-        self.streams.put(stream)
         mark = StreamMark(stream, position.id.ordinal, position.current)
-        if has_identity and not known:
-            self.history.add(whose, uniquifier, self._received_at(arrival, now))
+        receipts_to = stream.receipts_to_after(position)
+        received_at = self._received_at(arrival, now) if has_identity and not known else None
+        pending: Accepted | Repeated
         if not known and discards is None:
-            return self._insert(queue, message, arrival, mark)
-        self._open = True
-        asking = undecided_of(message, queue.name, 0, arrival, stream.send_receipts_to, name)
-        if discards is not None:
-            return Repeated(queue.name, discards, mark, self._generation + 1, discarded=asking)
-        # The same message at another place: a sender gave up a stream and began the next with what was left of it. The
-        # position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late then.
-        return Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
+            pending = self._accepted(queue, message, arrival, mark, (receipts_to, name))
+        else:
+            asking = undecided_of(message, queue.name, 0, arrival, receipts_to, name)
+            if discards is not None:
+                pending = Repeated(queue.name, discards, mark, self._generation + 1, discarded=asking)
+            else:
+                # The same message at another place: a sender gave up a stream and began the next with what was left of it.
+                # The position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late
+                # then.
+                pending = Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
+        try:
+            stream.accept(message, position, arrival)
+            self.streams.put(stream)
+        except Exception as error:
+            raise MemoryAheadError(f"a stream accepted half of a message: {error!r}") from error
+        self._apply(queue, pending, whose, uniquifier, received_at)
+        return pending
+
+    def _apply(
+        self, queue: QueueState, pending: Accepted | Repeated, whose: str, uniquifier: int, received_at: int | None
+    ) -> None:
+        """Change what the next message is judged by: the identifier, unless ``received_at`` is None, and the queue's end."""
+        try:
+            self._open = True
+            if received_at is not None:
+                self.history.add(whose, uniquifier, received_at)
+            if type(pending) is Accepted:
+                queue.end = pending.sequence
+        except Exception as error:
+            raise MemoryAheadError(f"the engine accepted half of a message: {error!r}") from error
 
     def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
         mark = None
@@ -322,10 +353,15 @@ class Receiver:
             return Refused(503, "machine-quota", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         return None
 
-    def _insert(self, queue: QueueState, message: Message, arrival: Arrival, mark: StreamMark | None) -> Accepted:
-        """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2: the last one on the way owes it."""
-        queue.end = sequence = queue.end + 1
-        self._open = True
+    def _accepted(
+        self, queue: QueueState, message: Message, arrival: Arrival, mark: StreamMark | None,
+        stream: tuple[str | None, StreamName | None],
+    ) -> Accepted:  # fmt: skip
+        """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2: the last one on the way owes it. Changes nothing.
+
+        ``stream`` is where the final receipts of its stream go, and what the stream is counted by.
+        """
+        sequence = queue.end + 1
         owed: tuple[OwedReceipt, ...] = ()
         # A receipt never asks for a receipt: two queue managers would go on writing to each other.
         if (
@@ -338,7 +374,6 @@ class Receiver:
             )  # fmt: skip
         undecided = None
         if message.commitment_receipt_to is not None or message.dead_letter:
-            stream = (None, None) if mark is None else (mark.stream.send_receipts_to, mark.stream.queue)
             undecided = undecided_of(message, queue.name, sequence, arrival, *stream)
         return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1, undecided))
 

@@ -17,9 +17,12 @@ against 19,000 when each turn was written at once, and half the commits.)
 A group's messages for one queue become *one* row, a packed group (rows/group.py): the cost per message falls with the load.
 What repeats something stored needs no commit of its own; it is answered with the last one, or rides behind the running one.
 
-**Failure.** After a failed sync the page cache lies, and trying again may succeed without having written (Rebello et al.,
-ATC 2020). So any error here is final: nothing that waits is answered, everything later is refused, ``on_fatal`` ends the
-process (at once: closing the database would sync again), and the next start reads from the disk what is true.
+**Failure, of two kinds.** After a failed sync the page cache lies, and trying again may succeed without having written
+(Rebello et al., ATC 2020). So any error here is final: nothing that waits is answered, everything later is refused,
+``on_fatal`` ends the process (at once: closing the database would sync again), and the next start reads from the disk what is
+true. The type says which of two it was: :class:`StoreSyncError`, the disk refused, or :class:`MemoryAheadError`, a bug of ours
+left memory ahead of the disk (:meth:`Journal.abandon`), and nobody needs to look at the disk. A fault inside one request never
+comes here.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from srmp_spark.errors import StoreError, StoreSyncError
+from srmp_spark.errors import MemoryAheadError, ProcessMustEndError, StoreError, StoreSyncError
 from srmp_spark.rows.group import Record, pack_group
 from srmp_spark.srmp.decisions import Undecided
 from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
@@ -121,7 +124,7 @@ class Journal:
         *,
         changes: Callable[[], Changes] | None = None,
         on_owed: Callable[[list[StoredReceipt]], object] | None = None,
-        on_fatal: Callable[[StoreSyncError], object] | None = None,
+        on_fatal: Callable[[ProcessMustEndError], object] | None = None,
         on_commit: Callable[[int, float], object] | None = None,
     ) -> None:
         """Callbacks, all in the loop's thread.
@@ -140,7 +143,7 @@ class Journal:
         self.savers: list[Callable[[sqlite3.Connection], object]] = []
         """Each is called in every transaction; what it raises fails the transaction, and the process with it."""
         self._state = State.IDLE
-        self._failure: StoreSyncError | None = None
+        self._failure: ProcessMustEndError | None = None
         self._waiting = _Batch()
         self._collected = 0
         self._collect_until = 0.0
@@ -201,7 +204,7 @@ class Journal:
         ``insert`` is None for a message that makes no row: with ``must_commit`` its traces are committed first, without it
         any proof that covers everything submitted so far will do. ``undecided`` is what the row asks to be told of its end.
         ``callback`` is None when that of an earlier submission to
-        the same :attr:`collecting` answers for this one too. Raises :class:`StoreSyncError` after a failure.
+        the same :attr:`collecting` answers for this one too. Raises :class:`ProcessMustEndError` after a failure.
         """
         batch = self._collect()
         batch.submissions += 1
@@ -271,8 +274,12 @@ class Journal:
         if self._failure is None:
             self._directory.note_position(self._position)
 
-    def abandon(self, doing: str, error: Exception) -> StoreSyncError:
-        """The engine counts on something that did not get here: end as after a failed sync. Returns what to raise."""
+    def abandon(self, doing: str, error: Exception) -> ProcessMustEndError:
+        """Stop because an engine counts on something that did not get here, as after a failed sync. Return what to raise.
+
+        For a bug that came between an engine's decision and this journal, and for nothing else: a fault before the decision is
+        answered 503, and the process goes on.
+        """
         if self._state is State.CLOSED:
             return StoreSyncError("the journal is closed")
         self._fail(doing, error, None)
@@ -316,7 +323,7 @@ class Journal:
             return
         try:
             written = self._write(batch)
-        except Exception as error:  # a bug too: the engine counts on what was not stored
+        except Exception as error:  # the disk, or a bug: the engine counts on what was not stored
             self._fail("write", error, batch)
             return
         self._move(Event.WRITTEN)
@@ -457,7 +464,11 @@ class Journal:
         """The end: nobody who waits is told that it worked, nobody later is let in, and no sync is tried again."""
         if self._failure is not None:
             return
-        self._failure = StoreSyncError(f"{doing} failed after commit {self._position}: {error}; nothing later was acknowledged")
+        where = f"after commit {self._position}: {error!s}; nothing later was acknowledged"
+        if isinstance(error, sqlite3.Error | OSError | StoreError) and not isinstance(error, MemoryAheadError):
+            self._failure = StoreSyncError(f"{doing} failed {where}")
+        else:
+            self._failure = MemoryAheadError(f"{doing} met a bug of srmp-spark {where}")
         self._failure.__cause__ = error
         self._move(Event.FAULT)
         _log.critical("journal.failed %s", self._failure)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.clock import SystemClock
-from srmp_spark.errors import StoreSyncError
+from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
 from srmp_spark.queue_manager.acceptor import GATE_SECTION, Gate
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
@@ -24,7 +24,7 @@ SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
 class World:
     """A queue manager with a real SRMP port; what would end the process is kept."""
 
-    def __init__(self, manager: QueueManager, port: int, fatal: list[StoreSyncError]) -> None:
+    def __init__(self, manager: QueueManager, port: int, fatal: list[ProcessMustEndError]) -> None:
         self.manager, self.port, self.fatal = manager, port, fatal
 
     async def send(self, uniquifier: int = 1) -> bytes:
@@ -55,7 +55,7 @@ def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
     async def main() -> None:
         config = load({"data_dir": str(directory), "queue": ["private$/orders"]}, {})
         clock = SystemClock()
-        fatal: list[StoreSyncError] = []
+        fatal: list[ProcessMustEndError] = []
         with DataDirectory.open(directory, now=clock.utc()) as data:
             manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=fatal.append)
             await ensure_queues(manager)
@@ -78,7 +78,42 @@ def broken(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a bug")
 
 
-@pytest.mark.parametrize("where", ["submit", "record", "receive"])
+def ahead(*_: object, **__: object) -> None:
+    raise MemoryAheadError("a bug")
+
+
+@pytest.mark.parametrize("where", ["record", "lookup", "quota", "receipt"])
+def test_a_bug_of_the_engine_before_anything_changed_is_503_once_in_the_log_and_the_process_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    async def test(world: World) -> None:
+        receiver = world.manager.receiver
+        assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
+        before = receiver.history.rows(), receiver.queues["private$/orders"].end, world.manager.journal.position
+        if where == "record":
+            monkeypatch.setattr("srmp_spark.queue_manager.acceptor.Record", broken)
+        elif where == "lookup":
+            monkeypatch.setattr(receiver.history, "seen", broken)
+        elif where == "quota":
+            monkeypatch.setattr(receiver, "_not_now", broken)
+        else:
+            monkeypatch.setattr(receiver, "_accepted", broken)
+        for _ in range(3):
+            assert (await world.send(2)).startswith(b"HTTP/1.1 503 ")
+        assert (receiver.history.rows(), receiver.queues["private$/orders"].end, world.manager.journal.position) == before
+        told = [each for each in caplog.records if each.getMessage().startswith("request.failed")]
+        assert len(told) == 1
+        assert told[0].exc_info is not None
+        assert "disk" in told[0].getMessage()
+        assert world.fatal == []
+        monkeypatch.undo()
+        assert (await world.send(2)).startswith(b"HTTP/1.1 200 "), "its sender sends again, and it is new"
+        assert world.rows() == 2
+
+    run(tmp_path / "d", test)
+
+
+@pytest.mark.parametrize("where", ["submit", "history", "stream"])
 def test_what_fails_after_the_engine_was_asked_ends_the_process_unanswered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -88,12 +123,14 @@ def test_what_fails_after_the_engine_was_asked_ends_the_process_unanswered(
         assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
         if where == "submit":
             monkeypatch.setattr(world.manager.journal, "submit", broken)
-        elif where == "record":
-            monkeypatch.setattr("srmp_spark.queue_manager.acceptor.Record", broken)
-        else:  # the engine itself, when it has moved half of its state
-            monkeypatch.setattr(world.manager.receiver, "_insert", broken)
+        elif where == "history":  # the engine itself, when it has moved half of its state
+            monkeypatch.setattr(world.manager.receiver.history, "add", broken)
+        else:
+            monkeypatch.setattr(world.manager.receiver, "_apply", ahead)
         assert await world.send(2) == b""
-        assert [str(error.__cause__) for error in world.fatal] == ["a bug"]
+        assert [type(error) for error in world.fatal] == [MemoryAheadError]
+        assert "a bug" in str(world.fatal[0])
+        assert "met a bug of srmp-spark" in str(world.fatal[0]), "the log does not blame the disk"
         monkeypatch.undo()
         assert await world.send(2) == b"", "the repeat is not answered either: only the next start knows what is true"
         assert len(world.fatal) == 1

@@ -428,7 +428,7 @@ def test_a_bug_of_ours_is_503_and_the_connection_lives(caplog: pytest.LogCapture
         writer.close()
 
     run(test)
-    assert "accept.failed" in caplog.text
+    assert "request.failed" in caplog.text
 
 
 def test_when_the_process_must_end_there_is_no_answer() -> None:

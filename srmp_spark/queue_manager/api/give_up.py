@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import ApiError, StoreError, StoreSyncError
+from srmp_spark.errors import ApiError, ProcessMustEndError, StoreError
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.srmp.decisions import Reason
 from srmp_spark.store import queues
@@ -47,7 +47,7 @@ class GiveUpApi:
 
         try:
             rows = await manager.journal.transact(give_up)
-        except StoreSyncError:
+        except ProcessMustEndError:
             raise
         except StoreError as error:
             raise ApiError(409, "not-held", str(error), "the queue's status names what it holds") from None

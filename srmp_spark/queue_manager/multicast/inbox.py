@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from srmp_spark.errors import RemoteProtocolError, StoreSyncError
+from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.addresses import text_of
 from srmp_spark.pgm.outputs import Apdu
@@ -82,7 +82,7 @@ class MulticastInbox:
         return self.pending_bytes > PENDING_BYTES_MAX
 
     def take(self, apdu: Apdu) -> None:
-        """Judge and store. Raises :class:`StoreSyncError` when the process is about to end."""
+        """Judge and store. Raises :class:`ProcessMustEndError` when the process is about to end."""
         delivery = Delivery(self, apdu)
         self.pending_bytes += len(apdu.data)
         try:
@@ -94,10 +94,10 @@ class MulticastInbox:
         head.headers = {b"content-type": content_type}
         try:
             self._acceptor.accept(delivery, head, post, head_length, only_to=self._address)
-        except StoreSyncError:
+        except ProcessMustEndError:
             return  # the process ends; nothing may be told of this one
-        except Exception:  # the last line of defence, as at the SRMP port: our bug must not stop all others
-            log.exception("pgm.accept_failed session=%s first=%d", apdu.session, apdu.first)
+        except Exception as error:  # the last line of defence, as at the SRMP port: our bug must not stop all others
+            self._acceptor.faults.note(error, f"multicast message of {len(apdu.data)} bytes")
             if not delivery.is_over:
                 delivery.refuse(503, "internal", "srmp-spark")
 

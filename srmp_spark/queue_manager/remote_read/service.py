@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from srmp_spark.errors import ApiError, StoreSyncError
+from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, UNKNOWN_QUEUE
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
@@ -366,7 +366,7 @@ class RemoteReadService:
                     moves.append(Move(queue, each.sequence, record, _served(each.to).queue))
             self._check_still_there(moves)
             await take_together(self._manager, list(parts.values()), HOLDER, moves)
-        except StoreSyncError:
+        except ProcessMustEndError:
             return  # nobody knows what the disk has, and the process ends: they stay locked, and their End has no answer
         except (ApiError, ConnectionResetError) as error:  # stands before the commit: nothing was changed
             if len(together) > 1:
@@ -395,7 +395,7 @@ class RemoteReadService:
             self._manager.check_holder(view.queue.default, HOLDER)
             purged = await self._manager.purge_queue(view.queue.name, asked.spared)
             log.info("mqrr.purged queue=%s rows=%d", view.name, purged)
-        except StoreSyncError:
+        except ProcessMustEndError:
             return  # as for a Take
         except ApiError as error:
             log.warning('mqrr.not_purged queue=%s reason="%s"', view.name, error)

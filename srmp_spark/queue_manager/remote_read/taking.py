@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from srmp_spark.errors import ApiError, StoreSyncError
+from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.interface import UNKNOWN_QUEUE
 from srmp_spark.store import decisions
 from srmp_spark.store import moves as counts
@@ -109,7 +109,7 @@ def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
     ]  # fmt: skip
 
     def done(result: None, error: BaseException | None) -> None:
-        assert error is None or isinstance(error, StoreSyncError), "an UPDATE of rows that may not be there"
+        assert error is None or isinstance(error, ProcessMustEndError), "an UPDATE of rows that may not be there"
 
     now = manager.clock.utc()
 

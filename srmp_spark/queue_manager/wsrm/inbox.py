@@ -12,7 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import StoreSyncError
+from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival
 from srmp_spark.queue_manager.acceptor import GATE_SECTION, Acceptor
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
@@ -163,7 +163,7 @@ class ReliableInbox:
                     request.reply(_refusal(message, why))
                     return
             self._receive(request, queue, message, record, origin)
-        except StoreSyncError:
+        except ProcessMustEndError:
             pass  # the process ends; nothing may be told of this one
         except Exception:  # the last line of defence, as in the port itself
             log.exception("wsrm.create_failed peer=%s", request.peer)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from srmp_spark.errors import StoreSyncError
+from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import OWN_QUEUES, quote_queue_name
 from srmp_spark.queue_manager.api.times import rfc3339
@@ -201,7 +201,7 @@ class ReliableQueues:
         return None
 
     def receive(self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer) -> None:
-        """Decide, store, and answer when it is stored. Raises :class:`StoreSyncError` when the process is about to end."""
+        """Decide, store, and answer when it is stored. Raises :class:`ProcessMustEndError` when the process is about to end."""
         destination = self.destination(queue)
         sequence = None if message.sequence is None else destination.get(message.sequence.identifier)
         if sequence is not None and sequence.is_on_hold:
@@ -216,7 +216,7 @@ class ReliableQueues:
             return
         try:
             self._submit(destination, queue, received, origin, answer)
-        except StoreSyncError:
+        except ProcessMustEndError:
             raise
         except Exception as error:
             log.exception("wsrm.fatal queue=%s", queue)
