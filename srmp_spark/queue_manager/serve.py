@@ -44,6 +44,7 @@ from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.listener import GroupSockets, check_multicast, open_groups
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
+from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
@@ -224,7 +225,7 @@ class _Process:
             listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
             await reliable.start(config, wsrm_socket, descriptors.gateway)
         rpc_port = await self._serve_rpc(manager, *rpc_sockets, descriptors)
-        pullers = Pullers(manager)
+        pullers = Pullers(manager, Circles(self._rpc, config.rpc_endpoint_mapper))
         await pullers.start(config.subscription)
         maintenance.start()
         manager.start_sending()

@@ -171,6 +171,12 @@ class RpcClient(asyncio.Protocol):
         """How many calls may wait at the same time."""
         return self._engine.calls_at_once
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address and the port that were reached."""
+        host, port = self._transport.get_extra_info("peername")[:2]
+        return str(host), int(port)
+
     # --- calls --------------------------------------------------------------------------------------------------------------
 
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS

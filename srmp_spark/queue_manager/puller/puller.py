@@ -12,6 +12,7 @@ from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
+from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
@@ -100,11 +101,13 @@ class Puller:
     """One subscription."""
 
     def __init__(
-        self, manager: QueueManager, subscription: Subscription, left: Left, *, configured: bool = True, removing: bool = False
-    ) -> None:
+        self, manager: QueueManager, subscription: Subscription, left: Left, circles: Circles, *, configured: bool = True,
+        removing: bool = False,
+    ) -> None:  # fmt: skip
         """``left``: what an earlier one of the same name has stored. ``configured``: it stands in the configuration file.
         ``removing``: nothing is taken any more, and what is pending is settled."""
         self._manager = manager
+        self._circles = circles
         self.subscription = subscription
         self.configured = configured
         self.removing = removing
@@ -147,6 +150,7 @@ class Puller:
         if self._task is not None and self._mover.is_busy:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
         await end((self._task,))
+        self._circles.leave(self.subscription)
         self._marks.close()
 
     @property
@@ -236,6 +240,8 @@ class Puller:
         settings = await asyncio.to_thread(given.credentials.settings, host)  # Kerberos asks a third party
         client = await RpcClient.connect(host.name, port, settings)
         try:
+            if not self.removing:
+                self._circles.enter(given, client.address)
             queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move" and not self.removing)
             while not self._stopping.is_set():
                 if self.removing:

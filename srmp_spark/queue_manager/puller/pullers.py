@@ -18,6 +18,7 @@ from srmp_spark.queue_manager.puller.added import (
     remove_added,
     store_added,
 )
+from srmp_spark.queue_manager.puller.circles import CircleError, Circles
 from srmp_spark.queue_manager.puller.pulled import Left, load_left
 from srmp_spark.queue_manager.puller.puller import Puller
 from srmp_spark.queue_manager.puller.subscriptions import (
@@ -40,8 +41,9 @@ log = logging.getLogger(__name__)
 class Pullers:
     """What is read from where, and who does it."""
 
-    def __init__(self, manager: QueueManager) -> None:
+    def __init__(self, manager: QueueManager, circles: Circles) -> None:
         self._manager = manager
+        self._circles = circles
         self._passwords = Passwords(manager.directory.path)
         self._pullers: dict[str, Puller] = {}
         """By the name of the subscription."""
@@ -62,7 +64,7 @@ class Pullers:
             if left.unreadable:
                 self._set_aside_unreadable(each.name, left, configured=True)
             else:
-                self._pullers[each.name] = Puller(manager, each, left)
+                self._pullers[each.name] = Puller(manager, each, left, self._circles)
         added = await manager.journal.transact(lambda each: load_added(each.connection))
         pending = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
         self._tell_set_aside(added.unreadable)
@@ -83,7 +85,7 @@ class Pullers:
             if left.unreadable:
                 self._set_aside_unreadable(row.name, left, configured=False)
                 continue
-            self._put(Puller(manager, subscription, left, configured=False, removing=row.removing))
+            self._put(Puller(manager, subscription, left, self._circles, configured=False, removing=row.removing))
         for name, count in pending.items():
             if name not in self._pullers and name not in self._idle:
                 left = await self._left(name)
@@ -166,6 +168,10 @@ class Pullers:
             if there is not None and there.subscription == wanted and not there.removing:
                 return there.status(), False
             self._check(wanted, there)
+            try:
+                await self._circles.check(wanted)
+            except CircleError as error:
+                raise ApiError(409, "circle", str(error), section=_SECTION) from None
             if self._stopped:
                 raise ApiError(503, "stopping", "the queue manager stops")
             manager = self._manager
@@ -175,7 +181,7 @@ class Pullers:
                 await there.stop()
             row = AddedRow(name, entry, removing=False)
             await manager.journal.transact(lambda each: store_added(each.connection, row))
-            puller = Puller(manager, wanted, await self._left(name), configured=False)
+            puller = Puller(manager, wanted, await self._left(name), self._circles, configured=False)
             self._put(puller)
             self._idle.pop(name, None)
             puller.start()
@@ -208,11 +214,12 @@ class Pullers:
             await there.stop()
             manager = self._manager
             if unused and not there.is_unused:  # it began to read while it was told to stop
-                self._put(Puller(manager, there.subscription, await self._left(name), configured=False))
+                self._put(Puller(manager, there.subscription, await self._left(name), self._circles, configured=False))
                 self._pullers[name].start()
                 raise _in_use(there)
             await manager.journal.transact(lambda each: remove_added(each.connection, name))
-            puller = Puller(manager, there.subscription, await self._left(name), configured=False, removing=True)
+            left = await self._left(name)
+            puller = Puller(manager, there.subscription, left, self._circles, configured=False, removing=True)
             if puller.pending:
                 self._put(puller)
                 puller.start()
