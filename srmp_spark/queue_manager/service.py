@@ -60,7 +60,7 @@ from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.set_aside import SetAside, tell_set_aside
 from srmp_spark.store.transaction import Transaction
 
 LEASE_LOOK_SECONDS = 0.5
@@ -112,7 +112,10 @@ class QueueManager:
         """When somebody last asked for rows: a peeking reader has no lease, and must not lose its embedded queue manager."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
-        history = MessageIdHistory.load(state.load_history(directory.writer), state.undivided_until(directory.writer))
+        unreadable = list(stored.unreadable)
+        history = MessageIdHistory.load(
+            state.load_history(directory.writer, unreadable), state.undivided_until(directory.writer)
+        )
         newest = history.newest if history.newest is not None else retention.newest_arrival(directory.writer)
         self.retention_clock = HistoryClock(newest)
         """What retention goes by: a restart under a wall clock that is years ahead must not delete everything at once."""
@@ -171,7 +174,7 @@ class QueueManager:
             resend_table=config.resend_table,
         )
         self.tokens = config.all_tokens()
-        self.set_aside: list[SetAside] = []
+        self.set_aside: list[SetAside] = [*tell_set_aside(unreadable)]
         """Rows of the store that could not be read at the start, for status and doctor."""
         self.acceptor = Acceptor(
             self.receiver,

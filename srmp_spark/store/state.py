@@ -10,6 +10,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 from srmp_spark.srmp.effects import Changes, OwedReceipt
@@ -19,6 +20,7 @@ from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.srmp.trust_domain import SEPARATOR
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.integers import UNSIGNED, signed
+from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
 from srmp_spark.store.waiting import Waiting
 
 JOURNAL_CONSUMERS = ";journal/"
@@ -85,33 +87,52 @@ class StoredState(NamedTuple):
     owed: list[StoredReceipt]
     ceilings: dict[str, int]
     """Numbers that may have been given out, per name (table ``ids``)."""
+    unreadable: list[SetAside]
+    """Rows that stay where they are."""
 
 
 def load(connection: sqlite3.Connection) -> StoredState:
-    """The state at the last commit. Reads no body; run it before the journal writes."""
+    """Load the state at the last commit. Reads no body; run it before the journal writes.
+
+    A row that cannot be read costs itself alone: a stream whose sender begins it anew, a receipt that is not sent, and of a
+    consumer what it received by priority beyond its mark. A queue always opens: for one that was gone, messages would be 400.
+    """
+    unreadable: list[SetAside] = []
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
-    consumers = [
-        StoredConsumer(names[queue_id], name, received, [tuple(r) for r in json.loads(ahead)], planned, holder, lease_until)
-        for queue_id, name, received, ahead, planned, holder, lease_until in connection.execute(
-            "SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers"
-        )
-        if queue_id in names
-    ]
+    found = connection.execute("SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers")
+    consumers = [_consumer(names[row[0]], row, unreadable) for row in found.fetchall() if row[0] in names]
+    owed = connection.execute("SELECT id, payload FROM owed_receipts ORDER BY id")
     return StoredState(
-        queues=[load_queue(connection, queue_id) for queue_id in names],
-        streams=load_streams(connection),
-        accepted_gaps=load_accepted_gaps(connection),
+        queues=[load_queue(connection, queue_id, unreadable) for queue_id in names],
+        streams=load_streams(connection, unreadable),
+        accepted_gaps=load_accepted_gaps(connection, unreadable),
         consumers=consumers,
-        owed=[
-            StoredReceipt(number, OwedReceipt.from_payload(payload))
-            for number, payload in connection.execute("SELECT id, payload FROM owed_receipts ORDER BY id")
-        ],
+        owed=list(readable("owed_receipts", owed, _receipt, unreadable)),
         ceilings=dict(connection.execute("SELECT name, ceiling FROM ids")),
+        unreadable=unreadable,
     )
 
 
-def load_queue(connection: sqlite3.Connection, queue_id: int) -> StoredQueue:
-    """One queue, with what waits in it."""
+def _receipt(row: Sequence[Any]) -> StoredReceipt:
+    receipt = OwedReceipt.from_payload(row[1])
+    typed(receipt, _RECEIPT_TYPES)
+    return StoredReceipt(row[0], receipt)
+
+
+def _consumer(queue: str, row: Sequence[Any], unreadable: list[SetAside]) -> StoredConsumer:
+    """Return a consumer. Of one whose ranges cannot be read the mark counts alone: rows come again rather than never."""
+    _, name, received, ahead, planned, holder, lease_until = row
+    try:
+        ranges = [(int(first), int(last)) for first, last in json.loads(ahead)]
+    except (ValueError, TypeError) as error:
+        reason = f"received ahead of its mark: {error}"[:REASON_MAX]
+        unreadable.append(SetAside("consumers", f"{queue} {name}", reason))
+        ranges = []
+    return StoredConsumer(queue, name, received, ranges, planned, holder, lease_until)
+
+
+def load_queue(connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None) -> StoredQueue:
+    """Load one queue, with what waits in it. Options that cannot be read count as none, and are noted in ``unreadable``."""
     name, transactional, paused, options, trimmed_to = connection.execute(
         "SELECT name, transactional, paused, options, trimmed_to FROM queues WHERE id = ?", (queue_id,)
     ).fetchone()
@@ -124,32 +145,69 @@ def load_queue(connection: sqlite3.Connection, queue_id: int) -> StoredQueue:
     waiting = Waiting.load(connection, queue_id, received)
     end = end_of(connection, queue_id)
     return StoredQueue(
-        queue_id, name, bool(transactional), bool(paused), json.loads(options), end, received, waiting, epochs, trimmed_to
-    )
+        queue_id, name, bool(transactional), bool(paused), _options(name, options, unreadable), end, received, waiting, epochs,
+        trimmed_to,
+    )  # fmt: skip
 
 
-def load_streams(connection: sqlite3.Connection) -> list[IncomingStreamRow]:
-    """The table ``streams``."""
+def _options(queue: str, text: str, unreadable: list[SetAside] | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+        error: Exception = TypeError(f"options are {text!r:.50}")
+    except (ValueError, TypeError) as failed:
+        error = failed
+    if unreadable is not None:
+        unreadable.append(SetAside("queues", queue, f"options: {error}"[:REASON_MAX]))
+    return {}
+
+
+_TEXT_OR_NONE, _INT_OR_NONE = (str, NoneType), (int, NoneType)
+_STREAM_TYPES = (str, str, str, int, int, str, str, _TEXT_OR_NONE, int, int, int, _TEXT_OR_NONE)
+_RECEIPT_TYPES = (str, str, str, str, int, int, str, str, _TEXT_OR_NONE)
+_GAP_TYPES = (str, str, str, int, int, _INT_OR_NONE)
+
+
+def load_streams(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> list[IncomingStreamRow]:
+    """Load the table ``streams``; rows that cannot be read are left out, and noted in ``unreadable``."""
     found = connection.execute(f"SELECT {', '.join(IncomingStreamRow._fields)} FROM streams")  # noqa: S608  # our own names
-    return [row._replace(stream_ordinal=int(row.stream_ordinal)) for row in (IncomingStreamRow(*each) for each in found)]
+    return list(readable("streams", found, _stream, [] if unreadable is None else unreadable, key=2))
 
 
-def load_accepted_gaps(connection: sqlite3.Connection) -> list[AcceptedGap]:
-    """The table ``accepted_gaps``; what is over is among them (:meth:`.IncomingStream.restore_gap` finds it)."""
+def _stream(row: Sequence[Any]) -> IncomingStreamRow:
+    stream = IncomingStreamRow(*typed(row, _STREAM_TYPES))
+    return stream._replace(stream_ordinal=int(stream.stream_ordinal))
+
+
+def load_accepted_gaps(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> list[AcceptedGap]:
+    """Load the table ``accepted_gaps``; what is over is among them (:meth:`.IncomingStream.restore_gap` finds it)."""
     found = connection.execute("SELECT queue, guid, stream_ordinal, started_at, after, next_position FROM accepted_gaps")
-    return [AcceptedGap(StreamName(queue), guid, int(ordinal), *rest) for queue, guid, ordinal, *rest in found]
+    return list(readable("accepted_gaps", found, _gap, [] if unreadable is None else unreadable, key=2))
 
 
-def load_history(connection: sqlite3.Connection) -> Iterator[HistoryRun]:
-    """The table ``history``, row by row, each lineage in the order of its numbers; to be read before the journal writes.
+def _gap(row: Sequence[Any]) -> AcceptedGap:
+    queue, guid, ordinal, *rest = typed(row, _GAP_TYPES)
+    return AcceptedGap(StreamName(queue), guid, int(ordinal), *rest)
+
+
+def load_history(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> Iterator[HistoryRun]:
+    """Load the table ``history``, row by row, each lineage in the order of its numbers; to be read before the journal writes.
 
     SQLite sorts what is beyond 63 bits first, where it would be late: those are a second pass.
     """
     columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
-    for lineage, first, last, at in connection.execute(f"{columns} first >= 0 ORDER BY lineage, first"):
-        yield HistoryRun(lineage, first, last & UNSIGNED, at)
-    for lineage, first, last, at in connection.execute(f"{columns} first < 0 ORDER BY lineage, first"):
-        yield HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
+    left_out: list[SetAside] = [] if unreadable is None else unreadable
+    for half in ("first >= 0", "first < 0"):
+        rows = connection.execute(f"{columns} {half} ORDER BY lineage, first")
+        yield from readable("history", rows, _run, left_out, key=2)
+
+
+def _run(row: Sequence[Any]) -> HistoryRun:
+    lineage, first, last, at = row
+    if type(lineage) is not str or type(at) is not int:  # the two numbers are tested by what is done with them
+        raise TypeError(f"lineage {lineage!r:.50}, received at {at!r:.50}")
+    return HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:

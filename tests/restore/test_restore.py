@@ -467,3 +467,17 @@ def test_a_table_of_before_gets_the_new_columns_at_the_first_start(manager: Mana
     desk = restored_desk(manager)
     assert [stored.message.body for stored in desk.read()] == [b"1"]
     desk.close()
+
+
+def test_a_stream_whose_name_cannot_be_read_is_told_and_everything_else_is_restored(manager: Manager) -> None:
+    """As a row that a release with an error has written: the restore is the last resort, and must not stop at it."""
+    manager.store.put(3, make=stream_record)
+    manager.note(streams=[stream_row(3), stream_row(2)._replace(guid="")], history=[HistoryRun(PEER, 101, 103, 1)])
+    manager.publish()
+    manager.lose()
+    report = manager.restore()
+    (line,) = of(report, "lost", "incoming_stream")
+    assert "uid:" in line["name"]
+    (stream,) = manager.state().streams
+    assert (stream.guid, stream.sequence_number) == (PEER, 3)
+    assert [(run.first, run.last) for run in manager.identifiers()] == [(101, 103)]

@@ -30,6 +30,7 @@ from srmp_spark.srmp.stream_name import StreamName, name_of_foreign_queue, name_
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import state
 from srmp_spark.store.restore.known_queues import micros
+from srmp_spark.store.set_aside import SetAside
 
 Identifier = tuple[str, int]
 """A message to the history: :func:`.lineage_key`, and the uniquifier."""
@@ -45,7 +46,9 @@ class Received:
     """Collects, then writes."""
 
     def __init__(self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]) -> None:
-        """The rows of both tables. Raises :class:`StoreDamagedError` for a stream whose name is none."""
+        """Take the rows of both tables."""
+        self.unreadable: list[SetAside] = []
+        """Streams that cannot be restored, because what names them cannot be read."""
         self.streams: dict[tuple[StreamName, str], IncomingStreamRow] = {}
         self._forwarded: dict[Identifier, int | None] = {}
         """Identifiers of messages for other hosts that must not be known, unless they wait in the outbox: when they came;
@@ -55,7 +58,11 @@ class Received:
         self._positions: dict[tuple[StreamName, str], dict[int, Identifier]] = {}
         """Of streams of such messages: position, and the message."""
         for row in streams:
-            stream = _stream_of(row["stream_id"])
+            try:
+                stream = _stream_of(row["stream_id"])
+            except StoreDamagedError as error:
+                self.unreadable.append(SetAside("incoming_streams", f"{row['queue']} {row['stream_id']}", str(error)))
+                continue
             name = StreamName(row["queue"])  # the column has this name, and means what a stream is counted by
             self.streams[name, stream.guid] = IncomingStreamRow(
                 name, stream.guid, stream.ordinal, row["sequence_number"], row["last_acknowledged"],
@@ -79,7 +86,7 @@ class Received:
         for row in rows.select(list(COLUMNS)).to_pylist():
             at = micros(row["arrived_at"]) or 0
             in_stream = row["stream_id"] is not None and row["stream_sequence"] is not None
-            stream = _stream_of(row["stream_id"]) if in_stream else None
+            stream = self._stream_of_row(row) if in_stream else None
             if row["queue"] == FORWARD_QUEUE:
                 self._take_forwarded(row, stream, at)
                 continue
@@ -87,6 +94,14 @@ class Received:
                 self.history.add(*_identifier_of(row), at)
             if stream is not None:
                 self._take_position(row, stream, at)
+
+    def _stream_of_row(self, row: Mapping[str, Any]) -> StreamId | None:
+        """Return what stream a row of ``inbox`` came in; the row is restored also if that cannot be read."""
+        try:
+            return _stream_of(row["stream_id"])
+        except StoreDamagedError as error:
+            self.unreadable.append(SetAside("inbox", f"{row['queue']} {row['sequence']}", str(error)))
+            return None
 
     def _take_forwarded(self, row: Mapping[str, Any], stream: StreamId | None, at: int) -> None:
         """A message for another host that the tables may not count yet: see above."""
@@ -179,7 +194,7 @@ def _identifier_of(row: Mapping[str, Any]) -> Identifier:
 
 def _stream_of(text: str) -> StreamId:
     guid, _, ordinal = text.removeprefix("uid:").partition("\\")
-    if not guid or not ordinal.isdigit():
+    if not guid or not (ordinal.isascii() and ordinal.isdigit()):
         raise StoreDamagedError(f"a state table names a stream {text!r}: uid:GUID\\N is expected")
     return StreamId(guid, int(ordinal))
 

@@ -45,6 +45,7 @@ from srmp_spark.store.restore.sessions import Sessions
 from srmp_spark.store.restore.stored_table import StoredTable
 from srmp_spark.store.restore.target import new_directory
 from srmp_spark.store.schema import connect_writer
+from srmp_spark.store.set_aside import TOLD_MAX
 
 SEQUENCES_SKIPPED = 1 << 20
 """Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
@@ -313,6 +314,8 @@ class _Restore:
             )  # fmt: skip
             for name, mark, _ in queue.consumers:
                 add("restored", "consumer", f"{queue.name} {name}", "its mark; rows it received later come again", last=mark)
+        for each in received.unreadable[:TOLD_MAX]:
+            add("lost", "incoming_stream", each.key, f"{each.reason}; its sender begins a new one, and its rows are here")
         for stream in sorted(received.streams.values()):
             add(
                 "restored", "incoming_stream", stream.queue,
