@@ -23,6 +23,7 @@ VERSIONS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/sta
 def left_behind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     with tarfile.open(Path(__file__).parent / request.param / "state.tar.gz") as tar:
         tar.extractall(tmp_path, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(tmp_path)
+    (tmp_path / "data").chmod(0o700)  # as that version made it: tar keeps no mode of a folder
     return tmp_path, json.loads((tmp_path / "expected.json").read_text())
 
 

@@ -86,7 +86,7 @@ class TestAFileThatIsNotOurs:
             yield running
 
     def written(self, folder: Path, other: RunningQueueManager, **changes: object) -> None:
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         found = folder.stat()
         own = {"directory": [found.st_dev, found.st_ino], "process": Holder.here("test").as_dict()}
         (folder / embedded.ENDPOINT_FILE).write_text(json.dumps({**other.ready, **own, **changes}))
