@@ -324,7 +324,7 @@ class SrmpConnection(asyncio.Protocol):
         self._state = _IDLE
         self._since = self._endpoint.now
         if self._buffer:
-            self._pump()
+            self._endpoint.loop.call_soon(self._pump)  # as after a refusal: an answer may come at once, within accept
 
     def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None, *, close: bool = False) -> None:
         """Answer anything but 200. Counted, but for probes; ``close`` ends the connection after it."""

@@ -189,3 +189,21 @@ def test_the_gateway_s_death_closes_its_connections_and_nothing_else(running: Ru
     sender.request("POST", "/msmq/private$/orders", b"", {"Content-Type": "text/xml"})
     assert sender.getresponse().status == 400, "its connection never noticed"
     sender.close()
+
+
+def test_a_thousand_requests_behind_each_other_that_are_answered_at_once(running: RunningQueueManager) -> None:
+    """Each answer began the next request within the one before: 300 of them were deeper than Python's stack."""
+    envelope = request(NEW, "CreateSequence", "", 0, acks_to="<a:Address>x y</a:Address>")
+    head = (
+        f"POST /wsrm/private$/orders HTTP/1.1\r\nHost: h\r\nContent-Type: {SOAP[NEW[0]]}\r\n"
+        f"Content-Length: {len(envelope)}\r\n\r\n"
+    ).encode()
+    with socket.create_connection(running.wsrm, timeout=PATIENCE) as connection:
+        connection.sendall((head + envelope) * 1_000)
+        answered = b""
+        while answered.count(b"HTTP/1.1 ") < 1_000:
+            more = connection.recv(1 << 20)
+            assert more, f"closed after {answered.count(b'HTTP/1.1 ')} answers"
+            answered += more
+    assert b"HTTP/1.1 503" not in answered
+    assert "Traceback" not in running.stderr()

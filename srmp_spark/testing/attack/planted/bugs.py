@@ -1,0 +1,119 @@
+"""The bugs by name, each a repaired function as it was before, or a limit that is lifted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def sequence_of_another_version() -> None:
+    """A sequence of RM 1.0 may be closed by RM 1.1: its own version lacks the fault that follows."""
+    from srmp_spark.wsrm import destination
+
+    _put(destination.Destination, "_other_version", lambda *_: None)
+
+
+def endpoint_that_cannot_be_read() -> None:
+    """An endpoint is stored with every prefix in scope, more than its reader takes at the next start."""
+    from srmp_spark.wsrm import destination, xml_writer
+
+    _put(destination, "is_storable", lambda *_: True)
+    _put(xml_writer, "_in_use", lambda element: element.scope.all())
+
+
+def search_for_each_prefix() -> None:
+    """One regular expression for each prefix over the whole body."""
+    from srmp_spark.wsrm import xml_tree
+
+    def prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
+        return {p for p in known if p and re.search(rb"(?<![\w.\-])%s:" % re.escape(p.encode()), body)}
+
+    _put(xml_tree, "_prefixes_used", prefixes_used)
+
+
+def sequences_for_one_client() -> None:
+    """One address may use up all sequences of a queue."""
+    from srmp_spark.wsrm import destination
+
+    def no_room_for(self: Any, _owner: str, _now: float) -> int | None:  # noqa: ANN401  # a Destination
+        most: int = self.settings.sequences_max
+        return most if len(self._sequences) >= most else None
+
+    _put(destination.Destination, "_no_room_for", no_room_for)
+
+
+def connections_of_the_api() -> None:
+    """The API port takes connections without end, and no deadline ends them."""
+    from srmp_spark.queue_manager import port_limits
+    from srmp_spark.queue_manager.api import port
+
+    _put(port_limits.ConnectionRoom, "is_full", property(lambda _: False))
+    _put(port.ApiProtocol, "sweep", lambda *_: None)
+
+
+def sequences_in_status() -> None:
+    """A token for one queue sees the sequences of all in ``status``."""
+    from srmp_spark.queue_manager.api import http
+
+    _put(http.Request, "allows", lambda *_: True)
+    _put(http.Request, "sees", lambda *_: True)
+
+
+def bodies_of_the_api() -> None:
+    """Every call of the API may have a body of 64 MiB with any number of values."""
+    from srmp_spark.queue_manager.api import http
+
+    body = http.Request.body
+    _put(http.Request, "body", lambda self, limit=0: body(self, max(limit, http.REQUEST_BODY_MAX)))
+    _put(http, "JSON_ITEMS_MAX", 1 << 40)
+
+
+def cancels_of_nobody() -> None:
+    """Cancels of calls that never were are passed over, a whole read of them in one turn of the loop."""
+    from srmp_spark.mqrr.rpc import server_connection
+    from srmp_spark.queue_manager.remote_read import endpoint
+
+    _put(server_connection.ServerConnection, "_came_late", lambda *_: None)
+    _put(endpoint, "PDUS_AT_ONCE", 1 << 40)
+
+
+def answers_that_nobody_reads() -> None:
+    """Messages are read for a reader who takes no answer."""
+    from srmp_spark.queue_manager.remote_read import endpoint
+
+    _put(endpoint.RpcConnection, "has_room", lambda _: True)
+
+
+def connections_of_rpc() -> None:
+    """Connections that hold nothing keep their places in a full RPC port."""
+    from srmp_spark.queue_manager.remote_read import endpoint
+
+    _put(endpoint.RpcConnection, "is_signed_in", property(lambda _: True))
+    _put(endpoint.RpcConnection, "is_idle", property(lambda _: False))
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "wsrm-other-version": sequence_of_another_version,
+    "wsrm-endpoint": endpoint_that_cannot_be_read,
+    "wsrm-prefixes": search_for_each_prefix,
+    "wsrm-one-client": sequences_for_one_client,
+    "api-connections": connections_of_the_api,
+    "api-status": sequences_in_status,
+    "api-bodies": bodies_of_the_api,
+    "rpc-cancels": cancels_of_nobody,
+    "rpc-answers": answers_that_nobody_reads,
+    "rpc-connections": connections_of_rpc,
+}
+"""By the name for ``--plant``."""
+
+
+def plant(name: str) -> None:
+    """Break what ``name`` names."""
+    BUGS[name]()
+
+
+def _put(where: Any, name: str, what: Any) -> None:  # noqa: ANN401  # a module or a class, and what stands in it
+    if not hasattr(where, name):
+        raise LookupError(f"{where!r} has no {name}: the bug must be planted elsewhere")
+    setattr(where, name, what)

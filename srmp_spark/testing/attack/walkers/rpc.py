@@ -1,0 +1,190 @@
+"""Walks at the RPC port and the endpoint mapper: PDUs in any order, calls of nobody, fragments, answers that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from srmp_spark.client.remote_queue import RemoteMachine
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, SHARE_DENY_NONE
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
+from srmp_spark.mqrr.packets.sections import ALL
+from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ, Bind
+from srmp_spark.mqrr.rpc.calls import encode_cancel, encode_orphaned, request_pieces
+from srmp_spark.mqrr.rpc.limits import FRAGMENT_MAX
+from srmp_spark.mqrr.rpc.negotiation import offers
+from srmp_spark.mqrr.rpc.pdu import (
+    CONCURRENT_MULTIPLEXING,
+    FIRST_FRAGMENT,
+    LAST_FRAGMENT,
+    WHOLE,
+    AuthTrailer,
+    PduType,
+    encode_pdu,
+)
+from srmp_spark.testing.attack.scene import OWN, Scene
+from srmp_spark.testing.attack.steps import Step
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR
+from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
+
+PDUS = ("bind", "request", "request", "first", "middle", "last", "cancel", "orphaned", "alter", "auth3", "octets")
+PEEKS = 60
+"""Calls under way at once: CALLS_MAX is 64."""
+UNREAD_SECONDS = 1.5
+"""How long a reader asks and does not read."""
+
+
+class RpcWalker:
+    """Plans walks at one port of DCE/RPC."""
+
+    def __init__(self, port: str) -> None:
+        """``port``: ``rpc`` or ``mapper``."""
+        self.port = port
+
+    def plan(self, rng: Random) -> Sequence[Step]:
+        """Return PDUs on a few connections; most begin with a bind."""
+        steps = [self._pdu(rng, "bind")] if rng.random() < 0.9 else []
+        return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
+
+    def _step(self, rng: Random) -> Step:
+        kind = rng.choices(("pdu", "flood", "idle", "unread"), (100, 6, 2, 2 if self.port == "rpc" else 0))[0]
+        if kind == "idle":
+            given = {"count": rng.choice((5, 100, 600)), "bound": rng.random() < 0.5, "seconds": rng.choice((0.0, 0.5, 2.0))}
+            return Step("idle", {**given, "who": rng.choice(ADDRESSES)})
+        if kind == "unread":
+            return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
+        step = self._pdu(rng, rng.choice(PDUS))
+        if kind == "flood":
+            return Step("flood", {**step.given, "count": rng.choice((200, 5_000, 40_000))})
+        return step
+
+    def _pdu(self, rng: Random, what: str) -> Step:
+        given: dict[str, Any] = {
+            "conn": rng.choice("ab"), "who": rng.choice(ADDRESSES), "what": what,
+            "call": rng.choice((1, 1, 2, 3, 4, 9, 2**31 - 1)),
+            "opnum": rng.randrange(20), "context": rng.choice((0, 0, 0, 1, 7)), "size": rng.choice((0, 20, 200, 5_000, 60_000)),
+            "read": rng.random() < 0.5, "level": rng.choice((0, 0, 0, 0, 2, 5, 6, 99)), "auth": rng.choice((9, 10, 16, 255)),
+        }  # fmt: skip
+        if rng.random() < 0.2:
+            given["cut"] = rng.randrange(1 << 30)
+        if rng.random() < 0.2:
+            given["mutated"] = rng.randrange(1 << 30)
+        return Step("pdu", given)
+
+    def player(self, scene: Scene) -> RpcPlayer:
+        """Return a player for one walk."""
+        return RpcPlayer(scene, self.port)
+
+
+class RpcPlayer:
+    """Plays walks at one port of DCE/RPC."""
+
+    def __init__(self, scene: Scene, port: str) -> None:
+        self.scene = scene
+        self._port = port
+        self._connections: dict[str, Connection] = {}
+        self._calls = 1
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        for each in self._connections.values():
+            each.abort()
+        self._connections.clear()
+
+    async def play(self, step: Step) -> None:
+        """Do one step."""
+        given = step.given
+        if step.kind == "idle":
+            await self._idle(given)
+        elif step.kind == "unread":
+            self.scene.requests[self._port] += given["count"] * given["peeks"]
+            await asyncio.gather(*(asyncio.to_thread(self._unread, given["peeks"]) for _ in range(given["count"])))
+        else:
+            count = given.get("count", 1)
+            self.scene.requests[self._port] += count
+            raw = b"".join(self._raw(given) for _ in range(min(count, 64)))
+            await self._say(given, [raw] * max(1, count // 64) if count > 64 else [raw])
+
+    async def _idle(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
+        opened: list[Connection] = []
+        with contextlib.suppress(ClosedError):
+            for _ in range(given["count"]):
+                self.scene.requests[self._port] += 1
+                connection = await Connection.open(self.scene.ports[self._port], given["who"])
+                opened.append(connection)
+                if given["bound"]:
+                    await connection.send([_bind(0, 10)])
+        await asyncio.sleep(given["seconds"])
+        for each in opened:
+            each.abort()
+
+    async def _say(self, given: Any, pieces: list[bytes]) -> None:  # noqa: ANN401  # a mapping of JSON values
+        name = f"{given['conn']} {given['who']}"
+        if "mutated" in given:
+            pieces = [MUTATOR.mutate(pieces[0], Random(given["mutated"]))]
+        if "cut" in given:
+            pieces = [part for piece in pieces for part in cut(piece, Random(given["cut"]))]
+        try:
+            connection = self._connections.get(name)
+            if connection is None:
+                connection = self._connections[name] = await Connection.open(self.scene.ports[self._port], given["who"])
+            await asyncio.wait_for(connection.send(pieces), 10.0)
+            if given["read"] and await connection.is_closed(0.05):
+                self._connections.pop(name).abort()
+        except (ClosedError, asyncio.TimeoutError):
+            found = self._connections.pop(name, None)
+            if found is not None:
+                found.abort()
+
+    def _raw(self, given: Any) -> bytes:  # noqa: ANN401  # a mapping of JSON values
+        what, call = given["what"], given["call"]
+        if what == "bind":
+            return _bind(given["level"], given["auth"])
+        if what == "alter":
+            return _bind(given["level"], given["auth"], PduType.ALTER_CONTEXT)
+        if what == "cancel":
+            return encode_cancel(call)
+        if what == "orphaned":
+            return encode_orphaned(call)
+        if what == "auth3":
+            trailer = AuthTrailer(given["auth"], given["level"], 0, b"t" * (1 + given["size"] % 3_000))
+            return encode_pdu(PduType.AUTH3, WHOLE, call, bytes(4), trailer)
+        if what == "octets":
+            return Random(call).randbytes(given["size"])
+        flags = {"request": WHOLE, "first": FIRST_FRAGMENT, "middle": 0, "last": LAST_FRAGMENT}[what]
+        if what in ("request", "first"):
+            self._calls += 1
+            call = self._calls
+        (piece,) = request_pieces(given["context"], given["opnum"], bytes(given["size"]), fragment=65_535)
+        return encode_pdu(PduType.REQUEST, flags, call, piece.body)
+
+    def _unread(self, peeks: int) -> None:
+        """Ask for a large message again and again, and read no answer."""
+        import time
+
+        with contextlib.suppress(SrmpSparkError), RemoteMachine.connect(*self.scene.ports["rpc"]) as machine:
+            queue = machine.open(queue_format_for("127.0.0.1", OWN), ACCESS_PEEK, SHARE_DENY_NONE)
+            for number in range(1, peeks + 1):
+                machine.begin(
+                    7,
+                    StartReceiveRequest(
+                        queue.handle, action=Action.PEEK_CURRENT, request_id=number, max_body_size=ALL,
+                        max_compound_message_size=ALL,
+                    ),
+                    more=number < peeks,
+                )  # fmt: skip
+            time.sleep(UNREAD_SECONDS)
+
+
+def _bind(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
+    contexts = tuple(offers(REMOTE_READ, (NDR, NDR64), 3))
+    trailer = AuthTrailer(auth, level, 0, b"NTLMSSP\0" + bytes(24)) if level else None
+    body = Bind(FRAGMENT_MAX, FRAGMENT_MAX, 0, contexts).encode()
+    return encode_pdu(kind, WHOLE | CONCURRENT_MULTIPLEXING, 1, body, trailer)
