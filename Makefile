@@ -43,7 +43,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean attack fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,9 @@ powerloss: setup strace ## the power goes at every sync of a session of 1,000 me
 
 fuzz: setup ## random bad inputs for every parser on all cores; what is found becomes a test: make fuzz MINUTES=60
 	@$(PYTHON) -m srmp_spark.testing.fuzz --minutes $(MINUTES)
+
+attack: setup ## attack a running queue manager at every port, judged from outside: make attack MINUTES=10 SEED=1
+	@$(PYTHON) -m srmp_spark.testing.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
 	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py

@@ -56,10 +56,10 @@ class Timers(Generic[Key]):
                 return deadline
         return None
 
-    def due(self, now: float) -> list[Key]:
-        """The keys whose deadline has come, earliest first; they have none afterwards."""
-        keys = []
-        while (deadline := self.next()) is not None and deadline <= now:
+    def due(self, now: float, at_most: int | None = None) -> list[Key]:
+        """Return the keys whose deadline has come, ``at_most`` of them, earliest first; they have none afterwards."""
+        keys: list[Key] = []
+        while len(keys) != at_most and (deadline := self.next()) is not None and deadline <= now:
             key = heapq.heappop(self._heap)[2]
             del self._in_heap[key], self._deadlines[key]
             keys.append(key)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("setup", "demo", "test", "check", "bench", "scale", "sim", "fuzz", "slow", "crash", "powerloss")
+TARGETS = ("setup", "demo", "test", "check", "bench", "scale", "sim", "attack", "fuzz", "slow", "crash", "powerloss")
 TARGETS += ("restarts", "rollback", "clocks", "proof")
 
 

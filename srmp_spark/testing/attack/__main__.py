@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -37,6 +38,8 @@ PROGRESS_SECONDS = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit code 1 if there was a finding."""
     options = _parser().parse_args(arguments)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that say nothing, by the thousand
     ports = tuple(dict.fromkeys(options.port or WALKERS))
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
     with tempfile.TemporaryDirectory(prefix="srmp-attack-") as folder:

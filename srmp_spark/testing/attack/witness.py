@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 import sys
@@ -17,21 +18,24 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from srmp_spark.mqrr.rpc.pdu import PduType
 from srmp_spark.testing.attack.judge import HEALTHZ_MAX, HONEST_MAX, OPTIONAL_MAX
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, SHARED
 from srmp_spark.testing.attack.walkers.playing import http_request
+from srmp_spark.testing.attack.walkers.rpc import bind_pdu
 from srmp_spark.testing.attack.walkers.wsrm import MIME, VERSIONS, envelope_of
 from srmp_spark.testing.attack.wire import Answer, ClosedError, Connection, SilentError
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
-WHO_SRMP, WHO_WSRM, WHO_API = "127.0.0.20", "127.0.0.21", "127.0.0.22"
+WHO_SRMP, WHO_WSRM, WHO_API, WHO_RPC = "127.0.0.20", "127.0.0.21", "127.0.0.22", "127.0.0.23"
 """Addresses of the good clients; no attacker has one of them."""
 PROBE_SECONDS = 0.05
 LINEAGE = "0a0b0c0d-7777-7777-7777-0a0b0c0d0e0f"
 MODERN = VERSIONS.index((SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_1))
 CONTROL = """
-import asyncio
+import asyncio, os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # it ends with the witness
 async def main():
     async def answer(reader, writer):
         try:
@@ -84,6 +88,7 @@ class Witness:
         jobs = [self._loop(PROBE_SECONDS, self._healthz), self._loop(0.02, self._srmp)]
         if "wsrm" in self._ports:
             jobs += [self._loop(0.5, self._wsrm), self._loop(0.1, self._read)]
+        jobs += [self._loop(0.5, functools.partial(self._rpc, port)) for port in ("rpc", "mapper") if port in self._ports]
         await asyncio.gather(*jobs)
 
     async def _loop(self, pause: float, job: Callable[[], Awaitable[None]]) -> None:
@@ -192,6 +197,31 @@ class Witness:
         raw = http_request("POST", f"/wsrm/{SHARED}", content, headers)
         return (await self._timed("wsrm", raw, WHO_WSRM, OPTIONAL_MAX))[0]
 
+    # --- a client of remote read --------------------------------------------------------------
+
+    async def _rpc(self, port: str) -> None:
+        """Bind, and be answered."""
+        pauses, began = self._pauses, time.monotonic()
+        problem = ""
+        while time.monotonic() - began < OPTIONAL_MAX:
+            try:
+                connection = await Connection.open(self._ports[port], WHO_RPC)
+                try:
+                    await connection.send([bind_pdu(0, 10)])
+                    kind = (await connection.read(16, OPTIONAL_MAX))[2]
+                finally:
+                    connection.abort()
+            except (ClosedError, SilentError) as error:
+                problem = str(error)
+                await asyncio.sleep(0.1)
+                continue
+            if pauses == self._pauses and self._awake.is_set():
+                self._saw(port, time.monotonic() - began)
+                if kind not in (PduType.BIND_ACK, PduType.BIND_NAK):
+                    self._found("answer", f"{port} answered a bind with a PDU of type {kind}", pauses)
+            return
+        self._found("starved", f"a good client of {port}: no answer to a bind in {OPTIONAL_MAX} s: {problem}", pauses)
+
     # --- a reader of the queue that everybody sends to ------------------------------------
 
     async def _read(self) -> None:
@@ -228,7 +258,9 @@ async def _main() -> None:
     lines = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     begin = json.loads(await lines.readline())
-    control = await asyncio.create_subprocess_exec(sys.executable, "-c", CONTROL, stdout=asyncio.subprocess.PIPE)
+    control = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTROL, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
     assert control.stdout is not None
     witness = Witness(begin["ports"], begin["epoch"], ("127.0.0.1", int(await control.stdout.readline())))
     running = asyncio.ensure_future(witness.run())

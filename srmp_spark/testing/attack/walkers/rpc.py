@@ -37,6 +37,8 @@ from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
 PDUS = ("bind", "request", "request", "first", "middle", "last", "cancel", "orphaned", "alter", "auth3", "octets")
 PEEKS = 60
 """Calls under way at once: CALLS_MAX is 64."""
+IDLE_MAX = 2_300
+"""Connections that one step opens: more than the port has room for."""
 UNREAD_SECONDS = 1.5
 """How long a reader asks and does not read."""
 
@@ -56,13 +58,17 @@ class RpcWalker:
     def _step(self, rng: Random) -> Step:
         kind = rng.choices(("pdu", "flood", "idle", "unread"), (100, 6, 2, 2 if self.port == "rpc" else 0))[0]
         if kind == "idle":
-            given = {"count": rng.choice((5, 100, 600)), "bound": rng.random() < 0.5, "seconds": rng.choice((0.0, 0.5, 2.0))}
-            return Step("idle", {**given, "who": rng.choice(ADDRESSES)})
+            given = {
+                "count": rng.choice((5, 100, 600, IDLE_MAX)), "bound": rng.random() < 0.5,
+                "seconds": rng.choice((0.0, 0.5, 2.0, 12.0)), "who": rng.choice(ADDRESSES),
+            }  # fmt: skip
+            return Step("idle", given)
         if kind == "unread":
             return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
         step = self._pdu(rng, rng.choice(PDUS))
         if kind == "flood":
-            return Step("flood", {**step.given, "count": rng.choice((200, 5_000, 40_000))})
+            what = rng.choice((*PDUS, "cancel", "cancel"))
+            return Step("flood", {**step.given, "what": what, "count": rng.choice((200, 5_000, 40_000, 1_000_000))})
         return step
 
     def _pdu(self, rng: Random, what: str) -> Step:
@@ -120,7 +126,7 @@ class RpcPlayer:
                 connection = await Connection.open(self.scene.ports[self._port], given["who"])
                 opened.append(connection)
                 if given["bound"]:
-                    await connection.send([_bind(0, 10)])
+                    await connection.send([bind_pdu(0, 10)])
         await asyncio.sleep(given["seconds"])
         for each in opened:
             each.abort()
@@ -146,9 +152,9 @@ class RpcPlayer:
     def _raw(self, given: Any) -> bytes:  # noqa: ANN401  # a mapping of JSON values
         what, call = given["what"], given["call"]
         if what == "bind":
-            return _bind(given["level"], given["auth"])
+            return bind_pdu(given["level"], given["auth"])
         if what == "alter":
-            return _bind(given["level"], given["auth"], PduType.ALTER_CONTEXT)
+            return bind_pdu(given["level"], given["auth"], PduType.ALTER_CONTEXT)
         if what == "cancel":
             return encode_cancel(call)
         if what == "orphaned":
@@ -183,7 +189,8 @@ class RpcPlayer:
             time.sleep(UNREAD_SECONDS)
 
 
-def _bind(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
+def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
+    """Write a bind of remote read with the token of no sign-in."""
     contexts = tuple(offers(REMOTE_READ, (NDR, NDR64), 3))
     trailer = AuthTrailer(auth, level, 0, b"NTLMSSP\0" + bytes(24)) if level else None
     body = Bind(FRAGMENT_MAX, FRAGMENT_MAX, 0, contexts).encode()
