@@ -31,6 +31,7 @@ from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscriptions
 from srmp_spark.queue_manager.queue_spec import QueueSpec
 from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
+from srmp_spark.queue_manager.rpc_accounts import RpcAccount, RpcAccounts, parse_rpc_accounts
 from srmp_spark.queue_manager.signers import Signer, parse_signers
 from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
@@ -107,6 +108,8 @@ class ServeConfig:
     subscription: tuple[Subscription, ...] = ()
     rpc_endpoint_mapper: Endpoint | None = None
     rpc_accounts: Accounts | None = None
+    """Of the file: accounts for all queues."""
+    rpc_account: tuple[RpcAccount, ...] = ()
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
     """``None``: none on loopback, privacy elsewhere."""
     store_and_forward: bool = False
@@ -130,7 +133,11 @@ class ServeConfig:
         """Below which calls at the RPC port are refused."""
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth
-        return "none" if self.rpc is None or self.rpc.is_loopback else "privacy"
+        return "none" if self.rpc is None or (self.rpc.is_loopback and not self.rpc_account) else "privacy"
+
+    def all_rpc_accounts(self) -> RpcAccounts:
+        """Those of the file and of ``[[rpc_account]]``. Raises :class:`ConfigurationError` if two have one name."""
+        return RpcAccounts(self.rpc_accounts, self.rpc_account)
 
     @property
     def multicast(self) -> PgmSettings | None:
@@ -322,7 +329,8 @@ OPTIONS: tuple[Option, ...] = (
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
-    "writer": parse_writers, "subscription": parse_subscriptions, "pgm_constants": parse_pgm_constants,
+    "writer": parse_writers, "rpc_account": parse_rpc_accounts, "subscription": parse_subscriptions,
+    "pgm_constants": parse_pgm_constants,
 }  # fmt: skip
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
@@ -460,14 +468,21 @@ def _check_ports(config: ServeConfig) -> None:
 
 def _check_rpc(config: ServeConfig) -> None:
     if config.rpc is None:
-        if any(each is not None for each in (config.rpc_min_auth, config.rpc_accounts, config.rpc_endpoint_mapper)):
-            raise ConfigurationError("--rpc-min-auth, --rpc-accounts and --rpc-endpoint-mapper are for --rpc")
+        given = (config.rpc_min_auth, config.rpc_accounts, config.rpc_endpoint_mapper, config.rpc_account or None)
+        if any(each is not None for each in given):
+            raise ConfigurationError("--rpc-min-auth, --rpc-accounts, [[rpc_account]] and --rpc-endpoint-mapper are for --rpc")
         return
-    if config.rpc_auth_level != "none" and config.rpc_accounts is None:
+    accounts = config.all_rpc_accounts()
+    if config.rpc_auth_level == "none" and config.rpc_account:
+        raise ConfigurationError(
+            "[[rpc_account]] gives rights, and --rpc-min-auth none lets everybody do everything without signing in: "
+            "leave --rpc-min-auth out (it is privacy then), or leave the accounts out"
+        )
+    if config.rpc_auth_level != "none" and not accounts:
         raise ConfigurationError(
             f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: give "
-            "--rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none where only those who may read everything "
-            "can connect"
+            "[[rpc_account]] or --rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none "
+            "where only those who may read everything can connect"
         )
 
 

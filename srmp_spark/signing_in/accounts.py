@@ -1,40 +1,67 @@
 r"""Who may sign in at the RPC port: ``--rpc-accounts``, a file of lines ``DOMAIN\user:password``.
 
 An empty line and one that begins with ``#`` say nothing. A domain of ``.`` is any: clients name their own machine, or nothing.
-The file holds passwords, because NTLM proves the password itself; nobody but its owner may read it.
+The file holds passwords, because NTLM proves the password itself; nobody but its owner may read it. In memory only the NT
+hash of a password is kept. The hash proves an account as well as the password does, and is guarded like the password.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.private_files import refuse_open_secret
+from srmp_spark.signing_in.ntlm_crypto import nt_hash
 
 ACCOUNTS_MAX = 10_000
 FILE_MAX = 1_048_576
 ANY_DOMAIN = "."
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account that may sign in."""
+
+    name: str
+    r"""``DOMAIN\user``, as the configuration writes it."""
+    nt_hash: bytes = field(repr=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Domain and user in small letters: names differ in more than their case."""
+        domain, _, user = self.name.lower().partition("\\")
+        return domain, user
+
+
 class Accounts:
-    """Passwords by name; in no repr."""
+    """Accounts by name; no secret is in its repr."""
 
-    def __init__(self, passwords: Mapping[tuple[str, str], str]) -> None:
-        """By (domain, user) in small letters."""
-        self._passwords = dict(passwords)
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        self._accounts = {account.key: account for account in accounts}
 
-    def passwords_of(self, domain: str, user: str) -> tuple[str, ...]:
-        """Those that would be right for this name."""
+    def of(self, domain: str, user: str) -> tuple[Account, ...]:
+        """Return the accounts that this name may stand for."""
         keys = ((domain.lower(), user.lower()), (ANY_DOMAIN, user.lower()))
-        return tuple(self._passwords[key] for key in keys if key in self._passwords)
+        return tuple(self._accounts[key] for key in keys if key in self._accounts)
+
+    def __iter__(self) -> Iterator[Account]:
+        """Each account."""
+        return iter(self._accounts.values())
 
     def __len__(self) -> int:
         """Accounts."""
-        return len(self._passwords)
+        return len(self._accounts)
 
     def __repr__(self) -> str:
-        return f"<Accounts {len(self._passwords)}>"
+        return f"<Accounts {len(self._accounts)}>"
+
+
+def is_account_name(text: str) -> bool:
+    r"""Whether ``text`` is ``DOMAIN\user``."""
+    domain, backslash, user = text.partition("\\")
+    return bool(domain and backslash and user) and text.isprintable() and text == text.strip()
 
 
 def read_accounts(path: Path) -> Accounts:
@@ -50,17 +77,18 @@ def read_accounts(path: Path) -> Accounts:
         raise ConfigurationError(f"--rpc-accounts {path}: is not UTF-8") from None
     if len(data) > FILE_MAX:
         raise ConfigurationError(f"--rpc-accounts {path}: has more than {FILE_MAX} bytes")
-    found: dict[tuple[str, str], str] = {}
+    found: dict[tuple[str, str], Account] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, colon, password = line.partition(":")
-        domain, backslash, user = name.strip().partition("\\")
-        if not colon or not backslash or not domain or not user or not password:
+        name = name.strip()
+        if not colon or not is_account_name(name) or not password:
             raise ConfigurationError(f"--rpc-accounts {path}, line {number}: expected DOMAIN\\user:password (DOMAIN . is any)")
-        if (domain.lower(), user.lower()) in found:
-            raise ConfigurationError(f"--rpc-accounts {path}, line {number}: {domain}\\{user} stands there twice")
-        found[domain.lower(), user.lower()] = password
+        account = Account(name, nt_hash(password))
+        if account.key in found:
+            raise ConfigurationError(f"--rpc-accounts {path}, line {number}: {name} stands there twice")
+        found[account.key] = account
     if not found or len(found) > ACCOUNTS_MAX:
         raise ConfigurationError(f"--rpc-accounts {path}: expected 1 to {ACCOUNTS_MAX} accounts, got {len(found)}")
-    return Accounts(found)
+    return Accounts(found.values())

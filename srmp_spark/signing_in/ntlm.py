@@ -12,13 +12,15 @@ said that they sign headers: implementations agree on that. Time and randomness 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from cryptography.hazmat.primitives.ciphers import CipherContext
 
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
-from srmp_spark.signing_in.ntlm_crypto import hmac_md5, ntowfv2, rc4, rc4k, seal_key, sign_key
+from srmp_spark.signing_in.accounts import Account
+from srmp_spark.signing_in.ntlm_crypto import hmac_md5, nt_hash, ntowfv2, rc4, rc4k, seal_key, sign_key
 from srmp_spark.signing_in.ntlm_messages import (
     MIC_AT,
     MIC_IS_THERE,
@@ -49,8 +51,24 @@ _OFFERED = (
 _TICKS_1970 = 116_444_736_000_000_000
 """FILETIME of 1970: tenths of microseconds since 1601."""
 
-PasswordsOf = Callable[[str, str], tuple[str, ...]]
-"""(domain, user) → the passwords that would be right; none for nobody that is known."""
+AccountsOf = Callable[[str, str], tuple[Account, ...]]
+"""(domain, user) → the accounts that the name may stand for; none for nobody that is known."""
+
+
+class Gate(Protocol):
+    """What holds attempts back after others failed, for one connection."""
+
+    def seconds_to_wait(self, accounts: Sequence[str]) -> float:
+        """Return how long an attempt at one of these accounts must wait; 0: it may be judged."""
+        ...
+
+    def failed(self, accounts: Sequence[str]) -> None:
+        """Count an attempt that was judged, and failed."""
+        ...
+
+    def succeeded(self, account: str) -> None:
+        """Count an attempt that did not fail."""
+        ...
 
 
 class _Direction:
@@ -121,17 +139,19 @@ class NtlmAcceptor(_Session):
     def __init__(
         self,
         level: int,
-        passwords_of: PasswordsOf,
+        accounts_of: AccountsOf,
         *,
         challenge: bytes,
         name: str,
         utc: int,
         told: Callable[[str], None] = lambda _: None,
+        gate: Gate | None = None,
     ) -> None:
         """``challenge``: eight random bytes; ``name``: of this machine; ``utc``: microseconds since 1970. ``told``: who was not
         let in, for the log."""
         super().__init__(level, client=False)
-        self._passwords_of = passwords_of
+        self._accounts_of = accounts_of
+        self._gate = gate
         self._challenge = challenge
         self._name = name
         self._utc = utc
@@ -166,23 +186,31 @@ class NtlmAcceptor(_Session):
     def _accept(self, token: bytes) -> None:
         message = parse_authenticate(token)
         who = f"{message.domain}\\{message.user}"
+        accounts = self._accounts_of(message.domain, message.user)
+        names = [account.name for account in accounts]
+        if self._gate is not None and (wait := self._gate.seconds_to_wait(names)) > 0:
+            raise SecurityError(f"sign-ins failed before: the next one is judged in {wait:.0f} s")
         try:
-            session_key = self._session_key(message, token)
+            account, session_key = self._session_key(message, token, accounts)
         except SecurityError as error:
+            if self._gate is not None:
+                self._gate.failed(names)
             self._told(f"{ascii(who)[1:-1]} was not let in: {error}")
             raise
-        self.identity = who
+        if self._gate is not None:
+            self._gate.succeeded(account.name)
+        self.identity = account.name
         self._begin(session_key, message.flags)
 
-    def _session_key(self, message: Authenticate, token: bytes) -> bytes:
+    def _session_key(self, message: Authenticate, token: bytes, accounts: Sequence[Account]) -> tuple[Account, bytes]:
         proof, temp = message.nt_response[:PROOF_SIZE], message.nt_response[PROOF_SIZE:]
         if len(temp) < _TEMP_FIXED or temp[:2] != b"\x01\x01":
             raise SecurityError("the response is not of NTLM version 2")
         if _NEEDED & ~message.flags:
             raise SecurityError(f"the client gave up {_NEEDED & ~message.flags!r}")
         pairs = parse_pairs(temp[_TEMP_FIXED:])
-        for password in self._passwords_of(message.domain, message.user):
-            key = ntowfv2(message.user, password, message.domain)
+        for account in accounts:
+            key = ntowfv2(message.user, account.nt_hash, message.domain)
             if not hmac.compare_digest(hmac_md5(key, self._challenge + temp), proof):
                 continue
             base_key = hmac_md5(key, proof)
@@ -196,7 +224,7 @@ class NtlmAcceptor(_Session):
                 raise SecurityError("the response is to another challenge: ours was changed on its way")
             if int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") & MIC_IS_THERE:
                 self._check_code(session_key, message, token)
-            return session_key
+            return account, session_key
         raise SecurityError("no account with this name and password")
 
     def _check_code(self, session_key: bytes, message: Authenticate, token: bytes) -> None:
@@ -239,7 +267,7 @@ class NtlmInitiator(_Session):
             pairs[Pair.FLAGS] = (int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") | MIC_IS_THERE).to_bytes(4, "little")
         if self._service:
             pairs[Pair.TARGET_NAME] = self._service.encode("utf-16-le")
-        key = ntowfv2(self._user, self._password, self._domain)
+        key = ntowfv2(self._user, nt_hash(self._password), self._domain)
         temp = b"\x01\x01" + bytes(6) + time + self._random(8) + bytes(4) + encode_pairs(pairs) + bytes(4)
         proof = hmac_md5(key, challenge.challenge + temp)
         session_key = base_key = hmac_md5(key, proof)

@@ -46,9 +46,14 @@ def hmac_md5(key: bytes, data: bytes) -> bytes:
     return hmac.new(key, data, hashlib.md5).digest()
 
 
-def ntowfv2(user: str, password: str, domain: str) -> bytes:
-    """NTOWFv2: the key of an account."""
-    return hmac_md5(md4(password.encode("utf-16-le")), (user.upper() + domain).encode("utf-16-le"))
+def nt_hash(password: str) -> bytes:
+    """NTOWFv1: what an account is kept as. It proves the account as well as the password does."""
+    return md4(password.encode("utf-16-le"))
+
+
+def ntowfv2(user: str, hashed: bytes, domain: str) -> bytes:
+    """NTOWFv2: the key of an account, of the :func:`nt_hash` of its password."""
+    return hmac_md5(hashed, (user.upper() + domain).encode("utf-16-le"))
 
 
 def rc4(key: bytes) -> CipherContext:

@@ -76,7 +76,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def link(level: int, password: str = "right and proper") -> Link:
     server = ServerSettings(
         interfaces={REMOTE_READ: OPNUMS}, port=2103, min_auth_level=level,
-        accept_security=lambda kind, wanted: Acceptor() if kind == 9 else None,
+        accept_security=lambda kind, wanted, peer: Acceptor() if kind == 9 else None,
     )  # fmt: skip
     client = NegotiatedInitiator("negotiate", level, "reader", password, "EXAMPLE", "windows.example")
     return Link(ClientSettings(auth_level=level, security=client), server)

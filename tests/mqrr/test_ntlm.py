@@ -17,10 +17,10 @@ from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerSettings
 from srmp_spark.mqrr.rpc.server_events import CallReceived
-from srmp_spark.signing_in.accounts import read_accounts
+from srmp_spark.signing_in.accounts import Account, Accounts, read_accounts
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.signing_in.ntlm import NtlmAcceptor, NtlmInitiator
-from srmp_spark.signing_in.ntlm_crypto import hmac_md5, md4, ntowfv2, rc4, rc4k, seal_key, sign_key
+from srmp_spark.signing_in.ntlm_crypto import hmac_md5, md4, nt_hash, ntowfv2, rc4, rc4k, seal_key, sign_key
 from srmp_spark.signing_in.ntlm_messages import (
     Flags,
     Pair,
@@ -57,7 +57,7 @@ def test_md4(text, digest):
 
 def test_the_keys_of_the_example():
     """4.2.4.1 and 4.2.4.2: User, Domain, Password."""
-    key = ntowfv2("User", "Password", "Domain")
+    key = ntowfv2("User", nt_hash("Password"), "Domain")
     assert key.hex() == "0c868a403bfd7a93a3001ef22ef02e3f"
     proof = hmac_md5(key, SERVER_CHALLENGE + TEMP)
     assert proof.hex() == "68cd0ab851e51c96aabc927bebef6a1c"
@@ -81,12 +81,11 @@ def test_the_sealed_message_of_the_example():
 # --- both sides -----------------------------------------------------------------------------------------------------------
 
 
-def passwords(domain: str, user: str) -> tuple[str, ...]:
-    return ("right ünd proper",) if (domain.lower(), user.lower()) == ("example", "reader") else ()
+ACCOUNTS = Accounts([Account("EXAMPLE\\reader", nt_hash("right ünd proper"))])
 
 
 def acceptor(level: int) -> NtlmAcceptor:
-    return NtlmAcceptor(level, passwords, challenge=bytes(range(8)), name="QM", utc=NOW)
+    return NtlmAcceptor(level, ACCOUNTS.of, challenge=bytes(range(8)), name="QM", utc=NOW)
 
 
 def initiator(level: int, password: str = "right ünd proper", user: str = "reader", **more: str) -> NtlmInitiator:
@@ -97,7 +96,7 @@ def initiator(level: int, password: str = "right ünd proper", user: str = "read
 def link(level: int, client: NtlmInitiator, at_least: int = AuthLevel.NONE, step: int | None = None) -> Link:
     server = ServerSettings(
         interfaces={REMOTE_READ: OPNUMS}, port=2103, min_auth_level=at_least,
-        accept_security=lambda kind, wanted: acceptor(wanted) if kind == 10 else None,
+        accept_security=lambda kind, wanted, peer: acceptor(wanted) if kind == 10 else None,
     )  # fmt: skip
     return Link(ClientSettings(auth_level=level, security=client), server, step=step)
 
@@ -245,10 +244,11 @@ def test_accounts_are_lines_of_a_file_that_others_cannot_read(tmp_path):
         read_accounts(path)
     path.chmod(0o600)
     accounts = read_accounts(path)
-    assert accounts.passwords_of("example", "READER") == ("with:colons",)
-    assert accounts.passwords_of("OTHER", "reader") == ()
-    assert accounts.passwords_of("OTHER", "anybody") == ("secret",)
+    assert accounts.of("example", "READER") == (Account("EXAMPLE\\Reader", nt_hash("with:colons")),)
+    assert accounts.of("OTHER", "reader") == ()
+    assert accounts.of("OTHER", "anybody") == (Account(".\\anybody", nt_hash("secret")),)
     assert "secret" not in repr(accounts)
+    assert nt_hash("secret").hex() not in repr(accounts.of("OTHER", "anybody"))
 
 
 @pytest.mark.parametrize("text", ["reader:secret", "EXAMPLE\\reader", "\\reader:secret", "A\\b:c\nA\\B:d", "#nobody"])

@@ -30,7 +30,7 @@ def provider(level, *, server: bool, **more) -> GlassProvider:
 def secured(level, *, client=None, server=None, settings=None, **more) -> Link:
     """A link whose both sides have a provider; ``client`` and ``server`` are their options."""
     accept = SERVER if settings is None else settings
-    accept = replace(accept, accept_security=lambda _, level: provider(level, server=True, **(server or {})))
+    accept = replace(accept, accept_security=lambda _, level, peer: provider(level, server=True, **(server or {})))
     wanted = ClientSettings(auth_level=level, security=provider(level, server=False, **(client or {})))
     return Link(wanted, accept, **more)
 
@@ -195,7 +195,7 @@ def test_a_server_that_ends_the_negotiation_too_early():
 
 def test_a_bind_without_security_and_then_one_with_it():
     """[MS-RPCE] 3.3.1.5.2.1: after a bind the first leg is in an alter_context."""
-    plain = Link(server=replace(SERVER, accept_security=lambda _, level: provider(level, server=True))).bound()
+    plain = Link(server=replace(SERVER, accept_security=lambda _, level, peer: provider(level, server=True))).bound()
     link = secured(PRIVACY)
     link.client.bind(0.0)
     alter = bytearray(link.client.data_to_send())

@@ -60,7 +60,7 @@ class World:
         self.now = 0.0
         self.legs = self.rng.choice((2, 3, 4))
         self.settings = ServerSettings(
-            interfaces=SERVER.interfaces, port=2103, accept_security=lambda _, level: self._acceptor(level)
+            interfaces=SERVER.interfaces, port=2103, accept_security=lambda _, level, peer: self._acceptor(level)
         )
         self.groups = associations()
         self.wires: list[Wire] = []

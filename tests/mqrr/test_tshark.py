@@ -74,7 +74,7 @@ def talk(syntax, level: AuthLevel, fragment: int) -> Recorded:
     server = ServerSettings(
         interfaces={REMOTE_READ: OPNUMS},
         port=PORT,
-        accept_security=lambda kind, wanted: acceptor(wanted) if kind == 10 else None,
+        accept_security=lambda kind, wanted, peer: acceptor(wanted) if kind == 10 else None,
     )
     security = None if level is AuthLevel.NONE else initiator(level)
     client = ClientSettings(syntaxes=(syntax,), auth_level=level, security=security, fragment=fragment)

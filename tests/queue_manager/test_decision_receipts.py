@@ -403,7 +403,7 @@ def test_a_rejection_is_a_word_of_the_default_consumer_alone(tmp_path: Path) -> 
             await it.manager.register(found, consumer, "A", None, asyncio.Event())
 
         async def reject(consumer: str, value: object) -> None:
-            async def json_object() -> dict[str, Any]:
+            async def json_object(_limit: int) -> dict[str, Any]:
                 return {"holder": "A", "to": 1, "rejected": value}
 
             request: Any = type("R", (), {"parameters": {"queue": ORDERS, "consumer": consumer}})()

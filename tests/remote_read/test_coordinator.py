@@ -62,6 +62,9 @@ class Played:
 
     # --- as a connection
 
+    def has_room(self) -> bool:
+        return True
+
     def respond(self, call_id: int, stub: bytes) -> None:
         self._answers[call_id].set_result(stub)
 

@@ -242,7 +242,8 @@ def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) 
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with ours, theirs:
-            found = Commands(ours, *cast("Any", [None] * 4))
+            outbox = SimpleNamespace(stages=SimpleNamespace(folder=Path("nowhere"), multicast=False))
+            found = Commands(ours, *cast("Any", [outbox, None, None, None]))
             with pytest.raises(ApiError) as raised:
                 await found.reserve(7)
             assert raised.value.status == 503

@@ -72,8 +72,8 @@ class ServerSettings:
     min_auth_level: int = AuthLevel.NONE
     """A bind below it is refused with a bind_nak, and the connection is closed: nothing is held for who
     has not signed in. Windows since Vista demands packet privacy ([MS-MQRR] appendix B <19>)."""
-    accept_security: Callable[[int, int], SecurityContext | None] | None = None
-    """(authentication type, level) → a new acceptor, or ``None`` for a type that is not set up."""
+    accept_security: Callable[[int, int, str], SecurityContext | None] | None = None
+    """(authentication type, level, IP address of the client) → a new acceptor, or ``None`` for a type that is not set up."""
     fragment: int = FRAGMENT_MAX
     stub_max: int = STUB_MAX
     """Bytes of a request in all its fragments; more is the fault 5. Interfaces whose requests are short ask for less."""
@@ -348,7 +348,7 @@ class ServerConnection:
             level = None if auth is None else auth.level
             raise _RefusedError(NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication level {level} is not served")
         accept = self._settings.accept_security
-        context = None if accept is None else accept(auth.type, auth.level)
+        context = None if accept is None else accept(auth.type, auth.level, self._peer)
         if context is None:
             raise _RefusedError(NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication type {auth.type}: {NO_SECURITY}")
         signs = context.supports_header_signing and bool(pdu.flags & SUPPORT_HEADER_SIGN)

@@ -90,6 +90,8 @@ class Open(NamedTuple):
     receive: bool
     move: bool = False
     """Messages are to be moved there: a queue that takes none is refused."""
+    caller: str | None = None
+    """Who asks; ``None`` without sign-in."""
 
 
 class Read(NamedTuple):

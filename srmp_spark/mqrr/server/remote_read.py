@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from srmp_spark.errors import LimitExceededError
+from srmp_spark.mqrr.actions import RECEIVES
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import (
@@ -54,6 +55,8 @@ from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue
 from srmp_spark.mqrr.status import Status
 
 OPNUMS = frozenset(METHODS)
+RightTo = Literal["peek", "receive", "purge"]
+"""What a caller may do with a queue; who moves a message has the right to receive it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,10 +79,18 @@ class _Purging:
 class RemoteReadServer:
     """All clients of one queue manager."""
 
-    def __init__(self, port: int, *, new_move_context: Callable[[], int], coordinator: bool = False) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        new_move_context: Callable[[], int],
+        coordinator: bool = False,
+        allows: Callable[[str | None, RightTo, str], bool] = lambda *_: True,
+    ) -> None:
         """``port`` is what R_GetServerPort returns, wherever it is asked. ``new_move_context``: a random number of 64 bits.
-        ``coordinator``: somebody calls :meth:`outcome`."""
+        ``coordinator``: somebody calls :meth:`outcome`. ``allows``: whether a caller has a right to a queue, by its name."""
         self._port = port
+        self._allows = allows
         self._queues: dict[QueueView, SharedQueue] = {}
         self._openings: dict[int, _Opening] = {}
         self._purgings: dict[int, _Purging] = {}
@@ -99,19 +110,19 @@ class RemoteReadServer:
             asked = METHODS[received.opnum].decode_request(received.stub, received.syntax)
         except BadStubError:
             return [Fault(call, Status.RPC_X_BAD_STUB_DATA)]
-        self._dispatch(received.opnum, call, asked, received.association, now)
+        self._dispatch(call, asked, received, now)
         return self._take_effects()
 
     def _dispatch(
         self,
-        opnum: int,
         call: CallId,
         asked: Any,  # noqa: ANN401  # one of the requests of METHODS
-        association: Association[OpenQueue],
+        received: CallReceived,
         now: float,
     ) -> None:
+        opnum, association = received.opnum, received.association
         if isinstance(asked, OpenRequest):
-            self._open(call, asked, association, for_move=opnum == 11)
+            self._open(call, asked, received, for_move=opnum == 11)
         elif isinstance(asked, EnlistRequest):
             self._answer(call, StatusResponse(self._receiving.enlist(asked, now)))
         elif not hasattr(asked, "handle"):
@@ -123,7 +134,9 @@ class RemoteReadServer:
             elif opnum == 3:
                 self._close_queue(call, asked, association)
             elif descriptor.stale is not None:
-                self._answer_stale(opnum, call, descriptor.stale)
+                self._refuse(opnum, call, descriptor.stale)
+            elif self._is_denied(opnum, asked, received.identity, descriptor):
+                self._refuse(opnum, call, Status.MQ_ERROR_ACCESS_DENIED)
             elif isinstance(asked, StartReceiveRequest):
                 self._receiving.start(descriptor, call, asked, now)
             elif isinstance(asked, MoveMessageRequest):
@@ -153,7 +166,20 @@ class RemoteReadServer:
     def _answer(self, call: CallId, response: Parameters) -> None:
         self._effects.append(Answer(call, response.encode(call.syntax)))
 
-    def _answer_stale(self, opnum: int, call: CallId, status: Status) -> None:
+    def _is_denied(self, opnum: int, asked: Any, caller: str | None, descriptor: OpenQueue) -> bool:  # noqa: ANN401
+        """Whether the caller has no right to this call: a handle may be another account's, of one client."""
+        right: RightTo
+        if isinstance(asked, StartReceiveRequest):
+            right = "receive" if asked.action in RECEIVES else "peek"
+        elif isinstance(asked, MoveMessageRequest):
+            right = "receive"
+        elif opnum == 6 and descriptor.may_receive:
+            right = "purge"
+        else:
+            return False  # it ends what the account was allowed to begin
+        return not self._allows(caller, right, descriptor.queue.view.name)
+
+    def _refuse(self, opnum: int, call: CallId, status: Status) -> None:
         response: Parameters = StatusResponse(status)
         if opnum in (7, 13):
             response = failure(status)
@@ -163,15 +189,16 @@ class RemoteReadServer:
 
     # --- R_OpenQueue, R_OpenQueueForMove, R_CloseQueue ----------------------------------------------------------------------
 
-    def _open(self, call: CallId, asked: OpenRequest, association: Association[OpenQueue], *, for_move: bool) -> None:
+    def _open(self, call: CallId, asked: OpenRequest, received: CallReceived, *, for_move: bool) -> None:
         access = (ACCESS_MOVE,) if for_move else (ACCESS_RECEIVE, ACCESS_PEEK)
         share = (SHARE_DENY_NONE,) if for_move else (SHARE_DENY_NONE, SHARE_DENY_SHARE)
         if asked.access not in access or asked.share not in share:
             self._effects.append(Fault(call, Status.MQ_ERROR_INVALID_PARAMETER))
         else:
             opening = self._new_number()
-            self._openings[opening] = _Opening(call, association, asked.access, asked.share)
-            self._effects.append(Open(opening, asked.queue, asked.access == ACCESS_RECEIVE, for_move))
+            self._openings[opening] = _Opening(call, received.association, asked.access, asked.share)
+            receive = asked.access == ACCESS_RECEIVE
+            self._effects.append(Open(opening, asked.queue, receive, for_move, received.identity))
 
     def knows(self, view: QueueView) -> bool:
         """Whether the queue is open, so that :meth:`opened` needs no runs."""

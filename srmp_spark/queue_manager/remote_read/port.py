@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import socket
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
+from srmp_spark.signing_in.delays import SignInDelays
+from srmp_spark.srmp.stream_room import holder_of
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.config import ServeConfig
@@ -48,12 +51,23 @@ class RpcPort:
     ) -> RpcPort:  # fmt: skip
         """Listen. ``mapper``: the socket of the endpoint mapper, if we are one."""
         number = listening.getsockname()[1]
-        accept = None if config.rpc_accounts is None else partial(_acceptor, config.rpc_accounts, manager)
+        accounts = config.all_rpc_accounts()
+        accept = partial(_acceptor, accounts.accounts, SignInDelays(), manager) if accounts else None
+        if config.rpc_accounts is not None:
+            log.warning(
+                'mqrr.accounts_of_all_queues accounts=%d because="--rpc-accounts gives each account every queue; '
+                '[[rpc_account]] names queues and verbs"', len(config.rpc_accounts),
+            )  # fmt: skip
+        if config.rpc_auth_level == "connect":
+            log.warning(
+                'mqrr.calls_unprotected because="--rpc-min-auth connect neither signs nor seals calls: a server in between can '
+                'relay a sign-in and change what follows; privacy protects them"'
+            )
         settings = ServerSettings(
             interfaces={REMOTE_READ: OPNUMS}, port=number, min_auth_level=LEVELS[config.rpc_auth_level], accept_security=accept,
             stub_max=REQUEST_MAX,
         )  # fmt: skip
-        port = cls(RemoteReadService(manager, number))
+        port = cls(RemoteReadService(manager, number, accounts=accounts))
         await port._listen(RpcEndpoint(port._service, settings, descriptors.rpc), listening)
         if mapper is not None:
             at = mapper.getsockname()[1]
@@ -75,7 +89,30 @@ class RpcPort:
         await self._service.stop()
 
 
-def _acceptor(accounts: Accounts, manager: QueueManager, auth_type: int, level: int) -> SecurityContext | None:
+class _PeerGate:
+    """Holds back the attempts of one address: the port of :class:`srmp_spark.signing_in.ntlm.Gate`."""
+
+    def __init__(self, delays: SignInDelays, peer: str) -> None:
+        self._delays = delays
+        self._address = holder_of(f"{peer}:0", None)
+        self._now = asyncio.get_running_loop().time
+
+    def seconds_to_wait(self, accounts: Sequence[str]) -> float:
+        """Return how long an attempt must wait."""
+        return self._delays.seconds_to_wait(self._address, accounts, self._now())
+
+    def failed(self, accounts: Sequence[str]) -> None:
+        """Count an attempt that failed."""
+        self._delays.failed(self._address, accounts, self._now())
+
+    def succeeded(self, account: str) -> None:
+        """Count an attempt that did not fail."""
+        self._delays.succeeded(self._address, account)
+
+
+def _acceptor(
+    accounts: Accounts, delays: SignInDelays, manager: QueueManager, auth_type: int, level: int, peer: str
+) -> SecurityContext | None:
     """One side of a negotiation, for a connection that asks for it; ``None``: that protocol is not spoken here."""
     from srmp_spark.signing_in.ntlm import AUTH_TYPE, NtlmAcceptor
 
@@ -83,7 +120,8 @@ def _acceptor(accounts: Accounts, manager: QueueManager, auth_type: int, level: 
         log.warning("mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here", auth_type, AUTH_TYPE)
         return None
     return NtlmAcceptor(
-        level, accounts.passwords_of, challenge=secrets.token_bytes(8),
+        level, accounts.of, challenge=secrets.token_bytes(8),
         name=socket.gethostname().partition(".")[0].upper()[:NETBIOS_NAME_MAX], utc=manager.clock.utc(),
-        told=lambda what: log.warning('mqrr.signing_in who_and_why="%s"', what),
+        told=lambda what: log.warning('mqrr.signing_in peer=%s who_and_why="%s"', peer, what),
+        gate=_PeerGate(delays, peer),
     )  # fmt: skip

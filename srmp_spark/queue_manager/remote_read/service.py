@@ -32,10 +32,11 @@ from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
-from srmp_spark.names import OWN_QUEUES, canonical_host
+from srmp_spark.names import OWN_QUEUES, canonical_host, canonical_queue_name
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
+from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
 from srmp_spark.srmp.decisions import Reason
 
 if TYPE_CHECKING:
@@ -85,12 +86,20 @@ class Coordinator(Protocol):
 class RemoteReadService:
     """All remote readers of one queue manager."""
 
-    def __init__(self, manager: QueueManager, port: int, coordinator: Coordinator | None = None) -> None:
+    def __init__(
+        self,
+        manager: QueueManager,
+        port: int,
+        coordinator: Coordinator | None = None,
+        accounts: RpcAccounts | None = None,
+    ) -> None:
+        """``accounts``: whose rights are judged; ``None``: nobody signs in, and every caller may do everything."""
         self._manager = manager
+        self._allows = RpcAccounts(None, ()).allows if accounts is None else accounts.allows
         self._loop = asyncio.get_running_loop()
         self._coordinator = coordinator
         self._server = RemoteReadServer(
-            port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None
+            port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None, allows=self._allows
         )
         self._connections: dict[Hashable, Answers] = {}
         self._unread: dict[Hashable, deque[Read]] = {}
@@ -265,12 +274,26 @@ class RemoteReadService:
         try:
             queue = self._manager.catalogue.find(named.name)
         except ApiError as error:
+            self._check_right(asked, named.name)  # which queues there are is told to those alone who may open them
             raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, str(error)) from None
+        self._check_right(asked, queue.name)
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
         if asked.move and queue.log_name != queue.name:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there")
         return queue
+
+    def _check_right(self, asked: Open, name: str) -> None:
+        right: RpcVerb = "receive" if asked.receive or asked.move else "peek"
+        try:
+            is_allowed = self._allows(asked.caller, right, canonical_queue_name(name))
+        except ValueError:  # no queue is called that
+            return
+        if not is_allowed:
+            raise CannotOpenError(
+                Status.MQ_ERROR_ACCESS_DENIED,
+                f"the account {asked.caller} has no right to {right} from {name}: [[rpc_account]]",
+            )
 
     def _check_there(self, queue: Queue) -> None:
         if self._manager.catalogue.get(queue.name) is not queue:

@@ -23,7 +23,9 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import decode_map_response
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
+from srmp_spark.signing_in.accounts import Account
 from srmp_spark.signing_in.ntlm import NtlmAcceptor, NtlmInitiator
+from srmp_spark.signing_in.ntlm_crypto import nt_hash
 from srmp_spark.signing_in.ntlm_messages import parse_authenticate, parse_challenge, parse_negotiate
 from srmp_spark.testing.fuzz.judge import Outcome, Target, ViolationError
 from srmp_spark.testing.fuzz.mqrr_conversation import check_conversation, parse_conversation
@@ -195,8 +197,10 @@ def check_map(_data: bytes, outcome: Outcome, _rng: Random) -> None:
         _demand(all(0 <= tower.port <= 0xFFFF for tower in outcome.value.towers), "a port out of its range")
 
 
-def _passwords(domain: str, user: str) -> tuple[str, ...]:
-    return (NTLM_PASSWORD,) if (domain, user) == NTLM_ACCOUNT else ()
+def _accounts(domain: str, user: str) -> tuple[Account, ...]:
+    name = (domain.lower(), user.lower())
+    known = name == tuple(each.lower() for each in NTLM_ACCOUNT)
+    return (Account("\\".join(NTLM_ACCOUNT), nt_hash(NTLM_PASSWORD)),) if known else ()
 
 
 def ntlm_legs() -> tuple[bytes, bytes, bytes]:
@@ -213,7 +217,7 @@ def _initiator() -> NtlmInitiator:
 
 
 def _acceptor() -> NtlmAcceptor:
-    return NtlmAcceptor(AuthLevel.PKT_PRIVACY, _passwords, challenge=bytes(8), name="QM", utc=0)
+    return NtlmAcceptor(AuthLevel.PKT_PRIVACY, _accounts, challenge=bytes(8), name="QM", utc=0)
 
 
 def parse_ntlm(data: bytes) -> Outcome:
