@@ -25,7 +25,7 @@ VERSIONS = tuple(
     for addressing in AddressingVersion
     for rm in RmVersion
 )
-"""All combinations, also those that no standard has."""
+"""All combinations, also those that no standard has. Neighbours (``n ^ 1``) differ in WS-ReliableMessaging alone."""
 OPERATIONS = (
     "CreateSequence", "Sequence", "Sequence", "Sequence", "LastMessage", "CloseSequence", "TerminateSequence", "AckRequested",
     "SequenceAcknowledgement", "MakeConnection", "Fault", "nothing",
@@ -39,23 +39,42 @@ _IDENTIFIER = re.compile(rb"CreateSequenceResponse.*?Identifier>\s*([^<\s]+)", r
 _LETTER = "ü"
 
 
+class Usual:
+    """What most requests of one walk share, so that they meet: the version, the queue, the names of sequences."""
+
+    def __init__(self, rng: Random) -> None:
+        self._version = rng.randrange(len(VERSIONS))
+        self._queue = rng.choice(QUEUES)
+        self._strays = rng.choice((0.0, 0.2, 0.6))
+        self.names = NAMES[: rng.choice((1, 2, 3))]
+
+    def version(self, rng: Random) -> int:
+        """Draw a version: a stray differs in WS-ReliableMessaging alone, which most readers do not see, or in anything."""
+        if rng.random() >= self._strays:
+            return self._version
+        return self._version ^ 1 if rng.random() < 0.5 else rng.randrange(len(VERSIONS))
+
+    def queue(self, rng: Random) -> str:
+        """Draw a queue."""
+        return rng.choice(QUEUES) if rng.random() < self._strays / 2 else self._queue
+
+
 class WsrmWalker:
     """Plans walks at the port of ``--listen-wsrm``."""
 
     port = "wsrm"
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return requests about a few sequences; most have one version, the others any."""
-        home = rng.randrange(len(VERSIONS))
-        mixes = rng.choice((0.0, 0.2, 0.6))
-        steps = [self._say(rng, home, mixes, "CreateSequence")]
-        return steps + [self._step(rng, home, mixes) for _ in range(rng.choice((3, 8, 25)))]
+        """Return requests about a few sequences; most have one version and one queue, the others any."""
+        usual = Usual(rng)
+        steps = [self._say(rng, usual, "CreateSequence")]
+        return steps + [self._step(rng, usual) for _ in range(rng.choice((3, 8, 25)))]
 
-    def _step(self, rng: Random, home: int, mixes: float) -> Step:
+    def _step(self, rng: Random, usual: Usual) -> Step:
         kind = rng.choices(("say", "flood", "idle", "heavy"), (100, 2, 1, 2))[0]
         if kind == "idle":
             return idle(rng)
-        step = self._say(rng, home, mixes, rng.choice(OPERATIONS))
+        step = self._say(rng, usual, rng.choice(OPERATIONS))
         if kind == "flood":
             given = {**step.given, "op": rng.choice(("CreateSequence", "Sequence")), "count": rng.choice((20, 300, 4_500))}
             return Step("flood", given)
@@ -66,10 +85,10 @@ class WsrmWalker:
             return Step("say", given)
         return step
 
-    def _say(self, rng: Random, home: int, mixes: float, operation: str) -> Step:
+    def _say(self, rng: Random, usual: Usual, operation: str) -> Step:
         given: dict[str, Any] = {
-            **how(rng), "queue": rng.choice(QUEUES), "op": operation, "seq": rng.choice(NAMES), "number": rng.choice(NUMBERS),
-            "version": rng.randrange(len(VERSIONS)) if rng.random() < mixes else home,
+            **how(rng), "queue": usual.queue(rng), "op": operation, "seq": rng.choice(usual.names), "number": rng.choice(NUMBERS),
+            "version": usual.version(rng),
             "acks": rng.choice(("anonymous", "anonymous", "anonymous", "polled", "http://127.0.0.2:9/acks", "none", "x y")),
             "id": rng.choice(("", "", "urn:uuid:same")),
         }  # fmt: skip
