@@ -43,7 +43,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean attack fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean attack attack-planted fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,6 +158,9 @@ fuzz: setup ## random bad inputs for every parser on all cores; what is found be
 
 attack: setup ## attack a running queue manager at every port, judged from outside: make attack MINUTES=10 SEED=1
 	@$(PYTHON) -m srmp_spark.testing.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+attack-planted: setup ## break each repaired fault again, and see that make attack finds it: make attack-planted MINUTES=5
+	@$(PYTHON) -m srmp_spark.testing.attack --every-plant --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
 	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py

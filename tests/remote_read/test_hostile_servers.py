@@ -15,8 +15,6 @@ from struct import Struct
 
 import pytest
 import requests
-from foreign_queue import ForeignQueue
-from foreign_server import ForeignServer
 from remote_kit import Served
 from test_pulling_foreign import numbers, subscription
 from test_pulling_live import _subscription, until
@@ -25,9 +23,7 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError, RemoteProtocolError
-from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.packets.sections import SectionBuffer, SectionType
-from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, PduType, encode_pdu
@@ -35,6 +31,9 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.queue_manager.puller import connection
 from srmp_spark.queue_manager.puller.connection import RpcClient
 from srmp_spark.store.directory import DATABASE_FILE
+from srmp_spark.testing.remote.forms import in_two_sections, sections_in
+from srmp_spark.testing.remote.queue import ForeignQueue
+from srmp_spark.testing.remote.server import ForeignServer
 from srmp_spark.testing.service import RunningQueueManager
 
 
@@ -48,28 +47,10 @@ def put(server: ForeignServer, count: int) -> None:
     server.look(lambda queue: [queue.put() for _ in range(count)])
 
 
-def in_two_sections(queue: ForeignQueue, lookup_id: int) -> tuple[SectionBuffer, ...]:
-    """The whole body in a first section, which is no packet, and the headers behind it in a second one."""
-    found = parse_message_packet(queue.packet(lookup_id))
-    encoded = MessagePacket(
-        base=found.base, user=found.user, properties=found.properties, trailers=REQUIRED_TRAILERS
-    ).encode_pieces()
-    first = encoded.head + encoded.counted
-    return (
-        SectionBuffer(SectionType.BINARY_FIRST, len(first), first),
-        SectionBuffer(SectionType.BINARY_SECOND, len(encoded.tail), encoded.tail),
-    )
-
-
-def first_section_alone(queue: ForeignQueue, lookup_id: int) -> tuple[SectionBuffer, ...]:
-    """The same without the second section: the body is whole, and the packet says that it is larger than what came."""
-    return in_two_sections(queue, lookup_id)[:1]
-
-
 def test_a_body_that_is_whole_in_a_first_section_becomes_a_row_that_the_next_start_can_read(
     tmp_path: Path, server: ForeignServer
 ):
-    server.look(lambda queue: setattr(queue, "sections", lambda each: in_two_sections(queue, each)))
+    server.look(lambda queue: setattr(queue, "sections", lambda each: in_two_sections(queue.packet(each))))
     put(server, 3)
     with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
         until(lambda: len(numbers(running)) == 3, still=lambda: _subscription(running))
@@ -81,10 +62,7 @@ def test_a_body_that_is_whole_in_a_first_section_becomes_a_row_that_the_next_sta
 def test_what_is_no_whole_packet_stays_in_the_remote_queue_and_stops_no_start(tmp_path: Path, server: ForeignServer):
     def sections(lookup_id: int) -> tuple[SectionBuffer, ...]:
         queue = server.queue
-        if queue.messages[lookup_id][0] % 2:
-            return first_section_alone(queue, lookup_id)
-        packet = queue.packet(lookup_id)
-        return (SectionBuffer(SectionType.FULL_PACKET, len(packet), packet),)
+        return sections_in("first" if queue.messages[lookup_id][0] % 2 else "whole", queue.packet(lookup_id))
 
     server.look(lambda queue: setattr(queue, "sections", sections))
     put(server, 4)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from unittest import mock
 
 import pytest
-from foreign_queue import Connection, ForeignQueue, KilledError, a_while
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import Action
@@ -23,6 +22,7 @@ from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.pulled import PulledState as State
 from srmp_spark.queue_manager.puller.remote import RemoteQueue, Unreadable
+from srmp_spark.testing.remote.queue import Connection, ForeignQueue, KilledError, a_while
 
 RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "80"))
 FORMAT = queue_format_for("host", "q")

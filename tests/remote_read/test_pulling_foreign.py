@@ -9,13 +9,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from foreign_server import Faults, ForeignServer
 from test_pulling_live import _pending, _subscription, rows, until
 
 from srmp_spark.queue_manager.puller.pulled import PulledKey
 from srmp_spark.queue_manager.puller.sent_marks import SentMarks
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.testing import service
+from srmp_spark.testing.remote.server import Faults, ForeignServer
 from srmp_spark.testing.service import RunningQueueManager
 
 KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "2"))

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from foreign_queue import Connection, ForeignQueue
 from test_pulling import FORMAT
 from test_pulling_steps import Answering, one_message, thief_acts, thief_ends
 
@@ -17,6 +16,7 @@ from srmp_spark.queue_manager.puller.connection import RefusedError
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
+from srmp_spark.testing.remote.queue import Connection, ForeignQueue
 
 
 class Cleaning(Connection):

@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from foreign_queue import GUID, Connection, ForeignQueue, KilledError
 from test_pulling import FORMAT, Disk
 
 from srmp_spark.mqrr.ndr.methods import StatusResponse
@@ -28,6 +27,7 @@ from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import PulledKey
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
+from srmp_spark.testing.remote.queue import GUID, Connection, ForeignQueue, KilledError
 
 MESSAGES = 3
 WIDE = 64
@@ -74,7 +74,7 @@ class SteppedConnection(Connection):
         if self._gone:
             raise NotSentError("gone")
         self._cut(opnum, asked, "before")
-        answer = self._carry_out(opnum, asked)
+        answer = self.carry_out(opnum, asked)
         if opnum == 9 and self.disk.steps.left == 1:
             self._queue.unanswered_ends |= set(self._queue.taken_by_us[-1:])
         self._cut(opnum, asked, "after")
@@ -88,7 +88,7 @@ class SteppedConnection(Connection):
             self.disk.dead = True
             raise KilledError
         if opnum == 9 and when == "before":
-            self._note_end(asked.request_id)
+            self.note_end(asked.request_id)
         raise LostError(when)
 
 
@@ -191,7 +191,7 @@ class Answering(Connection):
         if opnum != 9:
             return await super().call(opnum, asked, wait_s)
         if self.removes:
-            self._carry_out(opnum, asked)
+            self.carry_out(opnum, asked)
         else:
             self._queue.miss(self.number)
         if isinstance(self.answer, Exception):
@@ -307,7 +307,7 @@ def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
         async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
             self.ends += opnum == 9
             if self.ends == 3:
-                self._carry_out(opnum, asked)
+                self.carry_out(opnum, asked)
                 raise LostError("no answer")
             return await super().call(opnum, asked, wait_s)
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from foreign_queue import GUID
-from foreign_server import Faults, ForeignServer
 from remote_kit import Served
 from test_pulling_live import rows, until
 
@@ -24,6 +22,8 @@ from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscription
 from srmp_spark.store.directory import DATABASE_FILE
+from srmp_spark.testing.remote.queue import GUID
+from srmp_spark.testing.remote.server import Faults, ForeignServer
 from srmp_spark.testing.service import RunningQueueManager
 
 

@@ -3,9 +3,12 @@
 make attack MINUTES=10
 python -m srmp_spark.testing.attack --minutes 5 --seed 4711 --port wsrm --port rpc
 python -m srmp_spark.testing.attack --plant wsrm-other-version     # a repaired fault, broken again: it must be found
+make attack-planted MINUTES=5                                      # all of them, one after the other
 python -m srmp_spark.testing.attack --replay tests/attack/findings/FILE.json
 
 A finding is played again at a new process, made as short as ten minutes allow, and saved; `make test` replays it from then on.
+Exit code 0: no finding. 1: a finding, with --plant the one that was planted. 2: with --plant, another finding than that.
+With --every-plant: 0 if each bug was found as what it is, else 1.
 """
 
 from __future__ import annotations
@@ -36,18 +39,38 @@ PROGRESS_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit code 1 if there was a finding."""
+    """The command line; see ``--help`` for its exit codes."""
     options = _parser().parse_args(arguments)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that say nothing, by the thousand
-    ports = tuple(dict.fromkeys(options.port or WALKERS))
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
     with tempfile.TemporaryDirectory(prefix="srmp-attack-") as folder:
         if options.replay is not None:
             found = asyncio.run(replayed(load(options.replay), Path(folder), plant=options.plant))
             print(f"replayed: {'no finding' if found is None else found}")
             return int(found is not None)
-        return asyncio.run(_attack(options, seed, ports, Path(folder)))
+        if options.every_plant:
+            return _every_plant(options, seed, Path(folder))
+        found, _ = asyncio.run(_attack(options, seed, options.plant, Path(folder)))
+        return 0 if found is None else 1 if not options.plant or found.kind in BUGS[options.plant].kinds else 2
+
+
+def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
+    """Plant one bug after the other; print how each was found."""
+    lines: list[str] = []
+    missed = 0
+    for name, bug in BUGS.items():
+        if options.port and bug.port not in options.port:
+            continue
+        print(f"== {name}", flush=True)
+        found, seconds = asyncio.run(_attack(options, seed, name, folder / name))
+        is_found = found is not None and found.kind in bug.kinds
+        missed += not is_found
+        how = "nothing" if found is None else found.kind if is_found else f"{found.kind}, which is another fault"
+        lines.append(f"{name:20} {'found' if is_found else 'MISSED'} after {seconds:4.0f} s: {how}")
+    print("\n".join(("", *lines)))
+    print(f"planted {len(lines)}, missed {missed}")
+    return int(missed > 0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,14 +79,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--minutes", type=float, default=1.0, metavar="N", help="how long (default: 1)")
     parser.add_argument("--seed", type=int, metavar="K", help="of the random walks (default: another each time)")
-    parser.add_argument("--port", action="append", choices=tuple(WALKERS), help="only this port; may be repeated")
+    parser.add_argument(
+        "--port", action="append", choices=tuple(WALKERS),
+        help="only this port; may be repeated (default: all, with --plant that of the bug)",
+    )  # fmt: skip
     parser.add_argument("--plant", default="", choices=("", *BUGS), metavar="BUG", help=f"break one of: {', '.join(BUGS)}")
+    parser.add_argument("--every-plant", action="store_true", help="break each of them in turn, and see that it is found")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a finding again, and nothing else")
     parser.add_argument("--save", type=Path, default=FOLDER, metavar="DIR", help=f"where findings go (default: {FOLDER})")
     return parser
 
 
-async def _attack(options: argparse.Namespace, seed: int, ports: Sequence[str], folder: Path) -> int:
+async def _attack(options: argparse.Namespace, seed: int, plant: str, folder: Path) -> tuple[Finding | None, float]:
+    """Attack one target; return what was found, and after how many seconds."""
+    ports = tuple(dict.fromkeys(options.port or ([BUGS[plant].port] if plant else WALKERS)))
     print(f"seed {seed}, ports {', '.join(ports)}, {options.minutes} minutes", flush=True)
     began = time.monotonic()
     told_at = began
@@ -74,21 +103,24 @@ async def _attack(options: argparse.Namespace, seed: int, ports: Sequence[str], 
             told_at = time.monotonic()
             print(f"{told_at - began:4.0f} s  {_line(battle)}", flush=True)
 
-    battle = Battle(folder / "first", plant=options.plant)
+    battle = Battle(folder / "first", plant=plant)
     try:
         async with battle.fought():
             found = await battle.attack(seed, ports, began + options.minutes * 60, progress)
     except ServeFailedError as error:
         found = Finding("restart", str(error)[-600:])
-    print(f"{time.monotonic() - began:4.0f} s  {_line(battle)}  restarts {battle.restarts}")
+    seconds = time.monotonic() - began
+    print(f"{seconds:4.0f} s  {_line(battle)}  restarts {battle.restarts}")
     print(f"limits: /healthz {HEALTHZ_MAX * 1000:.0f} ms, memory {MEMORY_MAX / 1e6:.0f} MB")
     if found is None:
         print("findings 0")
-        return 0
+        return None, seconds
     print(f"findings 1\n{found}")
-    if not options.plant:
+    if not plant:
         await _keep(options.save, found, battle, folder)
-    return 1
+    elif found.kind not in BUGS[plant].kinds:
+        print(f"this is not {plant}, which is found as: {', '.join(sorted(BUGS[plant].kinds))}")
+    return found, seconds
 
 
 async def _keep(where: Path, found: Finding, battle: Battle, folder: Path) -> None:

@@ -27,6 +27,8 @@ LOOK_SECONDS = 0.5
 """Between two looks at the process and the witness."""
 ROUND_SECONDS = 25.0
 """Between two kills of the target. What a stranger left in the store is read at each start."""
+WANDERERS = 4
+"""Walks that are played at one port at the same time. One alone would wait for its floods and its silence."""
 RECENT_MAX = 60
 """Walks of each port that are kept to be played again when something is found."""
 SETTLE_SECONDS = 1.0
@@ -141,7 +143,8 @@ class Battle:
         while time.monotonic() < until:
             number += 1
             end = min(until, time.monotonic() + ROUND_SECONDS)
-            found = await self._round([self._wander(port, f"{seed}/{port}/{number}", end) for port in ports], end, progress)
+            jobs = [self._wander(port, f"{seed}/{port}/{number}/{n}", end) for port in ports for n in range(WANDERERS)]
+            found = await self._round(jobs, end, progress)
             found = found or await self.restart()
             if found is not None:
                 return found

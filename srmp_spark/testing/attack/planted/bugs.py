@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -93,24 +94,63 @@ def connections_of_rpc() -> None:
     _put(endpoint.RpcConnection, "is_idle", property(lambda _: False))
 
 
-BUGS: dict[str, Callable[[], None]] = {
-    "wsrm-other-version": sequence_of_another_version,
-    "wsrm-endpoint": endpoint_that_cannot_be_read,
-    "wsrm-prefixes": search_for_each_prefix,
-    "wsrm-one-client": sequences_for_one_client,
-    "api-connections": connections_of_the_api,
-    "api-status": sequences_in_status,
-    "api-bodies": bodies_of_the_api,
-    "rpc-cancels": cancels_of_nobody,
-    "rpc-answers": answers_that_nobody_reads,
-    "rpc-connections": connections_of_rpc,
+def gap_of_one_client() -> None:
+    """What one client's sequence holds behind a gap counts against the room of all clients of the queue."""
+    from srmp_spark.wsrm import destination
+
+    set_room = destination.Destination.set_room
+
+    def with_held(self: Any, room: int) -> Any:  # noqa: ANN401  # a Destination, and what it sends
+        return set_room(self, room - sum(len(each.held) for each in self._sequences.values()))
+
+    _put(destination.Destination, "set_room", with_held)
+
+
+def fragments_without_end() -> None:
+    """Each connection of the RPC port may have 4 MiB of fragments assembled before it has signed in."""
+    from srmp_spark.mqrr.rpc import limits, server_connection
+
+    first = server_connection.ServerConnection.__init__
+
+    def begin(self: Any, settings: Any, *rest: Any) -> None:  # noqa: ANN401  # a ServerConnection and its settings
+        import dataclasses
+
+        first(self, dataclasses.replace(settings, stub_max=limits.STUB_MAX), *rest)
+
+    _put(server_connection.ServerConnection, "__init__", begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A planted bug, and how the attack must find it."""
+
+    break_it: Callable[[], None]
+    port: str
+    """The walks that find it, for ``--port``."""
+    kinds: frozenset[str]
+    """The kinds of finding that are this bug; another kind is another fault, or a mistake of the attack."""
+
+
+BUGS: dict[str, Bug] = {
+    "wsrm-other-version": Bug(sequence_of_another_version, "wsrm", frozenset({"log", "exit"})),
+    "wsrm-endpoint": Bug(endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"})),
+    "wsrm-prefixes": Bug(search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent"})),
+    "wsrm-one-client": Bug(sequences_for_one_client, "wsrm", frozenset({"starved"})),
+    "wsrm-gap": Bug(gap_of_one_client, "wsrm", frozenset({"starved"})),
+    "api-connections": Bug(connections_of_the_api, "api", frozenset({"exit", "healthz", "late", "refused", "log", "api"})),
+    "api-status": Bug(sequences_in_status, "api", frozenset({"leak"})),
+    "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"})),
+    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"})),
+    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory"})),
+    "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"})),
+    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"})),
 }
 """By the name for ``--plant``."""
 
 
 def plant(name: str) -> None:
-    """Break what ``name`` names."""
-    BUGS[name]()
+    """Break what ``name`` names. Raises :class:`LookupError` if that is no longer there to be broken."""
+    BUGS[name].break_it()
 
 
 def _put(where: Any, name: str, what: Any) -> None:  # noqa: ANN401  # a module or a class, and what stands in it

@@ -39,6 +39,10 @@ PEEKS = 60
 """Calls under way at once: CALLS_MAX is 64."""
 IDLE_MAX = 2_300
 """Connections that one step opens: more than the port has room for."""
+LINES_MAX = 8
+"""Connections, each with a bind, that one step floods at once."""
+HELD_FRAGMENT = 60_000
+"""Bytes of a request in each of the fragments whose last never comes."""
 UNREAD_SECONDS = 1.5
 """How long a reader asks and does not read."""
 
@@ -56,7 +60,7 @@ class RpcWalker:
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
     def _step(self, rng: Random) -> Step:
-        kind = rng.choices(("pdu", "flood", "idle", "unread"), (100, 6, 2, 2 if self.port == "rpc" else 0))[0]
+        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 2, 2, 2 if self.port == "rpc" else 0))[0]
         if kind == "idle":
             given = {
                 "count": rng.choice((5, 100, 600, IDLE_MAX)), "bound": rng.random() < 0.5,
@@ -65,10 +69,14 @@ class RpcWalker:
             return Step("idle", given)
         if kind == "unread":
             return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
+        if kind == "hold":
+            return Step("hold", {"count": rng.choice((4, 40, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000)),
+                                 "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES)})  # fmt: skip
         step = self._pdu(rng, rng.choice(PDUS))
         if kind == "flood":
             what = rng.choice((*PDUS, "cancel", "cancel"))
-            return Step("flood", {**step.given, "what": what, "count": rng.choice((200, 5_000, 40_000, 1_000_000))})
+            count, lines = rng.choice((200, 5_000, 40_000, 1_000_000)), rng.choice((0, 1, LINES_MAX))
+            return Step("flood", {**step.given, "what": what, "count": count, "lines": lines})
         return step
 
     def _pdu(self, rng: Random, what: str) -> Step:
@@ -109,9 +117,13 @@ class RpcPlayer:
         given = step.given
         if step.kind == "idle":
             await self._idle(given)
+        elif step.kind == "hold":
+            await self._hold(given)
         elif step.kind == "unread":
             self.scene.requests[self._port] += given["count"] * given["peeks"]
             await asyncio.gather(*(asyncio.to_thread(self._unread, given["peeks"]) for _ in range(given["count"])))
+        elif given.get("lines"):
+            await asyncio.gather(*(self._flood(given) for _ in range(given["lines"])))
         else:
             count = given.get("count", 1)
             self.scene.requests[self._port] += count
@@ -130,6 +142,39 @@ class RpcPlayer:
         await asyncio.sleep(given["seconds"])
         for each in opened:
             each.abort()
+
+    async def _hold(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
+        """Send the fragments of a request on each of many connections, and never the last one."""
+        opened: list[Connection] = []
+        (piece,) = request_pieces(0, 1, bytes(HELD_FRAGMENT), fragment=65_535)
+        middle = piece.body
+        with contextlib.suppress(ClosedError):
+            for _ in range(given["count"]):
+                connection = await Connection.open(self.scene.ports[self._port], given["who"])
+                opened.append(connection)
+                await connection.send([bind_pdu(0, 10), encode_pdu(PduType.REQUEST, FIRST_FRAGMENT, 2, middle)])
+        rest = encode_pdu(PduType.REQUEST, 0, 2, middle)
+        for _ in range(given["bytes"] // HELD_FRAGMENT):
+            for each in opened:
+                self.scene.requests[self._port] += 1
+                with contextlib.suppress(ClosedError):
+                    await each.send([rest])
+        await asyncio.sleep(given["seconds"])
+        for each in opened:
+            each.abort()
+
+    async def _flood(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
+        """Send one PDU again and again over a connection of its own that has its bind."""
+        count = given["count"]
+        self.scene.requests[self._port] += count
+        piece = self._raw(given) * min(count, 64)
+        with contextlib.suppress(ClosedError, asyncio.TimeoutError):
+            connection = await Connection.open(self.scene.ports[self._port], given["who"])
+            try:
+                await connection.send([bind_pdu(0, 10)])
+                await asyncio.wait_for(connection.send([piece] * max(1, count // 64)), 10.0)
+            finally:
+                connection.abort()
 
     async def _say(self, given: Any, pieces: list[bytes]) -> None:  # noqa: ANN401  # a mapping of JSON values
         name = f"{given['conn']} {given['who']}"

@@ -87,8 +87,8 @@ class WsrmWalker:
 
     def _say(self, rng: Random, usual: Usual, operation: str) -> Step:
         given: dict[str, Any] = {
-            **how(rng), "queue": usual.queue(rng), "op": operation, "seq": rng.choice(usual.names), "number": rng.choice(NUMBERS),
-            "version": usual.version(rng),
+            **how(rng), "queue": usual.queue(rng), "op": operation, "version": usual.version(rng),
+            "seq": rng.choice(usual.names), "number": rng.choice(NUMBERS),
             "acks": rng.choice(("anonymous", "anonymous", "anonymous", "polled", "http://127.0.0.2:9/acks", "none", "x y")),
             "id": rng.choice(("", "", "urn:uuid:same")),
         }  # fmt: skip

@@ -48,11 +48,13 @@ class ForeignQueue:
         """Whether each cursor shows the head of the queue again and again."""
 
     def put(self) -> None:
+        """Take a message of any priority from somebody."""
         self.sequence += 1
         priority = self.rng.randrange(8)
         self.messages[(7 - priority) << 56 | self.sequence] = self.sequence, priority
 
     def first(self) -> int | None:
+        """Return the lookup identifier of the first message that nobody has locked."""
         return min((each for each in self.messages if each not in self.locks), default=None)
 
     def steal(self) -> None:
@@ -80,6 +82,7 @@ class ForeignQueue:
             del self.locks[lookup_id]
 
     def packet(self, lookup_id: int) -> bytes:
+        """Write the packet of a message, whose body is its number."""
         number, priority = self.messages[lookup_id]
         return MessagePacket(
             base=BaseHeader(priority=priority),
@@ -123,7 +126,8 @@ class Connection:
         self._cursor = -1
         self.calls_at_once = queue.rng.choice((1, 8, 64))
 
-    async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
+    async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # parameters and answer of any method
+        """Carry a call out, or lose it or its answer. Raises :class:`LostError`, :class:`NotSentError`."""
         queue, rng = self._queue, self._queue.rng
         del wait_s
         await a_while(rng)
@@ -135,11 +139,11 @@ class Connection:
         if fault < self._faults / 2:  # the call never arrived
             self._gone = True
             if opnum == 9:
-                self._note_end(asked.request_id)
+                self.note_end(asked.request_id)
             raise LostError("before")
         if opnum == 9 and fault < self._faults:
-            self._note_end(asked.request_id)
-        answer = self._carry_out(opnum, asked)
+            self.note_end(asked.request_id)
+        answer = self.carry_out(opnum, asked)
         if self._lively and rng.random() < 0.1:
             rng.choice((queue.steal, queue.put, queue.hold, queue.miss, queue.expire))()
         if fault < self._faults:  # its answer did not
@@ -147,12 +151,14 @@ class Connection:
             raise LostError("after")
         return answer
 
-    def _note_end(self, request: int) -> None:
+    def note_end(self, request: int) -> None:
+        """Note that an End of this request has no answer."""
         number = self._queue.handed.get((self.number, request))
         if number is not None:
             self._queue.unanswered_ends.add(number)
 
-    def _carry_out(self, opnum: int, asked: Any) -> Any:
+    def carry_out(self, opnum: int, asked: Any) -> Any:  # noqa: ANN401  # the same
+        """Do what a call asks for, and return its answer."""
         queue = self._queue
         if opnum == 2:
             return HandleRequest(ContextHandle(0, self.number.to_bytes(16, "big")))
@@ -171,7 +177,7 @@ class Connection:
             return StatusResponse(OK)
         return self._start(asked)
 
-    def _start(self, asked: Any) -> StartReceiveResponse:
+    def _start(self, asked: Any) -> StartReceiveResponse:  # noqa: ANN401  # the same
         queue = self._queue
         if asked.action in (0x40000010, 0x40000020):
             found: int | None = asked.lookup_id

@@ -1,7 +1,7 @@
 """The foreign queue behind a port: connections that end between start and end, answers of End that are lost, other readers, a
 machine that is switched off.
 
-What it does is written from the document (:mod:`foreign_queue`); the PDUs are made by our RPC core, which other people's
+What it does is written from the document (:mod:`.queue`); the PDUs are made by our RPC core, which other people's
 clients have checked (test_peers.py).
 """
 
@@ -12,15 +12,16 @@ import itertools
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
-
-from foreign_queue import Connection, ForeignQueue
+from typing import Any, TypeVar, cast
 
 from srmp_spark.mqrr.ndr.methods import METHODS
 from srmp_spark.mqrr.rpc.associations import Associations
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
 from srmp_spark.mqrr.rpc.server_events import CallReceived, Rundown
+from srmp_spark.testing.remote.queue import Connection, ForeignQueue
+
+Result = TypeVar("Result")
 
 END = 9
 LINGER_SECONDS = 0.05
@@ -48,60 +49,62 @@ class ForeignServer:
         """Whether it is away, until it is switched on, as soon as an answer of End was lost."""
         self.instead: Callable[[asyncio.Transport, CallReceived], bool] = lambda transport, call: False
         """Whether a call was answered in the transport itself, by a test that is hostile."""
+        self.through: Callable[[bytes], bytes] = lambda data: data
+        """What becomes of the bytes of answers on their way, by a test that is hostile."""
         self.opened = 0
         self.port = 0
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
-        self._connections: set[_Connection] = set()
-        self._is_away = False
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.connections: set[_Connection] = set()
+        self.is_away = False
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._rounds: asyncio.Task[None] | None = None
 
     def __enter__(self) -> ForeignServer:
         self._thread.start()
         self.switch_on()
-        asyncio.run_coroutine_threadsafe(self._begin(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._begin(), self.loop).result(10)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(10)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
-        self._loop.close()
+        self.loop.close()
 
     def switch_on(self) -> None:
         """Listen, on the port that it had."""
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
 
     def switch_off(self) -> None:
         """As kill -9 of it: connections and locks are gone, messages stay."""
-        asyncio.run_coroutine_threadsafe(self._off(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._off(), self.loop).result(10)
 
-    def look(self, what: Any) -> Any:
-        """``what(queue)`` in the server's thread."""
+    def look(self, what: Callable[[ForeignQueue], Result]) -> Result:
+        """Return ``what(queue)``, which runs in the server's thread."""
 
-        async def run() -> Any:
+        async def run() -> Result:
             return what(self.queue)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
 
     async def _begin(self) -> None:
-        self._rounds = self._loop.create_task(self._live())
+        self._rounds = self.loop.create_task(self._live())
 
     async def _listen(self) -> None:
-        self._is_away = False
+        self.is_away = False
         if self._server is not None and self._server.is_serving():
             return
         settings = ServerSettings(interfaces={REMOTE_READ: frozenset(METHODS)}, port=self.port)
         rng, groups = random.Random(1), itertools.count(1)
         self.associations: Associations[int] = Associations(new_id=lambda: next(groups), new_uuid=lambda: rng.randbytes(16))
-        self._server = await self._loop.create_server(lambda: _Connection(self, settings), "127.0.0.1", self.port)
+        self._server = await self.loop.create_server(lambda: _Connection(self, settings), "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _off(self) -> None:
         assert self._server is not None
         self._server.close()
-        for each in tuple(self._connections):
+        for each in tuple(self.connections):
             each.drop()
         await asyncio.sleep(2 * LINGER_SECONDS)
         self.queue.locks.clear()
@@ -129,13 +132,13 @@ class _Connection(asyncio.Protocol):
         self._server, self._settings = server, settings
         self._is_over = False
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        if self._server._is_away:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self._server.is_away:
             self._is_over = True
-            transport.abort()
+            self._transport.abort()
             return
-        self._server._connections.add(self)
+        self._server.connections.add(self)
         self._server.opened += 1
         self._engine = ServerConnection(self._settings, self._server.associations, "127.0.0.1", 0.0)
         self._queue = Connection(self._server.queue, None)
@@ -147,45 +150,49 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._is_over = True
-        if self not in self._server._connections:
+        if self not in self._server.connections:
             return
-        self._server._connections.discard(self)
+        self._server.connections.discard(self)
         # Rundown: the machine notices at once, or after a while.
         after = self._server.queue.rng.choice((0.0, 0.0, 0.3)) if self._server.faults.thief else 0.0
-        self._server._loop.call_later(after, self._server.queue.miss, self._queue.number)
+        self._server.loop.call_later(after, self._server.queue.miss, self._queue.number)
 
     def drop(self) -> None:
         self._is_over = True
-        self._server._loop.call_later(LINGER_SECONDS, self._transport.abort)
+        self._server.loop.call_later(LINGER_SECONDS, self._transport.abort)
 
     def _handle(self, events: list[Any]) -> None:
         for event in events:
             if isinstance(event, CallReceived) and self._is_over:
                 if event.opnum == END:
-                    self._queue._note_end(METHODS[END].decode_request(event.stub, event.syntax).request_id)
+                    self._queue.note_end(_asked(event).request_id)
             elif isinstance(event, CallReceived):
                 self._call(event)
             elif not isinstance(event, CallReceived | Rundown):
                 self.drop()
         if not self._is_over:
-            self._transport.write(self._engine.data_to_send())
+            self._transport.write(self._server.through(self._engine.data_to_send()))
 
     def _call(self, event: CallReceived) -> None:
         faults, rng = self._server.faults, self._server.queue.rng
         if self._server.instead(self._transport, event):
             return
-        asked = METHODS[event.opnum].decode_request(event.stub, event.syntax)
+        asked = _asked(event)
         if rng.random() < faults.before:
             if event.opnum == END:
-                self._queue._note_end(asked.request_id)
+                self._queue.note_end(asked.request_id)
             self.drop()
             return
         lost = rng.random() < (faults.end_lost if event.opnum == END else faults.after)
         if lost and event.opnum == END:
-            self._queue._note_end(asked.request_id)
-        answer = self._queue._carry_out(event.opnum, asked)
+            self._queue.note_end(asked.request_id)
+        answer = self._queue.carry_out(event.opnum, asked)
         if lost:
-            self._server._is_away = self._server.away_after_end
+            self._server.is_away = self._server.away_after_end
             self.drop()
         else:
             self._engine.respond(event.call_id, answer.encode(event.syntax))
+
+
+def _asked(event: CallReceived) -> Any:  # noqa: ANN401  # the parameters of any method
+    return METHODS[event.opnum].decode_request(event.stub, event.syntax)
