@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ApiUnreachableError
 from srmp_spark.testing.attack.judge import Finding, FoundError
+from srmp_spark.testing.attack.remotes import HostileRemote
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, Scene
 from srmp_spark.testing.attack.secrets import leave_secrets
 from srmp_spark.testing.attack.steps import Walk
@@ -27,8 +29,6 @@ LOOK_SECONDS = 0.5
 """Between two looks at the process and the witness."""
 ROUND_SECONDS = 25.0
 """Between two kills of the target. What a stranger left in the store is read at each start."""
-WANDERERS = 4
-"""Walks that are played at one port at the same time. One alone would wait for its floods and its silence."""
 RECENT_MAX = 60
 """Walks of each port that are kept to be played again when something is found."""
 SETTLE_SECONDS = 1.0
@@ -39,7 +39,9 @@ class Battle:
     """One target and its witness, from start to end."""
 
     def __init__(self, folder: Path, *, plant: str = "") -> None:
-        self.target = Target(folder / "target", plant=plant)
+        self.remotes = {mode: HostileRemote(mode) for mode in ("move", "copy")}
+        self._target = functools.partial(Target, folder / "target", self.remotes, plant=plant)
+        self.target: Target
         self.recent: dict[str, deque[Walk]] = {port: deque(maxlen=RECENT_MAX) for port in WALKERS}
         self.worst: Counter[str] = Counter()
         self.restarts = 0
@@ -51,6 +53,9 @@ class Battle:
     async def fought(self) -> AsyncIterator[Battle]:
         """Start target and witness, and end them however it went."""
         try:
+            for remote in self.remotes.values():
+                remote.start()
+            self.target = self._target()
             self.scene = await asyncio.to_thread(self.target.start)
             await asyncio.to_thread(leave_secrets, self.scene)
             await self._start_witness()
@@ -60,6 +65,8 @@ class Battle:
                 self._witness.kill()
                 await self._witness.wait()
             await asyncio.to_thread(self.target.stop)
+            for remote in self.remotes.values():
+                remote.stop()
 
     async def _start_witness(self) -> None:
         self._witness = await asyncio.create_subprocess_exec(
@@ -143,7 +150,8 @@ class Battle:
         while time.monotonic() < until:
             number += 1
             end = min(until, time.monotonic() + ROUND_SECONDS)
-            jobs = [self._wander(port, f"{seed}/{port}/{number}/{n}", end) for port in ports for n in range(WANDERERS)]
+            walks = [(port, n) for port in ports for n in range(WALKERS[port].at_once)]
+            jobs = [self._wander(port, f"{seed}/{port}/{number}/{n}", end) for port, n in walks]
             found = await self._round(jobs, end, progress)
             found = found or await self.restart()
             if found is not None:

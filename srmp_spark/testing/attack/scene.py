@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from srmp_spark.testing.attack.judge import Finding, FoundError
+from srmp_spark.testing.attack.remotes import HostileRemote
 
 SHARED = "private$/shared"
 """Everybody sends to it, good and bad."""
@@ -41,8 +42,10 @@ class Scene:
     """Host and port by name: srmp, wsrm, api, rpc, mapper."""
     secrets: set[str] = field(default_factory=lambda: {CANARY})
     """Texts that no answer to a restricted identity may hold."""
-    hosts: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Where hostile servers of ours listen, by name."""
+    epoch: str = ""
+    """Of the target's store, for readers of its rows."""
+    remotes: dict[str, HostileRemote] = field(default_factory=dict)
+    """The remote queue managers that the target reads from, by mode."""
     requests: Counter[str] = field(default_factory=Counter)
     """Requests by port."""
     sequences: Counter[str] = field(default_factory=Counter)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from srmp_spark.testing.attack.judge import MEMORY_MAX, Finding
 from srmp_spark.testing.attack.planted import environment_for
+from srmp_spark.testing.attack.remotes import HostileRemote
 from srmp_spark.testing.attack.scene import (
     ADMIN_TOKEN,
     GROUP,
@@ -36,12 +37,13 @@ _HARMLESS = re.compile(r"disk_free|disk\.low")
 class Target:
     """One data directory, served, killed and served again."""
 
-    def __init__(self, folder: Path, *, plant: str = "") -> None:
-        """``plant`` names a bug of :mod:`.planted`."""
+    def __init__(self, folder: Path, remotes: Mapping[str, HostileRemote], *, plant: str = "") -> None:
+        """``remotes``: whom it reads from, by mode; they listen already. ``plant`` names a bug of :mod:`.planted`."""
+        self._remotes = dict(remotes)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "serve.toml"
-        config.write_text(_config())
+        config.write_text(_config() + "".join(each.config() for each in remotes.values()))
         self._pgm, self._mapper = kept_port(), kept_port()
         self.running = RunningQueueManager(
             folder / "data",
@@ -68,7 +70,7 @@ class Target:
             "srmp": self.running.endpoint, "wsrm": self.running.wsrm, "api": (host, int(port)), "rpc": (rpc, int(rpc_port)),
             "mapper": ("127.0.0.1", self._mapper), "pgm": ("127.0.0.1", self._pgm),
         }  # fmt: skip
-        return Scene(ports)
+        return Scene(ports, epoch=self.running.epoch, remotes=self._remotes)
 
     def restart(self) -> Finding | None:
         """Kill it with signal 9 and start it again; return the finding if it does not become ready."""

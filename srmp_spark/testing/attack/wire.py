@@ -120,6 +120,11 @@ class Connection:
             return True
         return False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end has not closed it yet, as far as this process has heard."""
+        return not self._reader.at_eof() and self._reader.exception() is None
+
     def abort(self) -> None:
         """End the connection at once, with a reset."""
         self._writer.transport.abort()

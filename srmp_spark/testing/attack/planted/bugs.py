@@ -120,6 +120,52 @@ def fragments_without_end() -> None:
     _put(server_connection.ServerConnection, "__init__", begin)
 
 
+def first_section_alone() -> None:
+    """Of a message in two sections the first alone is stored, which is no packet."""
+    from srmp_spark.mqrr.packets.sections import whole_packet
+    from srmp_spark.queue_manager.puller import remote
+
+    def first(sections: Any) -> Any:  # noqa: ANN401  # sections, and the packet with its bytes
+        _, packet = whole_packet(sections)
+        return bytes(sections[0].data), packet
+
+    _put(remote, "whole_packet", first)
+
+
+def empty_fragments() -> None:
+    """A response may have fragments without end, and everything that a read brings is handled in one turn of the loop."""
+    from srmp_spark.mqrr.rpc import calls
+    from srmp_spark.queue_manager.puller import connection
+
+    _put(calls, "FRAGMENTS_MAX", 1 << 40)
+    _put(connection, "PDUS_AT_ONCE", 1 << 40)
+
+
+def unreadable_at_the_head() -> None:
+    """Where more cannot be read than a batch holds, what stands behind it is not looked at."""
+    from srmp_spark.queue_manager.puller import passing
+
+    _put(passing, "UNREADABLE_WALKED_MAX", 200)
+
+
+def cursor_that_loops() -> None:
+    """A walk goes on with whatever its cursor shows."""
+    from srmp_spark.mqrr.actions import Action
+    from srmp_spark.queue_manager.puller import copying
+    from srmp_spark.queue_manager.puller.pulled import Pulled
+
+    async def walk(self: Any, queue: Any) -> int:  # noqa: ANN401  # a Copier and a RemoteQueue
+        cursor, action, before = await queue.cursor(), Action.PEEK_CURRENT, self.moved
+        while isinstance(found := await queue.read(action, cursor=cursor), Pulled):
+            action = Action.PEEK_NEXT
+            if found.key not in self.seen:
+                await self._copy((found,))  # as the method does that it stands for
+        await queue.close_cursor(cursor)
+        return int(self.moved - before)
+
+    _put(copying.Copier, "walk", walk)
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
     """A planted bug, and how the attack must find it."""
@@ -134,15 +180,19 @@ class Bug:
 BUGS: dict[str, Bug] = {
     "wsrm-other-version": Bug(sequence_of_another_version, "wsrm", frozenset({"log", "exit"})),
     "wsrm-endpoint": Bug(endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"})),
-    "wsrm-prefixes": Bug(search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent"})),
+    "wsrm-prefixes": Bug(search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent", "log"})),
     "wsrm-one-client": Bug(sequences_for_one_client, "wsrm", frozenset({"starved"})),
     "wsrm-gap": Bug(gap_of_one_client, "wsrm", frozenset({"starved"})),
-    "api-connections": Bug(connections_of_the_api, "api", frozenset({"exit", "healthz", "late", "refused", "log", "api"})),
+    "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"})),
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"})),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"})),
     "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"})),
     "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory"})),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"})),
+    "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck"})),
+    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"late", "slow"})),
+    "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"})),
+    "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"})),
     "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"})),
 }
 """By the name for ``--plant``."""

@@ -16,6 +16,8 @@ from srmp_spark.testing.fuzz.mutators import HTTP, JSON, MARKUP, Mutator
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 """Loopback addresses of the attackers. Good clients have others (:mod:`srmp_spark.testing.attack.witness`)."""
+AT_ONCE = 4
+"""Walks that are played at one port at the same time. One alone would wait for its floods and its silence."""
 IDLE_MAX = 1_500
 """Connections that one step opens and leaves idle."""
 MUTANT_SECONDS = 0.3
@@ -38,6 +40,8 @@ class Walker(Protocol):
 
     port: str
     """Its name: in the summary, in files of findings, and for ``--port``."""
+    at_once: int
+    """Walks of it that are played at the same time: :data:`AT_ONCE`, or 1 where all walks share what they act on."""
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return the steps of a walk; they follow from ``rng`` alone."""
@@ -69,10 +73,19 @@ def idle(rng: Random) -> Step:
     return Step("idle", given)
 
 
+def check_open(port: str, opened: Sequence[Connection], most: int) -> None:
+    """Raise :class:`FoundError` if more connections than the port's limit stay open; those on their way are an eighth."""
+    count = sum(each.is_open for each in opened)
+    if most and count > most + most // 8:
+        raise FoundError(Finding("connections", f"{port} holds {count} connections of one client, and its limit is {most}"))
+
+
 class HttpPlayer:
     """A player with named connections to one port that speaks HTTP."""
 
     port = ""
+    connections_max = 0
+    """Connections that the port promises to hold at most; 0 if one step cannot go beyond it."""
     allowed = frozenset((200, 202, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 429, 431, 501, 503, 505))
     """Statuses that the documents allow."""
 
@@ -101,6 +114,8 @@ class HttpPlayer:
             except ClosedError:
                 break
         await asyncio.sleep(float(given["seconds"]))
+        if given["seconds"]:
+            check_open(self.port, self._idle, self.connections_max)
         for each in self._idle:
             each.abort()
         self._idle.clear()

@@ -29,9 +29,10 @@ from srmp_spark.mqrr.rpc.pdu import (
     PduType,
     encode_pdu,
 )
+from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX
 from srmp_spark.testing.attack.scene import OWN, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, AT_ONCE, MUTATOR, check_open
 from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
 
 PDUS = ("bind", "request", "request", "first", "middle", "last", "cancel", "orphaned", "alter", "auth3", "octets")
@@ -41,6 +42,10 @@ IDLE_MAX = 2_300
 """Connections that one step opens: more than the port has room for."""
 LINES_MAX = 8
 """Connections, each with a bind, that one step floods at once."""
+FLOOD_BYTES = 32_000_000
+"""Bytes of one flood over one connection: 2 million cancels."""
+CUT_PIECES = 64
+"""Pieces of a flood that are cut; the rest comes as it is."""
 HELD_FRAGMENT = 60_000
 """Bytes of a request in each of the fragments whose last never comes."""
 UNREAD_SECONDS = 1.5
@@ -49,6 +54,8 @@ UNREAD_SECONDS = 1.5
 
 class RpcWalker:
     """Plans walks at one port of DCE/RPC."""
+
+    at_once = AT_ONCE
 
     def __init__(self, port: str) -> None:
         """``port``: ``rpc`` or ``mapper``."""
@@ -60,11 +67,11 @@ class RpcWalker:
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
     def _step(self, rng: Random) -> Step:
-        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 2, 2, 2 if self.port == "rpc" else 0))[0]
+        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 4, 2, 2 if self.port == "rpc" else 0))[0]
         if kind == "idle":
             given = {
                 "count": rng.choice((5, 100, 600, IDLE_MAX)), "bound": rng.random() < 0.5,
-                "seconds": rng.choice((0.0, 0.5, 2.0, 12.0)), "who": rng.choice(ADDRESSES),
+                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0)), "who": rng.choice(ADDRESSES),
             }  # fmt: skip
             return Step("idle", given)
         if kind == "unread":
@@ -128,7 +135,7 @@ class RpcPlayer:
             count = given.get("count", 1)
             self.scene.requests[self._port] += count
             raw = b"".join(self._raw(given) for _ in range(min(count, 64)))
-            await self._say(given, [raw] * max(1, count // 64) if count > 64 else [raw])
+            await self._say(given, _flood_of(raw, count))
 
     async def _idle(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
         opened: list[Connection] = []
@@ -140,6 +147,8 @@ class RpcPlayer:
                 if given["bound"]:
                     await connection.send([bind_pdu(0, 10)])
         await asyncio.sleep(given["seconds"])
+        if given["seconds"]:
+            check_open(self._port, opened, RPC_CONNECTIONS_MAX)
         for each in opened:
             each.abort()
 
@@ -172,7 +181,7 @@ class RpcPlayer:
             connection = await Connection.open(self.scene.ports[self._port], given["who"])
             try:
                 await connection.send([bind_pdu(0, 10)])
-                await asyncio.wait_for(connection.send([piece] * max(1, count // 64)), 10.0)
+                await asyncio.wait_for(connection.send(_flood_of(piece, count)), 10.0)
             finally:
                 connection.abort()
 
@@ -181,7 +190,8 @@ class RpcPlayer:
         if "mutated" in given:
             pieces = [MUTATOR.mutate(pieces[0], Random(given["mutated"]))]
         if "cut" in given:
-            pieces = [part for piece in pieces for part in cut(piece, Random(given["cut"]))]
+            parts = [part for piece in pieces[:CUT_PIECES] for part in cut(piece, Random(given["cut"]))]
+            pieces = parts + pieces[CUT_PIECES:]
         try:
             connection = self._connections.get(name)
             if connection is None:
@@ -232,6 +242,11 @@ class RpcPlayer:
                     more=number < peeks,
                 )  # fmt: skip
             time.sleep(UNREAD_SECONDS)
+
+
+def _flood_of(raw: bytes, count: int) -> list[bytes]:
+    """Return ``count`` PDUs, of which ``raw`` holds up to 64, or as many as :data:`FLOOD_BYTES` allow."""
+    return [raw] * max(1, min(count // 64, FLOOD_BYTES // max(1, len(raw))))
 
 
 def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from srmp_spark.testing.attack.judge import Finding, FoundError
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, http_request, idle
+from srmp_spark.testing.attack.walkers.playing import AT_ONCE, MUTATOR, HttpPlayer, how, http_request, idle
 from srmp_spark.wsrm.namespaces import (
     MAKE_CONNECTION,
     MAKE_CONNECTION_ANONYMOUS,
@@ -63,6 +63,7 @@ class WsrmWalker:
     """Plans walks at the port of ``--listen-wsrm``."""
 
     port = "wsrm"
+    at_once = AT_ONCE
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return requests about a few sequences; most have one version and one queue, the others any."""
