@@ -16,7 +16,7 @@ from typing import Any
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ApiUnreachableError
-from srmp_spark.testing.attack.judge import Finding, FoundError
+from srmp_spark.testing.attack.judge import PULL_MAX, Finding, FoundError
 from srmp_spark.testing.attack.remotes import HostileRemote
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, Scene
 from srmp_spark.testing.attack.secrets import leave_secrets
@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.5
 """Between two looks at the process and the witness."""
 ROUND_SECONDS = 25.0
 """Between two kills of the target. What a stranger left in the store is read at each start."""
+LINGER_SECONDS = PULL_MAX + 15.0
+"""After a round's end, for walks that still wait for what must come of them."""
 RECENT_MAX = 60
 """Walks of each port that are kept to be played again when something is found."""
 SETTLE_SECONDS = 1.0
@@ -172,7 +174,7 @@ class Battle:
                 if found is not None:
                     return found
                 progress(self)
-                if all(task.done() for task in tasks) or time.monotonic() > end + 60:
+                if all(task.done() for task in tasks) or time.monotonic() > end + LINGER_SECONDS:
                     return None
         finally:
             for task in tasks:

@@ -16,9 +16,9 @@ MEMORY_MAX = 1_400_000_000
 256 MB each."""
 RESTART_MAX = 25.0
 """Seconds from the start after kill -9 to the ready line."""
-PULL_MAX = 90.0
+PULL_MAX = 60.0
 """Seconds until what can be read in a remote queue is a row, once its server is honest: a reader waits up to 30 s between its
-attempts, and 60 s for an answer."""
+attempts."""
 ANSWER_MAX = 30.0
 """Seconds after which a whole request that has no answer, on a connection that is not closed, is a finding."""
 
