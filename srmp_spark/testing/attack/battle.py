@@ -47,6 +47,8 @@ class Battle:
         self.recent: dict[str, deque[Walk]] = {port: deque(maxlen=RECENT_MAX) for port in WALKERS}
         self.worst: Counter[str] = Counter()
         self.restarts = 0
+        self._awaited = 0
+        """Walks that are alone at their port, under way."""
         self.acknowledged = 0
         self._witness: asyncio.subprocess.Process | None = None
         self.scene: Scene
@@ -188,23 +190,30 @@ class Battle:
 
     async def _wander(self, port: str, seed: str, end: float) -> None:
         number = 0
-        while time.monotonic() < end:
+        while self._goes_on(port, end):
             number += 1
             name = f"{seed}/{number}"
             walk = Walk(port, name, tuple(WALKERS[port].plan(Random(name))))
             self.recent[port].append(walk)
             await self.play(walk, end)
 
+    def _goes_on(self, port: str, end: float) -> bool:
+        """Until ``end``; after it the others go on as long as a walk waits for what must come of it."""
+        now = time.monotonic()
+        return now < end or (WALKERS[port].at_once > 1 and self._awaited > 0 and now < end + LINGER_SECONDS)
+
     async def play(self, walk: Walk, end: float) -> None:
         """Play one walk. Raises :class:`FoundError`."""
         self.scene.sequences[walk.port] += 1
         player = WALKERS[walk.port].player(self.scene)
+        self._awaited += WALKERS[walk.port].at_once == 1
         try:
             for step in walk.steps:
                 await player.play(step)
-                if time.monotonic() > end:
+                if not self._goes_on(walk.port, end):
                     break
         finally:
+            self._awaited -= WALKERS[walk.port].at_once == 1
             await player.close()
 
     async def replay(self, walks: Sequence[Walk]) -> Finding | None:
