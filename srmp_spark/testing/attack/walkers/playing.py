@@ -18,6 +18,8 @@ ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 """Loopback addresses of the attackers. Good clients have others (:mod:`srmp_spark.testing.attack.witness`)."""
 AT_ONCE = 4
 """Walks that are played at one port at the same time. One alone would wait for its floods and its silence."""
+EVICTED_SECONDS = 3.0
+"""After so long a full port has closed what is too much. Before, connections that it has not yet accepted seem to be open."""
 IDLE_MAX = 1_500
 """Connections that one step opens and leaves idle."""
 MUTANT_SECONDS = 0.3
@@ -114,7 +116,7 @@ class HttpPlayer:
             except ClosedError:
                 break
         await asyncio.sleep(float(given["seconds"]))
-        if given["seconds"]:
+        if given["seconds"] >= EVICTED_SECONDS:
             check_open(self.port, self._idle, self.connections_max)
         for each in self._idle:
             each.abort()

@@ -29,10 +29,9 @@ from srmp_spark.mqrr.rpc.pdu import (
     PduType,
     encode_pdu,
 )
-from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX
 from srmp_spark.testing.attack.scene import OWN, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import ADDRESSES, AT_ONCE, MUTATOR, check_open
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, AT_ONCE, MUTATOR
 from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
 
 PDUS = ("bind", "request", "request", "first", "middle", "last", "cancel", "orphaned", "alter", "auth3", "octets")
@@ -147,8 +146,6 @@ class RpcPlayer:
                 if given["bound"]:
                     await connection.send([bind_pdu(0, 10)])
         await asyncio.sleep(given["seconds"])
-        if given["seconds"]:
-            check_open(self._port, opened, RPC_CONNECTIONS_MAX)
         for each in opened:
             each.abort()
 
