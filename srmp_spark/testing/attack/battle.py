@@ -48,7 +48,7 @@ class Battle:
         self.worst: Counter[str] = Counter()
         self.restarts = 0
         self._awaited = 0
-        """Walks that are alone at their port, under way."""
+        """Walks under way that wait for what must come of them."""
         self.acknowledged = 0
         self._witness: asyncio.subprocess.Process | None = None
         self.scene: Scene
@@ -200,20 +200,20 @@ class Battle:
     def _goes_on(self, port: str, end: float) -> bool:
         """Until ``end``; after it the others go on as long as a walk waits for what must come of it."""
         now = time.monotonic()
-        return now < end or (WALKERS[port].at_once > 1 and self._awaited > 0 and now < end + LINGER_SECONDS)
+        return now < end or (not WALKERS[port].is_awaited and self._awaited > 0 and now < end + LINGER_SECONDS)
 
     async def play(self, walk: Walk, end: float) -> None:
         """Play one walk. Raises :class:`FoundError`."""
         self.scene.sequences[walk.port] += 1
         player = WALKERS[walk.port].player(self.scene)
-        self._awaited += WALKERS[walk.port].at_once == 1
+        self._awaited += WALKERS[walk.port].is_awaited
         try:
             for step in walk.steps:
                 await player.play(step)
                 if not self._goes_on(walk.port, end):
                     break
         finally:
-            self._awaited -= WALKERS[walk.port].at_once == 1
+            self._awaited -= WALKERS[walk.port].is_awaited
             await player.close()
 
     async def replay(self, walks: Sequence[Walk]) -> Finding | None:

@@ -12,7 +12,7 @@ from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.testing.attack.judge import Finding, FoundError
 from srmp_spark.testing.attack.scene import OWN, READER_TOKEN, SECRET, SHARED, WRITER_TOKEN, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import AT_ONCE, MUTATOR, HttpPlayer, how, http_request, idle
+from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, http_request, idle
 
 TOKENS = {"reader": READER_TOKEN, "writer": WRITER_TOKEN, "wrong": "x" * 32, "none": ""}
 HOSTS = ("127.0.0.1", "localhost", "[::1]evil", "evil.example", "127.0.0.1:1", "[::1]", "")
@@ -42,7 +42,8 @@ class ApiWalker:
     """Plans walks at the API port."""
 
     port = "api"
-    at_once = AT_ONCE
+    at_once = 1
+    is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return calls of a few tokens."""

@@ -14,7 +14,7 @@ from srmp_spark.pgm.encoder import encode
 from srmp_spark.pgm.packets import Data, Nak, PacketType, Spm
 from srmp_spark.testing.attack.scene import GROUP, GROUP_PORT, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import AT_ONCE, MUTATOR
+from srmp_spark.testing.attack.walkers.playing import MUTATOR
 
 NUMBERS = (0, 1, 2, 3, 50, 10_000, 2**31, 2**32 - 1)
 PATHS = ("127.0.0.1", "127.0.0.1", "127.0.0.9", "239.192.77.1", "255.255.255.255")
@@ -24,7 +24,8 @@ class MulticastWalker:
     """Plans walks at the multicast group."""
 
     port = "pgm"
-    at_once = AT_ONCE
+    at_once = 1
+    is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return packets of a few sources."""

@@ -16,8 +16,6 @@ from srmp_spark.testing.fuzz.mutators import HTTP, JSON, MARKUP, Mutator
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 """Loopback addresses of the attackers. Good clients have others (:mod:`srmp_spark.testing.attack.witness`)."""
-AT_ONCE = 4
-"""Walks that are played at one port at the same time. One alone would wait for its floods and its silence."""
 EVICTED_SECONDS = 3.0
 """After so long a full port has closed what is too much. Before, connections that it has not yet accepted seem to be open."""
 IDLE_MAX = 1_500
@@ -43,7 +41,9 @@ class Walker(Protocol):
     port: str
     """Its name: in the summary, in files of findings, and for ``--port``."""
     at_once: int
-    """Walks of it that are played at the same time: :data:`AT_ONCE`, or 1 where all walks share what they act on."""
+    """Walks of it that are played at the same time."""
+    is_awaited: bool
+    """Whether its walks wait for what must come of them; the others go on meanwhile."""
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return the steps of a walk; they follow from ``rng`` alone."""

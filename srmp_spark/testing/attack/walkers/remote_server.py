@@ -23,6 +23,7 @@ class RemoteServerWalker:
 
     port = "remote"
     at_once = 1
+    is_awaited = True
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return messages and bad manners, and in the end an honest hour in which everything must come."""

@@ -31,7 +31,7 @@ from srmp_spark.mqrr.rpc.pdu import (
 )
 from srmp_spark.testing.attack.scene import OWN, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import ADDRESSES, AT_ONCE, MUTATOR
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR
 from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
 
 PDUS = ("bind", "request", "request", "first", "middle", "last", "cancel", "orphaned", "alter", "auth3", "octets")
@@ -54,7 +54,8 @@ UNREAD_SECONDS = 1.5
 class RpcWalker:
     """Plans walks at one port of DCE/RPC."""
 
-    at_once = AT_ONCE
+    at_once = 1
+    is_awaited = False
 
     def __init__(self, port: str) -> None:
         """``port``: ``rpc`` or ``mapper``."""

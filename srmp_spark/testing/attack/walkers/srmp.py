@@ -8,7 +8,7 @@ from typing import Any
 
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import AT_ONCE, MUTATOR, HttpPlayer, how, idle
+from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, idle
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, ForeignStream, post
 
 LINEAGES = tuple(f"0a0b0c0d-aaaa-bbbb-cccc-{number:012d}" for number in range(3))
@@ -23,7 +23,8 @@ class SrmpWalker:
     """Plans walks at the SRMP port."""
 
     port = "srmp"
-    at_once = AT_ONCE
+    at_once = 1
+    is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return messages of few identities with few identifiers, so that they meet."""

@@ -10,7 +10,7 @@ from typing import Any
 from srmp_spark.testing.attack.judge import Finding, FoundError
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import AT_ONCE, MUTATOR, HttpPlayer, how, http_request, idle
+from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, http_request, idle
 from srmp_spark.wsrm.namespaces import (
     MAKE_CONNECTION,
     MAKE_CONNECTION_ANONYMOUS,
@@ -30,6 +30,8 @@ OPERATIONS = (
     "CreateSequence", "Sequence", "Sequence", "Sequence", "LastMessage", "CloseSequence", "TerminateSequence", "AckRequested",
     "SequenceAcknowledgement", "MakeConnection", "Fault", "nothing",
 )  # fmt: skip
+AT_ONCE = 4
+"""One walk alone would wait for its floods and its silence, and its gateway has a process of its own."""
 QUEUES = (SHARED,) * 8 + ("private$/ordered", SECRET, "private$/nobody")
 NAMES = ("s1", "s2", "s3")
 """Sequences of a walk; steps name one, whether or not it has begun."""
@@ -64,6 +66,7 @@ class WsrmWalker:
 
     port = "wsrm"
     at_once = AT_ONCE
+    is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return requests about a few sequences; most have one version and one queue, the others any."""
