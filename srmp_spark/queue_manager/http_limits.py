@@ -49,7 +49,19 @@ SWEEP_SECONDS = 1.0
 """How often the deadlines of all connections are looked at: one timer for all costs nothing per message."""
 
 CONNECTIONS_MAX = 8_192
-"""Connections at once: more are answered 503 and closed. An idle one costs some 2 KB."""
+"""Connections at once. A further one takes the place of one that has proved nothing, or is answered 503 and closed.
+An idle one costs some 2 KB."""
+
+SPARED_SECONDS = 10.0
+"""A connection that had a message accepted keeps its place in a full port until it has been idle for that long."""
+
+RANK_SECONDS = 0.1
+"""Least time between two looks at who makes way in a full port: each sorts up to CONNECTIONS_MAX connections, some 3 ms,
+and a flood must not cause one for each of its own."""
+
+REFUSED_MAX = 64
+"""Connections that were not admitted and are being answered 503. More are closed without an answer: they hold
+descriptors beyond those of CONNECTIONS_MAX, from the reserve of the process."""
 
 PARTIAL_BYTES_MAX = 512 * 1_048_576
 """Bytes of all unfinished requests together: a request that would need more is answered 503."""

@@ -46,6 +46,9 @@ class ConnectionRoom:
     def __len__(self) -> int:
         return len(self._payers)
 
+    def __contains__(self, connection: Hashable) -> bool:
+        return connection in self._payers
+
     @property
     def is_full(self) -> bool:
         """Whether a further connection needs the place of another one."""

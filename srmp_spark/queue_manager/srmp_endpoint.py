@@ -65,7 +65,7 @@ class SrmpConnection(asyncio.Protocol):
     __slots__ = (
         "_body", "_buffer", "_chunks", "_endpoint", "_head", "_head_bytes", "_head_length", "_keep_alive",
         "_lingered", "_missing", "_partial", "_paused", "_probe", "_since", "_state", "_submitted",
-        "_transport", "_write_paused", "payer", "peer", "read_at",
+        "_transport", "_write_paused", "is_proved", "payer", "peer", "read_at",
     )  # fmt: skip
 
     def __init__(self, endpoint: SrmpEndpoint) -> None:
@@ -77,6 +77,8 @@ class SrmpConnection(asyncio.Protocol):
         """Whose share its bytes count in; ``None``: nobody's."""
         self.read_at = 0.0
         """When the last byte of the request in flight was read, ``time.perf_counter``."""
+        self.is_proved = False
+        """Whether a request of this connection was accepted: others make way in a full port first."""
         self._state = _IDLE
         self._since = endpoint.now
         self._buffer = bytearray()
@@ -106,9 +108,13 @@ class SrmpConnection(asyncio.Protocol):
         name = transport.get_extra_info("peername") or ("", 0)  # None when it has gone again already
         self.peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
         self.payer = payer_of(name[0])
-        admitted = self._endpoint.opened(self, name[0])
-        if not admitted:
-            self.refuse(503, "too-many-connections", "CONNECTIONS_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+        self.is_proved = self.sender_name is not None
+        if not self._endpoint.opened(self, name[0]):
+            if self._endpoint.answers_refused:
+                self.refuse(503, "too-many-connections", "CONNECTIONS_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+            else:
+                self._endpoint.count_refusal(503, "too-many-connections")
+                self._transport.abort()
         elif self._endpoint.draining:
             self._transport.close()
 
@@ -309,6 +315,7 @@ class SrmpConnection(asyncio.Protocol):
 
     def acknowledge(self, ok: Ok) -> None:  # the proof: an Ok exists only after a commit
         """The only place that writes a 200."""
+        self.is_proved = True
         endpoint = self._endpoint
         close = not self._keep_alive or endpoint.draining
         self._finish(endpoint.replies.ok_close if close else endpoint.replies.ok, close)
@@ -410,6 +417,19 @@ class SrmpConnection(asyncio.Protocol):
         elif state is _CLOSING and spent > limits.LINGER_SECONDS:
             self._transport.abort()
 
+    def rank(self, now: float) -> tuple[bool, bool, float] | None:
+        """Return how soon this connection makes way in a full port, lowest first; ``None`` if it stays.
+
+        A connection that has proved nothing makes way first, and one that has sent half a request after one that is
+        silent. A proved one makes way once it has been idle for SPARED_SECONDS: its sender connects again.
+        """
+        if self._state is _WAITING:
+            return None
+        is_idle = self._state is _IDLE
+        if self.is_proved and not (is_idle and now - self._since >= limits.SPARED_SECONDS):
+            return None
+        return self.is_proved, self._state is _BODY, self._since
+
     def drain(self) -> None:
         """SIGTERM: close if nothing is under way."""
         if self._state is _IDLE:
@@ -440,11 +460,17 @@ class SrmpEndpoint:
         self.budget = budget
         self.count_refusal = count_refusal
         self.connections_max = connections_max
-        self.connections: set[SrmpConnection] = set()
+        self.connections: dict[SrmpConnection, None] = {}
+        """In the order in which they were accepted."""
+        self.handshakes: dict[asyncio.Task[None], float] = {}
+        """Connections whose handshake is in progress, and since when (:mod:`.srmp_tls`). They count in the room."""
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
         """Seconds, refreshed by the sweep: exact enough for deadlines of seconds."""
         self.room = ConnectionRoom(connections_max, SRMP_SHARE)
+        self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
+        """Who makes way in a full port, the next one last; as of :attr:`_ranked_at`."""
+        self._ranked_at = float("-inf")
         self.partial_bytes = 0
         self._partial_of: Counter[str] = Counter()
         self.submitted_bytes = 0
@@ -460,18 +486,58 @@ class SrmpEndpoint:
         return self._connection_class(self)
 
     def opened(self, connection: SrmpConnection, host: str) -> bool:
-        """Count a connection; False if the port is full, or the share of its address is."""
-        admitted = not self.room.is_full and self.room.admits(host)
-        self.connections.add(connection)
+        """Count a connection. Return False if the share of its address is full, or the port is and nobody makes way."""
+        admitted = self.has_place(host)
+        self.connections[connection] = None
         if admitted:
             self.room.enter(connection, host)
         if self.reading_held:
             connection.hold_reading()
         return admitted
 
+    def has_place(self, host: str) -> bool:
+        """Return whether a connection of ``host`` may enter; in a full port another one is closed for it."""
+        return self.room.admits(host) and (not self.room.is_full or self._evict())
+
+    def _evict(self) -> bool:
+        if not self._makes_way and self.loop.time() >= self._ranked_at + limits.RANK_SECONDS:
+            self._rank()
+        while self._makes_way:
+            found = self._makes_way.pop()
+            if isinstance(found, asyncio.Task):
+                if found not in self.handshakes:
+                    continue
+                found.cancel()
+                del self.handshakes[found]
+            else:
+                if found not in self.room or found.rank(self.now) is None:
+                    continue
+                found.abort()
+            self.room.leave(found)  # now and not with its last event: the next one of this turn needs another's place
+            return True
+        return False
+
+    def _rank(self) -> None:
+        """Sort who makes way."""
+        self._ranked_at = self.loop.time()
+        ranked: list[tuple[tuple[bool, bool, float], SrmpConnection | asyncio.Task[None]]] = [
+            ((False, False, since), task) for task, since in self.handshakes.items()
+        ]
+        for connection in self.connections:
+            rank = connection.rank(self.now) if connection in self.room else None
+            if rank is not None:
+                ranked.append((rank, connection))
+        ranked.sort(key=lambda each: each[0], reverse=True)
+        self._makes_way = [each for _, each in ranked]
+
+    @property
+    def answers_refused(self) -> bool:
+        """Whether a connection that was not admitted is told so: they need descriptors too while they are answered."""
+        return len(self.connections) - len(self.room) <= limits.REFUSED_MAX
+
     def closed(self, connection: SrmpConnection) -> None:
         """A connection is gone."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.room.leave(connection)
         if not self.connections:
             self._empty.set()

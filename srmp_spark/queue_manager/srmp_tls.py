@@ -44,11 +44,17 @@ HandshakeCounter = Callable[[str], object]
 class TlsConnection(SrmpConnection):
     """One connection of a sender over TLS."""
 
-    __slots__ = ("sender_name",)
+    __slots__ = ("_on_shaken", "sender_name")
     scheme: Transport = "https"
+
+    def __init__(self, endpoint: SrmpEndpoint, on_shaken: Callable[[], object] = lambda: None) -> None:
+        """``on_shaken`` is called when the handshake is done, before the connection is counted for itself."""
+        super().__init__(endpoint)
+        self._on_shaken = on_shaken
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is done; a certificate that the peer has shown was verified in it."""
+        self._on_shaken()
         tls = cast("ssl.SSLObject", transport.get_extra_info("ssl_object"))
         self.sender_name = sender_name_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
         super().connection_made(transport)
@@ -125,15 +131,28 @@ class TlsPort:
                     return
                 continue  # the one that came is gone again
             endpoint, host = self._endpoint, str(address[0])
-            under_way = len(endpoint.connections) + len(self._handshakes)
-            if under_way >= endpoint.connections_max or not endpoint.room.admits(host):
-                self._endpoint.count_refusal(503, "too-many-connections")
+            if not endpoint.has_place(host):
+                endpoint.count_refusal(503, "too-many-connections")
                 accepted.close()
                 continue
             accepted.setblocking(False)
             task = self._loop.create_task(self._shake_hands(accepted, host))
+            endpoint.handshakes[task] = endpoint.now
+            endpoint.room.enter(task, host)
             self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.discard(task)
+        self._leave(task)
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        """Give the place of a handshake back: to its own connection when it is done."""
+        self._endpoint.handshakes.pop(task, None)
+        self._endpoint.room.leave(task)
+
+    def _made(self, task: asyncio.Task[None]) -> TlsConnection:
+        return self._connection_class(self._endpoint, lambda: self._leave(task))
 
     def _pause(self) -> None:
         """The system is out of descriptors or memory: a reader that is always ready would keep the loop busy."""
@@ -145,13 +164,18 @@ class TlsPort:
         self._loop.add_reader(self._socket, self._accept)
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: self._connection_class(self._endpoint),
+                lambda: self._made(task),
                 accepted,
                 ssl=self._tls.context(),
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
             )
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
         except OSError as error:  # ssl.SSLError is one
             accepted.close()
             why = refusal_of(error)

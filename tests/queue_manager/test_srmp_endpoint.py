@@ -353,18 +353,85 @@ class TestDeadlines:
         run(test)
 
 
-def test_connections_beyond_the_limit_get_503() -> None:
-    async def test(world: World) -> None:
-        first, writer = await world.connect()
-        await asyncio.sleep(0.05)
-        answer = await world.say(b"")
-        assert statuses(answer) == [503]
-        assert answer.endswith(b"<closed>")
-        writer.write(request())
-        assert statuses(await read_all(first)) == [200], "who is in stays in"
-        writer.close()
+class TestAFullPort:
+    def test_one_that_waits_for_its_commit_keeps_its_place_and_the_next_gets_503(self) -> None:
+        async def test(world: World) -> None:
+            world.inbox.answer = world.inbox.hold
+            first, writer = await world.connect()
+            writer.write(request())
+            await asyncio.sleep(0.05)
+            answer = await world.say(b"")
+            assert statuses(answer) == [503]
+            assert answer.endswith(b"<closed>")
+            world.inbox.waiting.pop().acknowledge(OK)
+            assert statuses(await read_all(first)) == [200]
+            writer.close()
 
-    run(test, connections_max=1)
+        run(test, connections_max=1)
+
+    def test_the_oldest_that_has_proved_nothing_makes_way(self) -> None:
+        async def test(world: World) -> None:
+            proved, writer = await world.connect()
+            writer.write(request())
+            assert statuses(await read_all(proved)) == [200]
+            (silent, _), (younger, _) = await world.connect(), await world.connect()
+            await asyncio.sleep(0.05)
+            assert statuses(await world.say(request())) == [200]
+            assert await read_all(silent) in (b"<closed>", b"<reset>")
+            writer.write(request())
+            assert statuses(await read_all(proved)) == [200]
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(younger.read(1), 0.05)
+            writer.close()
+
+        run(test, connections_max=3)
+
+    def test_an_idle_one_whose_message_was_accepted_makes_way_when_it_has_been_idle_for_long(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def test(world: World) -> None:
+            proved, writer = await world.connect()
+            writer.write(request())
+            assert statuses(await read_all(proved)) == [200]
+            assert statuses(await world.say(request())) == [503]
+            monkeypatch.setattr(http_limits, "SPARED_SECONDS", 0.0)
+            await asyncio.sleep(http_limits.RANK_SECONDS)
+            assert statuses(await world.say(request())) == [200]
+            assert await read_all(proved) in (b"<closed>", b"<reset>")
+
+        run(test, connections_max=1)
+
+    def test_a_flood_that_is_not_admitted_holds_no_descriptors(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(http_limits, "REFUSED_MAX", 3)
+
+        async def test(world: World) -> None:
+            world.inbox.answer = world.inbox.hold
+            _, writer = await world.connect()
+            writer.write(request())
+            await asyncio.sleep(0.05)
+            flood = [await world.connect() for _ in range(20)]
+            await asyncio.sleep(0.1)
+            answers = [await read_all(reader) for reader, _ in flood]
+            assert 0 < sum(b" 503 " in answer for answer in answers) <= 4
+            assert sum(answer in (b"<closed>", b"<reset>") for answer in answers) >= 16
+            assert world.refusals == [(503, "too-many-connections")] * 20
+
+        run(test, connections_max=1)
+
+    def test_newcomers_by_the_hundred_cause_few_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(http_limits, "RANK_SECONDS", 0.0)
+        ranked: list[None] = []
+        rank = SrmpEndpoint._rank
+        monkeypatch.setattr(SrmpEndpoint, "_rank", lambda self: (ranked.append(None), rank(self)))
+
+        async def test(world: World) -> None:
+            kept = [await world.connect() for _ in range(200)]
+            await asyncio.sleep(0.05)
+            assert len(world.endpoint.room) == 50
+            assert len(kept) == 200
+            assert len(ranked) <= 200 // 50 + 2
+
+        run(test, connections_max=50)
 
 
 def test_unfinished_requests_together_have_a_limit() -> None:

@@ -78,6 +78,7 @@ class _SoapAnswers(SrmpConnection):
 
     def reply(self, reply: SoapReply) -> None:
         """Write the answer to a message of WS-ReliableMessaging."""
+        self.is_proved = self.is_proved or reply.status < 300
         close = not self._keep_alive or self._endpoint.draining
         answer = self._endpoint.replies.with_content(reply.status, reply.fields, reply.content, close=close)
         self._finish(answer, close)
