@@ -122,6 +122,7 @@ class SrmpConnection(asyncio.Protocol):
         """It went away, or we closed it. A request that waits for its commit is stored all the same."""
         self._state = _CLOSING
         self._forget_partial()
+        self._take()
         self._endpoint.closed(self)
 
     def eof_received(self) -> bool:
@@ -157,7 +158,8 @@ class SrmpConnection(asyncio.Protocol):
                 self._pump()
         elif state is _HEAD:
             seen = len(self._buffer)
-            self._buffer += data
+            if not self._keep(data):
+                return
             if self._buffer[0] == 13 or self._buffer.find(b"\r\n\r\n", max(0, seen - 3)) >= 0:
                 self._state = _IDLE
                 self._pump()
@@ -167,8 +169,7 @@ class SrmpConnection(asyncio.Protocol):
             self._lingered += len(data)
             if self._lingered > limits.LINGER_BYTES_MAX:
                 self._transport.abort()
-        else:  # pipelined behind the request in flight
-            self._buffer += data
+        elif self._keep(data):  # pipelined behind the request in flight
             self._pause()
 
     # --- a request, from its first byte to the inbox ----------------------------------------------------------------
@@ -176,9 +177,7 @@ class SrmpConnection(asyncio.Protocol):
     def _pump(self) -> None:
         """Work on the next request of the kept bytes, one a turn: a megabyte of bad ones must not hold up other connections."""
         if self._buffer and self._state is _IDLE and not self._write_paused:
-            data = bytes(self._buffer)
-            self._buffer.clear()
-            self._begin(data)
+            self._begin(self._take())
         if self._buffer and (self._state is _WAITING or self._state is _IDLE):
             self._pause()
         else:
@@ -195,10 +194,10 @@ class SrmpConnection(asyncio.Protocol):
         if found is None:
             end = data.find(b"\r\n\r\n") + 4
             if end < 4:
-                self._buffer += data
                 self._state = _HEAD
                 self._since = self._endpoint.now
-                self._unfinished_head(0)
+                if self._keep(data):
+                    self._unfinished_head(0)
                 return
             self._probe = _PROBE_FIELD in data[:end].lower()  # also where the head is refused before its fields are read
         try:
@@ -222,8 +221,8 @@ class SrmpConnection(asyncio.Protocol):
         if missing == 0:
             self._submit(head, data, end)
         elif missing < 0:
-            self._buffer += memoryview(data)[missing:]
-            self._submit(head, data[:missing], end)
+            if self._keep(memoryview(data)[missing:]):
+                self._submit(head, data[:missing], end)
         else:
             self._begin_body(head, end)
             if self._hold(len(data)):
@@ -274,8 +273,8 @@ class SrmpConnection(asyncio.Protocol):
             rest = post[self._missing :] if self._missing else b""
             post = post[: len(post) - len(rest)] if rest else post
         self._forget_partial()
-        self._buffer += rest
-        self._submit(head, post, head_length)
+        if self._keep(rest):
+            self._submit(head, post, head_length)
 
     def _hold(self, count: int) -> bool:
         """Count bytes of an unfinished request; False if the endpoint can hold no more."""
@@ -284,6 +283,28 @@ class SrmpConnection(asyncio.Protocol):
             return True
         self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
         return False
+
+    def _keep(self, data: bytes | memoryview) -> bool:
+        """Keep bytes that cannot be worked on yet: half a head, or what follows a request. Return False if they end it.
+
+        They count as bytes of an unfinished request. A request in flight is stored all the same, and its sender repeats it.
+        """
+        self._buffer += data
+        if not data or self._endpoint.hold_partial(self.payer, len(data)):
+            return True
+        if self._state is _WAITING:
+            self._transport.abort()
+        else:
+            self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+        return False
+
+    def _take(self) -> bytes:
+        """Take the kept bytes, which count no longer."""
+        data = bytes(self._buffer)
+        if data:
+            self._buffer.clear()
+            self._endpoint.forget_partial(self.payer, len(data))
+        return data
 
     def _forget_partial(self) -> None:
         if self._partial:
@@ -364,7 +385,7 @@ class SrmpConnection(asyncio.Protocol):
         self._state = _CLOSING
         self._since = self._endpoint.now
         self._lingered = 0
-        self._buffer.clear()
+        self._take()
         self._resume()
         self._end_writing()
 

@@ -445,6 +445,35 @@ def test_unfinished_requests_together_have_a_limit() -> None:
     run(test, budget=http_limits.BUDGET._replace(partial=1000))
 
 
+def test_halves_of_heads_count_as_unfinished_requests() -> None:
+    async def test(world: World) -> None:
+        head = b"POST /msmq/q HTTP/1.1\r\nX: " + b"x" * 800
+        _, writer = await world.connect()
+        writer.write(head)
+        await asyncio.sleep(0.05)
+        assert world.endpoint.partial_bytes == len(head)
+        assert statuses(await world.say(head)) == [503]
+        assert statuses(await world.say(request())) == [200], "a whole request needs no room"
+        writer.close()
+
+    run(test, budget=http_limits.BUDGET._replace(partial=1000))
+
+
+def test_what_follows_a_request_in_flight_counts_too_and_the_request_is_stored() -> None:
+    async def test(world: World) -> None:
+        world.inbox.answer = world.inbox.hold
+        reader, writer = await world.connect()
+        writer.write(request())
+        await asyncio.sleep(0.05)
+        writer.write(request(b"y" * 2_000))
+        assert await read_all(reader) in (b"<closed>", b"<reset>")
+        assert world.inbox.posts == [request()]
+        world.inbox.waiting.pop().acknowledge(OK)  # nobody is there to read it
+        assert world.endpoint.partial_bytes == 0
+
+    run(test, budget=http_limits.BUDGET._replace(partial=1000))
+
+
 def test_unfinished_requests_of_one_address_leave_room_for_others() -> None:
     async def test(world: World) -> None:
         endpoint = world.endpoint
