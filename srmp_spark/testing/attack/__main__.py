@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import resource
 import sys
@@ -41,6 +42,8 @@ PROGRESS_SECONDS = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see ``--help`` for its exit codes."""
     options = _parser().parse_args(arguments)
+    # asyncio warns of each write to a connection that the target has closed, which here is what ports should do.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that say nothing, by the thousand
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
@@ -67,8 +70,9 @@ def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
         is_found = found is not None and found.kind in bug.kinds
         missed += not is_found
         how = "nothing" if found is None else found.kind if is_found else f"{found.kind}, which is another fault"
-        lines.append(f"{name:20} {'found' if is_found else 'MISSED'} after {seconds:4.0f} s: {how}")
-    print("\n".join(("", *lines)))
+        faults = ",".join(map(str, bug.faults)) or "-"
+        lines.append(f"{name:20} {faults:5} {seconds:7.0f}  {how if is_found else f'MISSED: {how}'}")
+    print("\n".join(("", f"{'bug':20} {'fault':5} {'seconds':7}  kind", *lines)))
     print(f"planted {len(lines)}, missed {missed}")
     return int(missed > 0)
 

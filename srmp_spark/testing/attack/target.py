@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from srmp_spark.testing.attack.destinations import Destinations
 from srmp_spark.testing.attack.judge import MEMORY_MAX, Finding
 from srmp_spark.testing.attack.planted import environment_for
 from srmp_spark.testing.attack.remotes import HostileRemote
@@ -37,8 +38,14 @@ _HARMLESS = re.compile(r"disk_free|disk\.low")
 class Target:
     """One data directory, served, killed and served again."""
 
-    def __init__(self, folder: Path, remotes: Mapping[str, HostileRemote], *, plant: str = "") -> None:
-        """``remotes``: whom it reads from, by mode; they listen already. ``plant`` names a bug of :mod:`.planted`."""
+    def __init__(
+        self, folder: Path, remotes: Mapping[str, HostileRemote], destinations: Destinations, *, plant: str = ""
+    ) -> None:
+        """``remotes``: whom it reads from, by mode; they listen already, as do ``destinations``, which it sends to.
+
+        ``plant`` names a bug of :mod:`.planted`.
+        """
+        self._destinations = destinations
         self._remotes = dict(remotes)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +77,7 @@ class Target:
             "srmp": self.running.endpoint, "wsrm": self.running.wsrm, "api": (host, int(port)), "rpc": (rpc, int(rpc_port)),
             "mapper": ("127.0.0.1", self._mapper), "pgm": ("127.0.0.1", self._pgm),
         }  # fmt: skip
-        return Scene(ports, epoch=self.running.epoch, remotes=self._remotes)
+        return Scene(ports, epoch=self.running.epoch, remotes=self._remotes, destinations=self._destinations)
 
     def restart(self) -> Finding | None:
         """Kill it with signal 9 and start it again; return the finding if it does not become ready."""
