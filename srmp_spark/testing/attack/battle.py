@@ -82,14 +82,14 @@ class Battle:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
         )  # fmt: skip
         assert self._witness.stdin is not None
-        begin = {"ports": self.scene.ports, "epoch": self.target.running.epoch}
+        begin = {"ports": self.scene.ports, "epoch": self.target.running.epoch, "pid": self.target.running.pid}
         self._witness.stdin.write(json.dumps(begin).encode() + b"\n")
 
     async def _ask_witness(self, command: str) -> dict[str, Any]:
         assert self._witness is not None
         assert self._witness.stdin is not None
         assert self._witness.stdout is not None
-        self._witness.stdin.write(json.dumps({"do": command}).encode() + b"\n")
+        self._witness.stdin.write(json.dumps({"do": command, "pid": self.target.running.pid}).encode() + b"\n")
         line = await asyncio.wait_for(self._witness.stdout.readline(), 120.0)
         if not line:
             raise RuntimeError("the witness ended: its own error stands above")

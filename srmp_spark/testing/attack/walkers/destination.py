@@ -51,7 +51,7 @@ class DestinationWalker:
         queues, count = rng.choice((1, 10, 100, BAD_MAX)), rng.choice((1, 1, 5, 30))
         queues = max(1, min(queues, MESSAGES_MAX // max(1, size * count)))
         kind = rng.choices(KINDS, (4, 2, 1, 2))[0]
-        given: dict[str, Any] = {"kind": kind, "queues": queues, "count": count, "size": size}
+        given: dict[str, Any] = {"road": kind, "queues": queues, "count": count, "size": size}
         if rng.random() < 0.3 and kind in ("plain", "express"):
             given["journal"] = True
         return Step("bad", given)
@@ -87,7 +87,7 @@ class DestinationPlayer(OutgoingPlayer):
             await self._end()
 
     async def _send_bad(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
-        kind = given["kind"]
+        kind = given["road"]
         urls = [self.destinations.bad_url(number, kind) for number in range(given["queues"])]
         self._used.update(urls)
         body = b"x" * given["size"]
