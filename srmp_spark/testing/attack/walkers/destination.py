@@ -15,6 +15,8 @@ from srmp_spark.testing.attack.scene import Scene
 from srmp_spark.testing.attack.steps import Step
 from srmp_spark.testing.attack.walkers.outgoing import OutgoingPlayer
 
+HOLDING = ("silent", "slow", "unread")
+"""Behaviours that hold a connection for as long as the sender lets them: many queues at once, more often than others."""
 SIZES = (0, 10, 10, 1_000, 60_000, 1_000_000)
 MESSAGES_MAX = 24_000_000
 """Bytes of the messages of one step."""
@@ -33,7 +35,11 @@ class DestinationWalker:
         """Return messages to both, one behaviour after the other, and what must have arrived meanwhile."""
         steps: list[Step] = []
         for _ in range(rng.choice((1, 1, 2))):
-            steps.append(Step("behave", {"what": rng.choice(BEHAVIOURS), "seed": rng.randrange(1 << 30)}))
+            what = rng.choice((*BEHAVIOURS, *HOLDING, *HOLDING))
+            steps.append(Step("behave", {"what": what, "seed": rng.randrange(1 << 30)}))
+            if what in HOLDING:
+                road = rng.choice(("stream", "plain", "express"))
+                steps.append(Step("bad", {"road": road, "queues": BAD_MAX, "count": 1, "size": 10}))
             for _ in range(rng.choice((1, 2))):
                 steps += [self._bad(rng), self._good(rng)]
             steps.append(Step("wait", {"seconds": rng.choice((0.2, 1.0, 4.0))}))
