@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from srmp_spark.testing.attack.judge import Finding, FoundError
+from srmp_spark.testing.attack.judge import OPTIONAL_MAX, Finding, FoundError
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, http_request, idle
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR, HttpPlayer, how, http_request, idle
 from srmp_spark.wsrm.namespaces import (
     MAKE_CONNECTION,
     MAKE_CONNECTION_ANONYMOUS,
@@ -35,6 +36,10 @@ AT_ONCE = 4
 QUEUES = (SHARED,) * 8 + ("private$/ordered", SECRET, "private$/nobody")
 NAMES = ("s1", "s2", "s3")
 """Sequences of a walk; steps name one, whether or not it has begun."""
+GAP_MAX = 80
+"""Messages behind a gap: more than the queue has room for (:data:`srmp_spark.testing.attack.target.WSRM_BUFFER`)."""
+GAP_SECONDS = OPTIONAL_MAX + 2.0
+"""How long a gap stays open, so that a client that it keeps out is seen to be kept out."""
 NUMBERS = (1, 1, 1, 2, 2, 3, 4, 5, 9, 40, 2**31, 2**63 - 1, 2**63, 0)
 MIME = {SoapVersion.V1_1: "text/xml; charset=utf-8", SoapVersion.V1_2: "application/soap+xml; charset=utf-8"}
 _IDENTIFIER = re.compile(rb"CreateSequenceResponse.*?Identifier>\s*([^<\s]+)", re.DOTALL)
@@ -75,9 +80,14 @@ class WsrmWalker:
         return steps + [self._step(rng, usual) for _ in range(rng.choice((3, 8, 25)))]
 
     def _step(self, rng: Random, usual: Usual) -> Step:
-        kind = rng.choices(("say", "flood", "idle", "heavy"), (100, 2, 1, 2))[0]
+        kind = rng.choices(("say", "flood", "idle", "heavy", "gap"), (100, 2, 1, 2, 2))[0]
         if kind == "idle":
             return idle(rng)
+        if kind == "gap":
+            return Step("gap", {
+                "who": rng.choice(ADDRESSES), "queue": usual.queue(rng), "version": usual.version(rng), "number": 1,
+                "count": rng.choice((10, GAP_MAX, GAP_MAX)), "acks": "anonymous", "id": "", "seconds": GAP_SECONDS,
+            })  # fmt: skip
         step = self._say(rng, usual, rng.choice(OPERATIONS))
         if kind == "flood":
             given = {**step.given, "op": rng.choice(("CreateSequence", "Sequence")), "count": rng.choice((20, 300, 4_500))}
@@ -100,6 +110,8 @@ class WsrmWalker:
             given["prefixes"] = [rng.choice((1, 20, 55, 63, 90)), rng.choice((1, 2, 40)), rng.random() < 0.2]
         if operation == "CreateSequence" and rng.random() < 0.4:
             given["parameter"] = rng.choice(("text", "nested", "large"))
+            if rng.random() < 0.5:  # each element has as many declarations as it may, and together they are more
+                given["prefixes"] = [rng.choice((33, 55, 60)), rng.choice((1, 2, 20)), False]
         if rng.random() < 0.1:
             given["size"] = rng.choice((1_000, 60_000, 1_000_000))
         if rng.random() < 0.15:
@@ -130,6 +142,8 @@ class WsrmPlayer(HttpPlayer):
         elif step.kind == "flood":
             raws = [self._raw({**given, "number": n + 2, "size": 0, "id": ""}) for n in range(given["count"])]
             await self.pipeline(raws, given)
+        elif step.kind == "gap":
+            await self._hold_gap(given)
         else:
             await self._say(given)
 
@@ -146,6 +160,19 @@ class WsrmPlayer(HttpPlayer):
         begun = _IDENTIFIER.search(answer.content)
         if begun is not None:
             self._identifiers[given["seq"]] = begun[1].decode("ascii", "replace")
+
+    async def _hold_gap(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
+        """Send the messages of a sequence of its own but the first, and keep it so for a while."""
+        asked = {**given, "conn": "gap", "seq": "gap", "op": "CreateSequence"}
+        self._identifiers["gap"] = "urn:uuid:nobody-gap"
+        answer = await self.request(self._raw(asked), asked, "CreateSequence")
+        begun = _IDENTIFIER.search(answer.content) if answer is not None else None
+        if begun is None:
+            return
+        self._identifiers["gap"] = begun[1].decode("ascii", "replace")
+        raws = [self._raw({**asked, "op": "Sequence", "number": number + 2}) for number in range(given["count"])]
+        await self.pipeline(raws, given)
+        await asyncio.sleep(given["seconds"])
 
     def _raw(self, given: Any) -> bytes:  # noqa: ANN401  # a mapping of JSON values
         self._sent += 1
