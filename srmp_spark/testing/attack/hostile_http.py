@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import cast
 
-from srmp_spark.testing.attack.walkers.wsrm import MIME, OPERATIONS, VERSIONS, envelope_of
+from srmp_spark.testing.attack.soap import MIME, OPERATIONS, VERSIONS, envelope_of
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, header_of, read_message
 from srmp_spark.testing.foreign.receipts_out import envelope, post
 from srmp_spark.testing.foreign.receiving import CLASS_ORDER_ACK, CLASS_PURGED, CLASS_REACH_QUEUE, CLASS_RECEIVE, Owed

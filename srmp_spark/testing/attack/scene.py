@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from srmp_spark.testing.attack.destinations import Destinations
 from srmp_spark.testing.attack.judge import Finding, FoundError
 from srmp_spark.testing.attack.remotes import HostileRemote
-
-if TYPE_CHECKING:
-    from srmp_spark.testing.attack.destinations import Destinations
 
 SHARED = "private$/shared"
 """Everybody sends to it, good and bad."""

@@ -23,9 +23,9 @@ from typing import Any
 from srmp_spark.mqrr.rpc.pdu import PduType
 from srmp_spark.testing.attack.judge import HEALTHZ_MAX, HONEST_MAX, OPTIONAL_MAX
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, SHARED
+from srmp_spark.testing.attack.soap import MIME, VERSIONS, envelope_of
 from srmp_spark.testing.attack.walkers.playing import http_request
 from srmp_spark.testing.attack.walkers.rpc import bind_pdu
-from srmp_spark.testing.attack.walkers.wsrm import MIME, VERSIONS, envelope_of
 from srmp_spark.testing.attack.wire import Answer, ClosedError, Connection, SilentError
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion

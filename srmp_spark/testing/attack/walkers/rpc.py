@@ -69,7 +69,7 @@ class RpcWalker:
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
     def _step(self, rng: Random) -> Step:
-        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 4, 2, 2 if self.port == "rpc" else 0))[0]
+        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 4, 3, 2 if self.port == "rpc" else 0))[0]
         if kind == "idle":
             given = {
                 "count": rng.choice((5, 100, 600, IDLE_MAX)), "bound": rng.random() < 0.5,
@@ -79,8 +79,10 @@ class RpcWalker:
         if kind == "unread":
             return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
         if kind == "hold":
-            return Step("hold", {"count": rng.choice((4, 40, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000)),
-                                 "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES)})  # fmt: skip
+            return Step("hold", {
+                "count": rng.choice((4, 40, 400, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000, 4_000_000)),
+                "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES),
+            })  # fmt: skip
         step = self._pdu(rng, rng.choice(PDUS))
         if kind == "flood":
             what = rng.choice((*PDUS, "cancel", "cancel"))
