@@ -44,6 +44,8 @@ CONTENT_MAX = 16_000_000
 LIES_AT_ONCE = 8
 """Receipts that are sent at the same time; further ones are not sent."""
 RECEIPT_SECONDS = 10.0
+HOSTS = ("127.0.0.1", "127.0.0.2")
+"""Addresses that the server has: one for messages, and one of the attackers, whose messages may ask for receipts there."""
 STATUSES = (100, 102, 199, 200, 201, 202, 204, 205, 206, 226, 300, 304, 400, 401, 403, 404, 405, 407, 408, 410, 413, 417, 421,
             429, 451, 500, 501, 502, 503, 504, 505, 511, 599, 600, 999)  # fmt: skip
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -59,7 +61,7 @@ _MUTATOR = Mutator([OK], [*HTTP])
 
 
 class HostileServer:
-    """Listens on one port of loopback."""
+    """Listens on one port of two loopback addresses."""
 
     def __init__(self, astray: str) -> None:
         """``astray``: URL that redirects lead to; nobody is to follow them."""
@@ -72,7 +74,7 @@ class HostileServer:
         self.connections: set[_Connection] = set()
         self.lies: asyncio.Semaphore
         self._loop = asyncio.new_event_loop()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def start(self) -> None:
@@ -103,13 +105,15 @@ class HostileServer:
 
     async def _listen(self) -> None:
         self.lies = asyncio.Semaphore(LIES_AT_ONCE)
-        self._server = await self._loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, backlog=1_024)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for host in HOSTS:
+            server = await self._loop.create_server(lambda: _Connection(self), host, self.port, backlog=1_024)
+            self._servers.append(server)
+            self.port = server.sockets[0].getsockname()[1]
 
     async def _off(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         for each in tuple(self.connections):
             each.transport.abort()
 
