@@ -240,7 +240,7 @@ BUGS: dict[str, Bug] = {
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"}), (5,)),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"}), (8,)),
     "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"}), (16,)),
-    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory"}), (18,)),
+    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "slow"}), (18,)),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
     "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck"}), (15,)),
     "remote-fragments": Bug(empty_fragments, "remote", frozenset({"late", "slow"}), (17,)),

@@ -74,10 +74,10 @@ def how(rng: Random) -> dict[str, Any]:
 
 def idle(rng: Random) -> Step:
     """Draw connections that say nothing, or half of a head, for a while."""
-    count = rng.choice((5, 50, 300, IDLE_MAX))
+    count = rng.choice((5, 50, 300, IDLE_MAX, IDLE_MAX))
     said = rng.choice(("", "POST / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx"))
-    given = {"count": count, "said": said, "seconds": rng.choice((0.0, 0.5, 3.0)), "who": rng.choice(ADDRESSES)}
-    return Step("idle", given)
+    seconds = rng.choice((0.0, 0.5, EVICTED_SECONDS, EVICTED_SECONDS))
+    return Step("idle", {"count": count, "said": said, "seconds": seconds, "who": rng.choice(ADDRESSES)})
 
 
 async def check_open(port: str, opened: Sequence[Connection], most: int) -> None:

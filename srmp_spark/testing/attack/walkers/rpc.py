@@ -77,7 +77,7 @@ class RpcWalker:
             }  # fmt: skip
             return Step("idle", given)
         if kind == "unread":
-            return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
+            return Step("unread", {"count": rng.choice((1, 4, 8)), "peeks": PEEKS})
         if kind == "hold":
             return Step("hold", {
                 "count": rng.choice((4, 40, 400, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000, 4_000_000)),
