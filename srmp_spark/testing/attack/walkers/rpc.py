@@ -69,11 +69,11 @@ class RpcWalker:
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
     def _step(self, rng: Random) -> Step:
-        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 4, 3, 2 if self.port == "rpc" else 0))[0]
+        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 5, 3, 2 if self.port == "rpc" else 0))[0]
         if kind == "idle":
             given = {
-                "count": rng.choice((5, 100, 600, IDLE_MAX)), "bound": rng.random() < 0.5,
-                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0)), "who": rng.choice(ADDRESSES),
+                "count": rng.choice((5, 100, 600, IDLE_MAX, IDLE_MAX)), "bound": rng.random() < 0.5,
+                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0, 15.0)), "who": rng.choice(ADDRESSES),
             }  # fmt: skip
             return Step("idle", given)
         if kind == "unread":
