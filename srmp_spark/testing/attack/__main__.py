@@ -69,10 +69,10 @@ def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
         found, seconds = asyncio.run(_attack(options, seed, name, folder / name))
         is_found = found is not None and found.kind in bug.kinds
         missed += not is_found
-        how = "nothing" if found is None else found.kind if is_found else f"{found.kind}, which is another fault"
+        kind = "nothing" if found is None else found.kind
         faults = ",".join(map(str, bug.faults)) or "-"
-        lines.append(f"{name:20} {faults:5} {seconds:7.0f}  {how if is_found else f'MISSED: {how}'}")
-    print("\n".join(("", f"{'bug':20} {'fault':5} {'seconds':7}  kind", *lines)))
+        lines.append(f"{name:20} {faults:5} {kind:12} {seconds:7.0f}{'' if is_found else '  MISSED'}")
+    print("\n".join(("", f"{'bug':20} {'fault':5} {'kind':12} {'seconds':>7}", *lines)))
     print(f"planted {len(lines)}, missed {missed}")
     return int(missed > 0)
 
