@@ -151,14 +151,15 @@ def unreadable_at_the_head() -> None:
 def cursor_that_loops() -> None:
     """A walk goes on with whatever its cursor shows."""
     from srmp_spark.mqrr.actions import Action
+    from srmp_spark.mqrr.status import Status
     from srmp_spark.queue_manager.puller import copying
     from srmp_spark.queue_manager.puller.pulled import Pulled
 
     async def walk(self: Any, queue: Any) -> int:  # noqa: ANN401  # a Copier and a RemoteQueue
         cursor, action, before = await queue.cursor(), Action.PEEK_CURRENT, self.moved
-        while isinstance(found := await queue.read(action, cursor=cursor), Pulled):
+        while not isinstance(found := await queue.read(action, cursor=cursor), Status):
             action = Action.PEEK_NEXT
-            if found.key not in self.seen:
+            if isinstance(found, Pulled) and found.key not in self.seen:
                 await self._copy((found,))  # as the method does that it stands for
         await queue.close_cursor(cursor)
         return int(self.moved - before)
@@ -242,7 +243,7 @@ BUGS: dict[str, Bug] = {
     "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"}), (16,)),
     "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "slow"}), (18,)),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
-    "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck"}), (15,)),
+    "remote-sections": Bug(first_section_alone, "remote", frozenset({"damaged", "set-aside", "restart", "lost", "stuck"}), (15,)),
     "remote-fragments": Bug(empty_fragments, "remote", frozenset({"late", "slow"}), (17,)),
     "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"}), (20,)),
     "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"}), (21,)),
