@@ -243,7 +243,7 @@ BUGS: dict[str, Bug] = {
     "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"}), (16,)),
     "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "slow"}), (18,)),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
-    "remote-sections": Bug(first_section_alone, "remote", frozenset({"damaged", "set-aside", "restart", "lost", "stuck"}), (15,)),
+    "remote-sections": Bug(first_section_alone, "remote", frozenset({"damaged", "set-aside", "lost", "stuck"}), (15,)),
     "remote-fragments": Bug(empty_fragments, "remote", frozenset({"late", "slow"}), (17,)),
     "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"}), (20,)),
     "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"}), (21,)),
