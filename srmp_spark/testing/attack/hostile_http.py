@@ -14,6 +14,7 @@ from typing import cast
 
 from srmp_spark.testing.attack.soap import MIME, OPERATIONS, VERSIONS, envelope_of
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, header_of, read_message
+from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_out import envelope, post
 from srmp_spark.testing.foreign.receiving import CLASS_ORDER_ACK, CLASS_PURGED, CLASS_REACH_QUEUE, CLASS_RECEIVE, Owed
 from srmp_spark.testing.fuzz.mutators import HTTP, Mutator
@@ -66,7 +67,8 @@ class HostileServer:
     def __init__(self, astray: str) -> None:
         """``astray``: URL that redirects lead to; nobody is to follow them."""
         self.astray = astray
-        self.port = 0
+        self._kept = KeptPort()
+        self.port = self._kept.number
         self.posts = 0
         """Requests that were read whole."""
         self.behaviour = ""
@@ -108,7 +110,6 @@ class HostileServer:
         for host in HOSTS:
             server = await self._loop.create_server(lambda: _Connection(self), host, self.port, backlog=1_024)
             self._servers.append(server)
-            self.port = server.sockets[0].getsockname()[1]
 
     async def _off(self) -> None:
         for server in self._servers:
