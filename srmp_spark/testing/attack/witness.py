@@ -232,7 +232,9 @@ class Witness:
                 if kind not in (PduType.BIND_ACK, PduType.BIND_NAK):
                     self._found("answer", f"{port} answered a bind with a PDU of type {kind}", pauses)
             return
-        self._found("starved", f"a good client of {port}: no answer to a bind in {OPTIONAL_MAX} s: {problem}", pauses)
+        seconds, coreless = time.monotonic() - began, longest(waits, waits_of(self._pid))
+        detail = f"a good client of {port}: no answer to a bind in {seconds:.0f} s, {coreless:.1f} s of them without a core"
+        self._found("starved", f"{detail}: {problem}", pauses)
 
     # --- a reader of the queue that everybody sends to ------------------------------------
 
