@@ -12,8 +12,8 @@ def memory_of(pid: int) -> int:
 
 
 def waits_of(pid: int) -> dict[int, float]:
-    """Return, for a process and all that it started, the seconds in which its main thread could run and had no core."""
-    return {each: waited(each) for each in _family_of(pid)}
+    """Return, for a process and all that it started, the seconds in which its threads could run and had no core."""
+    return {each: waited_in_turn(each) for each in _family_of(pid)}
 
 
 def longest(before: Mapping[int, float], after: Mapping[int, float]) -> float:
@@ -21,10 +21,19 @@ def longest(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     return max((seconds - before[each] for each, seconds in after.items() if each in before), default=0.0)
 
 
+def waited_in_turn(pid: int) -> float:
+    """Return the same seconds for all threads of a process together: what is handed from one to another waits for each."""
+    return sum(_waited(each / "schedstat") for each in Path(f"/proc/{pid}/task").glob("*"))
+
+
 def waited(pid: int) -> float:
     """Return the seconds in which the main thread of a process could run and had no core."""
+    return _waited(Path(f"/proc/{pid}/schedstat"))
+
+
+def _waited(counters: Path) -> float:
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+        return int(counters.read_text().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0  # it has ended, or this kernel does not count
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from srmp_spark.mqrr.rpc.pdu import PduType
 from srmp_spark.testing.attack.judge import HEALTHZ_MAX, HONEST_MAX, OPTIONAL_MAX
-from srmp_spark.testing.attack.machine import longest, waited, waits_of
+from srmp_spark.testing.attack.machine import longest, waited, waited_in_turn, waits_of
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, SHARED
 from srmp_spark.testing.attack.soap import MIME, VERSIONS, envelope_of
 from srmp_spark.testing.attack.walkers.playing import http_request
@@ -158,9 +158,9 @@ class Witness:
         )  # fmt: skip
         if number % 10 == 0 and "srmp" in self._kept:
             self._kept.pop("srmp").abort()
-        before = waited(self._pid)
+        before = waited_in_turn(self._pid)
         answer, seconds = await self._timed("srmp", post(message).raw, WHO_SRMP, HONEST_MAX * 10)
-        seconds -= waited(self._pid) - before
+        seconds -= waited_in_turn(self._pid) - before
         if answer is not None and answer.status == 200:
             self.acknowledged = number
             if pauses == self._pauses:

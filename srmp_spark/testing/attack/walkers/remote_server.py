@@ -33,7 +33,7 @@ class RemoteServerWalker:
             steps += [self._put(rng, which) for _ in range(rng.randrange(3))]
             what = rng.choice(BEHAVIOURS)
             is_told = what == "loops" and which == "copy"
-            if is_told:  # an unreadable head is told of after UNREADABLE_WALKED_MAX reads, which takes minutes on a busy machine
+            if is_told:  # an unreadable head is told of after UNREADABLE_WALKED_MAX reads: minutes on a busy machine
                 steps.append(Step("clear", {"at": which}))
             steps.append(Step("behave", {"at": which, "what": what, "seed": rng.randrange(1 << 30)}))
             if is_told:
