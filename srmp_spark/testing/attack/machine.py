@@ -26,11 +26,6 @@ def waited_in_turn(pid: int) -> float:
     return sum(_waited(each / "schedstat") for each in Path(f"/proc/{pid}/task").glob("*"))
 
 
-def waited(pid: int) -> float:
-    """Return the seconds in which the main thread of a process could run and had no core."""
-    return _waited(Path(f"/proc/{pid}/schedstat"))
-
-
 def _waited(counters: Path) -> float:
     try:
         return int(counters.read_text().split()[1]) / 1e9

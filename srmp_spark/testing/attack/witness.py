@@ -3,8 +3,8 @@
     python -m srmp_spark.testing.attack.witness < commands     # one JSON object a line, both ways
 
 A process of its own, so that the work of the attack delays no measurement. A control, a process that only answers, is asked
-along with ``/healthz``: what is late there too is the machine's lateness and is subtracted. So is the time in which the target
-could have run and had no core, as the kernel counts it.
+along with ``/healthz``: what is late there too is the machine's lateness and is subtracted. So is the time in which threads
+of the target could have run and had no core, as the kernel counts it: the loop also waits for a thread that has Python's lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from srmp_spark.mqrr.rpc.pdu import PduType
 from srmp_spark.testing.attack.judge import HEALTHZ_MAX, HONEST_MAX, OPTIONAL_MAX
-from srmp_spark.testing.attack.machine import longest, waited, waited_in_turn, waits_of
+from srmp_spark.testing.attack.machine import longest, waited_in_turn, waits_of
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, SHARED
 from srmp_spark.testing.attack.soap import MIME, VERSIONS, envelope_of
 from srmp_spark.testing.attack.walkers.playing import http_request
@@ -112,12 +112,12 @@ class Witness:
 
     async def _healthz(self) -> None:
         pauses, raw = self._pauses, http_request("GET", "/healthz", b"", {"Host": "127.0.0.1"})
-        before = waited(self._pid)
+        before = waited_in_turn(self._pid)
         asked = asyncio.gather(
             self._timed("api", raw, WHO_API, HONEST_MAX * 10), self._timed("control", raw, WHO_API, HONEST_MAX * 10)
         )
         (answer, seconds), (_, control) = await asked
-        late = max(0.0, seconds - control - (waited(self._pid) - before))
+        late = max(0.0, seconds - control - (waited_in_turn(self._pid) - before))
         if pauses != self._pauses or not self._awake.is_set():
             return
         self._saw("healthz", late)
