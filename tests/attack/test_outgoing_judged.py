@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from srmp_spark.queue_manager.sender.stage_reader import Question, Readable, Unreadable, judge
+from srmp_spark.testing.attack import machine
 from srmp_spark.testing.attack.arrow_stages import HOSTILE, stream_of
 from srmp_spark.testing.attack.destinations import PLAIN, STREAM, Destinations
 from srmp_spark.testing.attack.hostile_http import BEHAVIOURS, OK, HostileServer
@@ -151,3 +152,20 @@ def test_a_connection_is_closed_whatever_it_said_before(how: str) -> None:
         return found
 
     assert asyncio.run(run()) == (how != "stays")
+
+
+@pytest.mark.parametrize(("coreless", "is_over"), [(0.0, True), (0.5, False), (30.0, False)])
+def test_time_without_a_core_is_no_patience(monkeypatch: pytest.MonkeyPatch, coreless: float, is_over: bool) -> None:
+    waits = iter([{1: 5.0}, {1: 5.0 + coreless, 2: 100.0}])
+    monkeypatch.setattr(machine, "waits_of", lambda _: next(waits))
+    clock = iter([0.0, 10.2, 10.2])
+    monkeypatch.setattr(machine, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert machine.Patience(10.0).is_over is is_over
+
+
+def test_patience_at_most_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([{1: 0.0}, {1: 1_000.0}])
+    monkeypatch.setattr(machine, "waits_of", lambda _: next(waits))
+    clock = iter([0.0, 20.0])
+    monkeypatch.setattr(machine, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert machine.Patience(10.0).is_over

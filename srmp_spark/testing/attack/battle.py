@@ -30,8 +30,8 @@ LOOK_SECONDS = 0.5
 """Between two looks at the process and the witness."""
 ROUND_SECONDS = 25.0
 """Between two kills of the target. What a stranger left in the store is read at each start."""
-LINGER_SECONDS = max(PULL_MAX, SENT_MAX) + 15.0
-"""After a round's end, for walks that still wait for what must come of them."""
+LINGER_SECONDS = 2 * max(PULL_MAX, SENT_MAX) + 15.0
+"""After a round's end, for walks that still wait for what must come of them; on a busy machine their patience doubles."""
 RECENT_MAX = 60
 """Walks of each port that are kept to be played again when something is found."""
 SETTLE_SECONDS = 1.0

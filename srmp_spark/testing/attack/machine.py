@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+
+class Patience:
+    """A time that somebody waits for the target. Time without a core is none of it, and at most doubles it."""
+
+    def __init__(self, seconds: float, pid: int = 0) -> None:
+        """``pid``: whose processes count; without it this process's, of which the target is one."""
+        self._seconds = seconds
+        self._pid = pid or os.getpid()
+        self._began = time.monotonic()
+        self._waits = waits_of(self._pid)
+
+    @property
+    def spent(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is at an end."""
+        spent = self.spent
+        if spent < self._seconds:
+            return False
+        return spent >= self._seconds + min(self._seconds, longest(self._waits, waits_of(self._pid)))
 
 
 def memory_of(pid: int) -> int:

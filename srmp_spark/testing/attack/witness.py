@@ -21,7 +21,7 @@ from typing import Any
 
 from srmp_spark.mqrr.rpc.pdu import PduType
 from srmp_spark.testing.attack.judge import HEALTHZ_MAX, HONEST_MAX, OPTIONAL_MAX
-from srmp_spark.testing.attack.machine import longest, waited_in_turn, waits_of
+from srmp_spark.testing.attack.machine import Patience, waited_in_turn
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, SHARED
 from srmp_spark.testing.attack.soap import MIME, VERSIONS, envelope_of
 from srmp_spark.testing.attack.walkers.playing import http_request
@@ -175,10 +175,10 @@ class Witness:
     # --- a client of WS-ReliableMessaging ------------------------------------------------
 
     async def _wsrm(self) -> None:
-        pauses, began, waits = self._pauses, time.monotonic(), waits_of(self._pid)
+        pauses, patience = self._pauses, Patience(OPTIONAL_MAX, self._pid)
         problem = "it could not begin a sequence"
         identifier = ""
-        while not self._is_starved(began, waits):
+        while not patience.is_over:
             answer = await self._say("CreateSequence", "", f"urn:uuid:good-{time.monotonic_ns()}")
             begun = _IDENTIFIER.search(answer.content) if answer is not None else None
             if begun is not None:
@@ -191,16 +191,11 @@ class Witness:
                 if answer is not None and b'Upper="1"' in answer.content and _ROOM.search(answer.content):
                     await self._say("TerminateSequence", identifier, f"urn:uuid:good-{time.monotonic_ns()}")
                     if pauses == self._pauses:
-                        self._saw("wsrm", time.monotonic() - began)
+                        self._saw("wsrm", patience.spent)
                     return
             await asyncio.sleep(0.2)
         shown = "no answer" if answer is None else f"{answer.status} {answer.content[:300]!r}"
-        self._found("starved", f"a good client of WS-ReliableMessaging: {problem} in {OPTIONAL_MAX} s: {shown}", pauses)
-
-    def _is_starved(self, began: float, waits: dict[int, float]) -> bool:
-        """Return whether the patience of a good client is over; time in which the target had no core is none of it."""
-        seconds = time.monotonic() - began
-        return seconds >= OPTIONAL_MAX and seconds - longest(waits, waits_of(self._pid)) >= OPTIONAL_MAX
+        self._found("starved", f"a good client of WS-ReliableMessaging: {problem} in {patience.spent:.0f} s: {shown}", pauses)
 
     async def _say(self, operation: str, identifier: str, message_id: str) -> Answer | None:
         given = {"op": operation, "number": 1, "version": MODERN, "acks": "anonymous", "id": message_id}
@@ -213,9 +208,9 @@ class Witness:
 
     async def _rpc(self, port: str) -> None:
         """Bind, and be answered."""
-        pauses, began, waits = self._pauses, time.monotonic(), waits_of(self._pid)
+        pauses, patience = self._pauses, Patience(OPTIONAL_MAX, self._pid)
         problem = ""
-        while not self._is_starved(began, waits):
+        while not patience.is_over:
             try:
                 connection = await Connection.open(self._ports[port], WHO_RPC)
                 try:
@@ -228,13 +223,11 @@ class Witness:
                 await asyncio.sleep(0.1)
                 continue
             if pauses == self._pauses and self._awake.is_set():
-                self._saw(port, time.monotonic() - began)
+                self._saw(port, patience.spent)
                 if kind not in (PduType.BIND_ACK, PduType.BIND_NAK):
                     self._found("answer", f"{port} answered a bind with a PDU of type {kind}", pauses)
             return
-        seconds, coreless = time.monotonic() - began, longest(waits, waits_of(self._pid))
-        detail = f"a good client of {port}: no answer to a bind in {seconds:.0f} s, {coreless:.1f} s of them without a core"
-        self._found("starved", f"{detail}: {problem}", pauses)
+        self._found("starved", f"a good client of {port}: no answer to a bind in {patience.spent:.0f} s: {problem}", pauses)
 
     # --- a reader of the queue that everybody sends to ------------------------------------
 

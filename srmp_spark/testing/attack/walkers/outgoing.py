@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from srmp_spark.testing.attack.destinations import Destinations
-from srmp_spark.testing.attack.judge import ANSWER_MAX, SENT_MAX, Finding, FoundError
+from srmp_spark.testing.attack.judge import SENT_MAX, Finding, FoundError
+from srmp_spark.testing.attack.machine import Patience
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, Scene
 from srmp_spark.testing.attack.walkers.playing import http_request
 from srmp_spark.testing.attack.wire import Answer, ClosedError, Connection, SilentError
@@ -47,20 +47,18 @@ class OutgoingPlayer:
             self._connection.abort()
             self._connection = None
 
-    async def call(
-        self, method: str, target: str, content: bytes, mime: str = "application/json", *, patience: float = ANSWER_MAX
-    ) -> Answer:
+    async def call(self, method: str, target: str, content: bytes, mime: str = "application/json") -> Answer:
         """Return the answer to a call, made again while it has none or 503. Raises :class:`FoundError`."""
         headers = {"Host": "127.0.0.1", "Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": mime}
         raw = http_request(method, target, content, headers)
-        ends_at, problem = time.monotonic() + CALL_SECONDS, ""
-        while time.monotonic() < ends_at:
+        patience, problem = Patience(CALL_SECONDS), ""
+        while not patience.is_over:
             self.scene.requests[self.port] += 1
             try:
                 if self._connection is None:
                     self._connection = await Connection.open(self.scene.ports["api"], WHO)
                 await self._connection.send([raw])
-                answer = await self._connection.answer(patience)
+                answer = await self._connection.answer()
                 if answer.headers.get("connection", "").lower() == "close":
                     await self.close()
                 if answer.status != 503:
@@ -93,8 +91,8 @@ class OutgoingPlayer:
 
     async def see_arrived(self) -> None:
         """Wait until everything has arrived that must. Raises :class:`FoundError`."""
-        ends_at = time.monotonic() + SENT_MAX
+        patience = Patience(SENT_MAX)
         while (found := await asyncio.to_thread(self.destinations.problem)) is not None:
-            if found.kind != "stuck" or time.monotonic() > ends_at:
+            if found.kind != "stuck" or patience.is_over:
                 raise FoundError(found)
             await asyncio.sleep(ASK_SECONDS)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from random import Random
 
 from srmp_spark.errors import ApiError, ApiUnreachableError
 from srmp_spark.testing.attack.judge import PULL_MAX, Finding, FoundError
+from srmp_spark.testing.attack.machine import Patience
 from srmp_spark.testing.attack.remotes import BEHAVIOURS
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, Scene
 from srmp_spark.testing.attack.steps import Step
@@ -87,9 +87,9 @@ class RemoteServerPlayer:
     async def _see_told(self, which: str) -> None:
         """A cursor that loops ends a walk, and the operator hears why."""
         host, port = self.scene.ports["api"]
-        ends_at = time.monotonic() + PULL_MAX
+        patience = Patience(PULL_MAX)
         while not await asyncio.to_thread(self.scene.remotes[which].has_told, f"http://{host}:{port}", ADMIN_TOKEN):
-            if time.monotonic() > ends_at:
+            if patience.is_over:
                 raise FoundError(Finding("untold", f"the cursor of {which} loops, and nothing is said of it in {PULL_MAX} s"))
             await asyncio.sleep(ASK_SECONDS)
 
@@ -98,14 +98,14 @@ class RemoteServerPlayer:
         host, port = self.scene.ports["api"]
         await asyncio.to_thread(remote.be_honest)
         await asyncio.to_thread(remote.put, 1, "whole", at_the_head=False)
-        ends_at = time.monotonic() + PULL_MAX
+        patience = Patience(PULL_MAX)
         while True:
             try:
                 found = await asyncio.to_thread(remote.problem, f"http://{host}:{port}", ADMIN_TOKEN, self.scene.epoch)
             except (ApiError, ApiUnreachableError) as error:
                 kind = "damaged" if isinstance(error, ApiError) and error.code == "damaged" else "api"
                 found = Finding(kind, f"the rows of {remote.local}: {error}")
-            if found is None or found.kind in ("doubled", "damaged") or time.monotonic() > ends_at:
+            if found is None or found.kind in ("doubled", "damaged") or patience.is_over:
                 break
             await asyncio.sleep(ASK_SECONDS)
         if found is not None:
