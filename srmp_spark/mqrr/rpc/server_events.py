@@ -37,7 +37,7 @@ class CallOrphaned(NamedTuple):
 
 
 class Rundown(NamedTuple):
-    """The last connection of an association is gone: undo what its handles stood for."""
+    """The last connection of an association is gone: undo what its handles stood for. ``values`` may be empty."""
 
     association: Association[Any]
     values: tuple[Any, ...]
