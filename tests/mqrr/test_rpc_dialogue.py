@@ -136,7 +136,7 @@ def test_too_many_contexts_are_refused():
     connection = bound_server()  # one context is accepted
     connection.receive(bind(Context(5, REMOTE_READ, (NDR_ID,)), kind=PduType.ALTER_CONTEXT))  # two
     offered = tuple(Context(number, REMOTE_READ, (NDR_ID,)) for number in range(CONTEXTS_MAX - 1))
-    closed, _ = connection.receive(bind(*offered, kind=PduType.ALTER_CONTEXT))
+    (closed,) = connection.receive(bind(*offered, kind=PduType.ALTER_CONTEXT))
     assert f"CONTEXTS_MAX is {CONTEXTS_MAX}, got {CONTEXTS_MAX + 1}" in closed.reason
 
 

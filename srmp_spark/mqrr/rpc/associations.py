@@ -31,8 +31,8 @@ class Association(Generic[Value]):
         self.peer = peer
         """The IP address that its first connection came from."""
         self.connections = 0
-        self.handles_elsewhere = 0
-        """Handles of this association that another process keeps, which told us how many there are."""
+        self.handles_elsewhere: int | None = None
+        """Open handles that another process keeps for this association; ``None``: no other process keeps any."""
         self._handles: dict[bytes, Value] = {}
         self._new_uuid = new_uuid
 
@@ -62,7 +62,7 @@ class Association(Generic[Value]):
 
     def __len__(self) -> int:
         """Return the number of open handles, wherever they are kept."""
-        return len(self._handles) + self.handles_elsewhere
+        return len(self._handles) + (self.handles_elsewhere or 0)
 
     def __bool__(self) -> bool:
         """Always: an association without handles is one."""

@@ -274,7 +274,7 @@ class ServerConnection:
         association, self._association = self._association, None
         if association is not None:
             values = self._associations.leave(association)
-            if association.connections <= 0:
+            if values or (association.handles_elsewhere is not None and association.connections <= 0):
                 self._events.append(Rundown(association, values))
 
     def _send_fault(self, call_id: int, status: int, context_id: int, flags: int = 0) -> None:

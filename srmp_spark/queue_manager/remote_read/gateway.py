@@ -116,6 +116,7 @@ class Front:
         number = self._associations.get(association)
         if number is None:
             number = self._associations[association] = self._next_number()
+            association.handles_elsewhere = 0
         self._channel.send(
             Called(
                 caller.number, association.peer, number, received.call_id, received.syntax is NDR64, received.opnum,
