@@ -223,7 +223,7 @@ class _Process:
             tls_port.start()
         if wsrm_socket is not None and self._wsrm is not None:
             listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
-            await reliable.start(config, wsrm_socket, descriptors.gateway)
+            await reliable.start(config, wsrm_socket, descriptors.wsrm)
         rpc_port = await self._serve_rpc(manager, *rpc_sockets, descriptors)
         pullers = Pullers(manager, Circles(self._rpc, config.rpc_endpoint_mapper))
         await pullers.start(config.subscription)
