@@ -66,6 +66,12 @@ HELPER_PROCESSES = ("reader", "sender")
 HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
+GATEWAYS = tuple(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(PACKAGE.glob("queue_manager/*/gateway.py"))
+)
+"""What the gateway processes run."""
+STORE = "srmp_spark.store"
+
 LINES_MAX = 800
 """A module is split by concept, never by count; past this many lines a module holds two concepts."""
 
@@ -164,6 +170,14 @@ def test_the_helper_processes_share_one_package_and_know_nothing_of_each_other(p
             assert ours not in others, f"{package}/{path.name}:{line} imports {module}: what both need is in {HELPERS_SHARE}/"
             if package == HELPERS_SHARE and module.startswith(HELPERS):
                 assert ours == f"{HELPERS}.{HELPERS_SHARE}", f"{package}/{path.name}:{line} imports {module}: what is it for?"
+
+
+@pytest.mark.parametrize("gateway", GATEWAYS)
+def test_a_gateway_never_loads_the_store(gateway: str) -> None:
+    """A gateway is where hostile bytes are read: it never opens the data directory."""
+    code = f"import sys, {gateway}; print([m for m in sys.modules if m.startswith({STORE!r})])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
 
 
 def test_what_all_may_know_of_the_outbox_loads_no_arrow() -> None:

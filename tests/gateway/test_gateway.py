@@ -106,6 +106,31 @@ def test_a_gateway_that_dies_is_told_as_lost_and_its_port_opens_again(what: str)
     with_gateway(dialogue)
 
 
+def test_a_gateway_whose_last_messages_wait_is_lost_before_the_next_one_is_up() -> None:
+    """The main process may be behind: what it has not handled of the one before must not look like the next one's."""
+
+    async def dialogue(service: Service, port: int) -> None:
+        assert await ask(port, b"before\n") == b"re: before\n"
+        channel = service.link.channel
+        assert channel is not None
+        channel.hold()  # as a loop that has no time for it: its end waits behind its messages
+        writer = (await asyncio.open_connection("127.0.0.1", port))[1]
+        writer.write(b"unheard\n")
+        await asyncio.sleep(0.2)
+        process = service.link._process
+        assert process is not None
+        process.kill()
+        await until(lambda: service.events[-1] == "up" and len(service.events) > 1)
+        assert service.events == ["up", "lost", "up"]
+        channel.release()
+        assert await ask(port, b"after\n") == b"re: after\n"
+        assert [each.line for each in service.heard] == [b"before\n", b"after\n"]
+        assert service.events == ["up", "lost", "up"], "once"
+        writer.close()
+
+    with_gateway(dialogue)
+
+
 def test_a_gateway_whose_loop_hangs_is_killed_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(link_module, "WATCH_SECONDS", 0.1)

@@ -2,8 +2,8 @@
 
 Everything that a client's bytes can cost is spent here: connections, sign-in, fragments, the seals of 4 MB of answers, and
 the decoding of stubs. The main process gets whole calls whose stubs can be decoded (:mod:`.crossing`), and answers with
-stubs. It decodes each stub again: a call has less than 3,000 bytes, and its fields cross in the encoding that both ends
-know anyway. The endpoint mapper answers here.
+stubs. It decodes each stub again, which takes some 50 µs: the fields of a call cross in the encoding that both ends know
+anyway. The endpoint mapper answers here.
 """
 
 from __future__ import annotations
