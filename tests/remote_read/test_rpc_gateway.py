@@ -7,6 +7,7 @@ import http.client
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,17 +16,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from remote_kit import Served, bodies, opened
 
 from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
 from srmp_spark.client.walking import shown
 from srmp_spark.errors import RemoteLostError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, METHODS, SHARE_DENY_NONE, OpenRequest
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.packets.sections import ALL
+from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ, Bind
 from srmp_spark.mqrr.rpc.calls import encode_cancel, request_pieces
-from srmp_spark.mqrr.rpc.limits import LATE_PDUS_MAX
-from srmp_spark.mqrr.rpc.pdu import WHOLE, PduType, encode_pdu
+from srmp_spark.mqrr.rpc.limits import FRAGMENT_MAX, LATE_PDUS_MAX
+from srmp_spark.mqrr.rpc.negotiation import offers
+from srmp_spark.mqrr.rpc.pdu import CONCURRENT_MULTIPLEXING, WHOLE, PduStream, PduType, encode_pdu
 from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
@@ -212,12 +219,70 @@ def test_readers_that_take_no_answers_fill_neither_process(mine: Served) -> None
     assert gateway_of(mine) == gateway
 
 
+def test_readers_that_take_no_answer_make_way_and_nobody_else_waits_for_them(mine: Served) -> None:
+    """Answers of 4 MB for 240 readers are more than the gateway keeps; a good reader gets its own all the while."""
+    queue, readers = mine.queue(), 240
+    mine.send(queue, 3, body=b"x" * 4_000_000)
+    gateway = gateway_of(mine)
+    worst = 0
+    session = requests.Session()
+    latest = 0.0
+    with contextlib.ExitStack() as stack:
+        stalled = [stack.enter_context(socket.create_connection(mine.rpc, timeout=PATIENCE)) for _ in range(readers)]
+        asked = [asks_for_all(each, queue) for each in stalled]
+        for each, stub in zip(stalled, asked, strict=True):
+            each.sendall(request(3, 7, stub))
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends:
+            began = time.monotonic()
+            assert session.get(f"{mine.api}/healthz", timeout=PATIENCE).status_code == 200
+            latest = max(latest, time.monotonic() - began)
+            worst = max(worst, memory_of(gateway))
+        with mine.machine() as machine, opened(machine, queue) as good:
+            assert len(bodies(good)[0]) == 4_000_000
+    assert gateway_of(mine) == gateway, "it has not died of them"
+    assert "HELD_MAX" in mine.stderr()
+    assert latest < 0.5, f"/healthz took {latest * 1000:.0f} ms"
+    print(f"gateway {worst / 1e6:.0f} MB, /healthz {latest * 1000:.0f} ms")
+
+
+def narrow(address: tuple[str, int]) -> socket.socket:
+    """Connect with a small window: the kernel keeps little of what is not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    connection.settimeout(PATIENCE)
+    connection.connect(address)
+    return connection
+
+
+def bind() -> bytes:
+    body = Bind(FRAGMENT_MAX, FRAGMENT_MAX, 0, tuple(offers(REMOTE_READ, (NDR,), 3))).encode()
+    return encode_pdu(PduType.BIND, WHOLE | CONCURRENT_MULTIPLEXING, 1, body)
+
+
+def request(call_id: int, opnum: int, stub: bytes) -> bytes:
+    (piece,) = request_pieces(0, opnum, stub, fragment=65_535)
+    return encode_pdu(PduType.REQUEST, WHOLE, call_id, piece.body)
+
+
+def asks_for_all(connection: socket.socket, queue: str) -> bytes:
+    """Bind and open ``queue``; return the stub of a call that asks for its first message whole."""
+    connection.sendall(bind())
+    connection.sendall(request(2, 2, OpenRequest(queue_format_for("host1", queue), ACCESS_PEEK, SHARE_DENY_NONE).encode(NDR)))
+    stream, found = PduStream(), list[bytes]()
+    while len(found) < 2:
+        found += [bytes(raw) for raw in stream.receive(connection.recv(4_096))]
+    handle = METHODS[2].decode_response(found[1][24:], NDR).handle
+    return StartReceiveRequest(
+        handle, action=Action.PEEK_CURRENT, request_id=1, max_body_size=ALL, max_compound_message_size=ALL
+    ).encode(NDR)
+
+
 # --- floods -------------------------------------------------------------------------------------------------------------
 
 FLOOD = """
 import socket, sys, threading, time
-from srmp_spark.testing.attack.walkers.rpc import bind_pdu
-from test_rpc_gateway import PDUS_OF_A_PIECE, pieces
+from test_rpc_gateway import PDUS_OF_A_PIECE, bind, pieces
 address, ends, sent = (sys.argv[1], int(sys.argv[2])), time.monotonic() + float(sys.argv[3]), [0] * 4
 def forget(connection):
     try:
@@ -227,7 +292,7 @@ def forget(connection):
         pass
 def flood(number):
     with socket.create_connection(address, timeout=10) as connection:
-        connection.sendall(bind_pdu(0, 10))
+        connection.sendall(bind())
         threading.Thread(target=forget, args=(connection,), daemon=True).start()
         for piece in pieces():
             if time.monotonic() > ends:

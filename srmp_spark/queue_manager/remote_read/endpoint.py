@@ -7,7 +7,7 @@ worked on for TURN_SECONDS of each turn of the loop, all readers together, in th
 waits, and its connection is not read. Nothing is worked on while the port is held, because whoever takes the calls
 is behind. An answer counts until its reader has taken it (:meth:`RpcConnection.taken`): the main process reads no
 further message for a reader that does not take its answers (:mod:`.readers`), and a reader that takes nothing for
-ANSWER_SECONDS is closed, which unlocks what it held.
+ANSWER_SECONDS is closed, which unlocks what it held. All readers together may leave HELD_MAX bytes untaken.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ PDUS_AT_ONCE = 16
 TELL_BYTES = 32 * 1_024
 """Bytes of answers that a reader has taken and the service was not notified of, at most: a report for each small answer
 would cost more than the answer. What is left is reported with the next call, or by the next sweep."""
+HELD_MAX = 384 * 1_048_576
+"""Bytes of answers that all connections of a port have not taken: above it the reader that has taken nothing for longest is
+closed. Half as much again as the main process allows to readers that have answers to take, because one message is
+read for each of those that have none; together with the unfinished requests it is less than this process may have."""
 ANSWER_SECONDS = 60.0
 """A reader that takes no byte of its answers for so long is closed, and what it had locked is there for others."""
 SWEEP_SECONDS = 5.0
@@ -130,6 +134,8 @@ class RpcEndpoint:
         self.connections: dict[RpcConnection, None] = {}
         """In the order in which they came."""
         self.room = ConnectionRoom(connections_max, RPC_SHARE)
+        self.held = 0
+        """Bytes of answers that were given and not taken, as PDUs."""
         self._behind: deque[RpcConnection] = deque()
         """Whose PDUs wait for the next turn, in the order in which they came."""
         self._spent = 0.0
@@ -162,6 +168,18 @@ class RpcEndpoint:
         if self.loop.time() >= self._tells_at:
             self._tells_at = self.loop.time() + TELL_SECONDS
             log.warning("mqrr.too_many_connections peer=%s limit=%d", host, limit)
+
+    def make_room(self) -> None:
+        """Close readers that take no answers, longest first, until what is untaken is below HELD_MAX."""
+        if self.held <= HELD_MAX:
+            return
+        for each in self.connections:
+            each.count_taken()  # what was taken since each was counted last
+        for each in sorted(self.connections, key=lambda each: each.taken_at):
+            if self.held <= HELD_MAX:
+                return
+            if each.held:
+                each.drop("it takes no answers, and others need their memory (HELD_MAX)")
 
     def works(self, connection: RpcConnection) -> None:
         """Let ``connection`` work off what it has received: now, or when those before it have."""
@@ -220,8 +238,8 @@ class RpcConnection(asyncio.Protocol):
     """One connection of a reader."""
 
     __slots__ = (
-        "_answered", "_endpoint", "_engine", "_flushes", "_held", "_is_behind", "_peer_erred", "_taken", "_taken_at",
-        "_timer", "_timer_at", "_told", "_transport", "_unsent", "_write_paused", "is_over", "peer",
+        "_answered", "_endpoint", "_engine", "_flushes", "_is_behind", "_largest", "_peer_erred", "_taken", "_timer",
+        "_timer_at", "_told", "_transport", "_unsent", "_write_paused", "held", "is_over", "peer", "taken_at",
     )  # fmt: skip
 
     def __init__(self, endpoint: RpcEndpoint) -> None:
@@ -239,15 +257,17 @@ class RpcConnection(asyncio.Protocol):
         """Bytes of answers that the engine still has."""
         self._answered = 0
         """Bytes of the stubs of all answers."""
-        self._held = 0
-        """Bytes of answers that have not left this process, as PDUs."""
+        self.held = 0
+        """Bytes of answers that have not left this process, as PDUs, and of the one that has left in part."""
+        self._largest = 0
+        """Bytes of the largest of those: the transport keeps one whole until its last byte has left."""
         self._taken = 0
         """Bytes of stubs that have left this process."""
         self._told = 0
         """Bytes of stubs that the service knows to have left."""
         self.is_over = False
         """Whether the transport is gone, with everything that was written to it."""
-        self._taken_at = endpoint.loop.time()
+        self.taken_at = endpoint.loop.time()
         """When it last took a byte of its answers, or had none to take."""
         self.peer = ""
 
@@ -330,14 +350,17 @@ class RpcConnection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Close the connection if its reader takes no byte of its answers."""
-        before = self._held
         self._tell_taken(1)
-        if not self._write_paused or self._held < before:
-            self._taken_at = now
-        elif now - self._taken_at > ANSWER_SECONDS:
-            log.info('mqrr.closed peer=%s reason="it took no answer for %d s (ANSWER_SECONDS)"', self.peer, ANSWER_SECONDS)
-            self.end("the reader takes no answers")
-            self._transport.abort()
+        if not self._write_paused:
+            self.taken_at = now
+        elif now - self.taken_at > ANSWER_SECONDS:
+            self.drop(f"it took no answer for {ANSWER_SECONDS:.0f} s (ANSWER_SECONDS)")
+
+    def drop(self, why: str) -> None:
+        """Close the connection with all that its reader has not taken."""
+        log.info('mqrr.closed peer=%s reason="%s"', self.peer, why)
+        self.end("the reader takes no answers")
+        self._transport.abort()
 
     @property
     def is_signed_in(self) -> bool:
@@ -353,10 +376,14 @@ class RpcConnection(asyncio.Protocol):
 
     def respond(self, call_id: int, stub: bytes) -> None:
         """Send the answer of a call."""
+        if not self.held:
+            self.taken_at = self._endpoint.loop.time()
         self._engine.respond(call_id, stub)
         self._answered += len(stub)
         self._unsent += len(stub)
+        self._hold(self.held + len(stub))
         self._flush_soon()
+        self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
         """Send the fault of a call."""
@@ -365,19 +392,29 @@ class RpcConnection(asyncio.Protocol):
 
     def taken(self) -> int:
         """Return the bytes of all stubs so far that have left this process. Call it to report them."""
-        self._count_taken()
+        self.count_taken()
         self._told = self._taken
         return self._taken
 
-    def _count_taken(self) -> None:
+    def count_taken(self) -> None:
         """Count what is neither in the engine nor in the transport, whose bytes are PDUs: more than their stubs."""
         written = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        self._held = self._unsent + written
-        self._taken = max(self._taken, self._answered - self._held)
+        self._largest = self._largest if written else 0
+        held = self._unsent + written + self._largest
+        if held < self.held:
+            self.taken_at = self._endpoint.loop.time()
+        self._hold(held)
+        self._taken = max(self._taken, self._answered - self._unsent - written)
+
+    def _hold(self, held: int) -> None:
+        """Count for the port what this reader has not taken."""
+        if self in self._endpoint.connections:
+            self._endpoint.held += held - self.held
+        self.held = held
 
     def _tell_taken(self, least: int) -> None:
         """Notify the service if the reader has taken ``least`` bytes since the service was notified."""
-        self._count_taken()
+        self.count_taken()
         if self._taken - self._told >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)
 
@@ -405,6 +442,7 @@ class RpcConnection(asyncio.Protocol):
     def _gone(self) -> None:
         endpoint = self._endpoint
         if self in endpoint.connections:
+            endpoint.held -= self.held
             del endpoint.connections[self]
             endpoint.room.leave(self)
             endpoint.service.disconnected(self)
@@ -420,6 +458,7 @@ class RpcConnection(asyncio.Protocol):
         data = self._engine.data_to_send()
         if data and not self._transport.is_closing():
             self._transport.write(data)
+            self._largest = max(self._largest, len(data))
         if self._unsent:
             self._unsent = 0
             self._tell_taken(TELL_BYTES)
