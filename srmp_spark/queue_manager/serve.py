@@ -189,6 +189,7 @@ class _Process:
             manager.outgoing = Outgoing(
                 config, self._directory, manager.identifiers, public_base, manager.hosts,
                 forward_end=0 if forward is None else forward.end,
+                forward_waiting=0 if forward is None else forward.state.count,
             )  # fmt: skip
             manager.outgoing.forwarded = manager.forwarded
             dead_letters = DeadLetters(manager)
