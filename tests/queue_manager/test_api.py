@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import asyncio
 import dataclasses
 import http.client
@@ -416,5 +417,5 @@ class TestText:
                 raise error
 
         app = ApiApp(Router([]), Refusing())  # type: ignore[arg-type]
-        response = asyncio.run(app._respond(scope, lambda: None))  # type: ignore[arg-type]
+        response = asyncio.run(app._respond(scope, lambda: None, contextlib.ExitStack()))  # type: ignore[arg-type]
         assert response.status == 503
