@@ -34,6 +34,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
 from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accept
 from srmp_spark.queue_manager.multicast.listener import Listener
+from srmp_spark.queue_manager.multicast.reading import read_apdu
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
 from srmp_spark.srmp.apdu import apdu_of
 
@@ -135,17 +136,29 @@ def test_each_number_of_a_session_crosses_in_order_as_one_of_four_things() -> No
     with_listener(dialogue)
 
 
-def test_a_fault_of_ours_costs_one_message(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(apdu: bytes, address: object) -> object:
-        raise ZeroDivisionError
+def broken(apdu: bytes, address: object) -> Any:
+    raise ZeroDivisionError
 
+
+def cannot_cross(apdu: bytes, address: Any) -> Any:
+    """A message with a number that no frame can hold."""
+    found: Any = read_apdu(apdu, address)
+    return found._replace(message=found.message._replace(app_specific=2**70))
+
+
+@pytest.mark.parametrize("fault", [broken, cannot_cross])
+def test_a_fault_of_ours_costs_one_message(
+    fault: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
         listener.begin([])
+        good = apdu_of(message(1), GROUP)
         with monkeypatch.context() as patched:
-            patched.setattr(module, "read_apdu", broken)
-            inlet.put(data(0, b"x"))
+            patched.setattr(module, "read_apdu", fault)
+            inlet.put(data(0, good))
             await turns()
-        inlet.put(data(1, apdu_of(message(1), GROUP)))
+        assert listener.pending_bytes == 0, "nothing waits for what did not cross"
+        inlet.put(data(1, good))
         await turns()
         _, refused, arrived = main.taken()
         assert (refused.status, refused.reason, refused.first) == (503, "internal", 0)
@@ -247,7 +260,7 @@ def test_the_next_gateway_goes_on_where_the_last_one_was() -> None:
 
 def arrived() -> Arrived:
     apdu = apdu_of(message(1), GROUP)
-    found: Any = module.read_apdu(apdu, GROUP)
+    found: Any = read_apdu(apdu, GROUP)
     return Arrived(0, KEY, 4, 5, len(apdu), found.post.post, found.post.head_length, found.message, found.parts)
 
 

@@ -273,23 +273,25 @@ class Listener:
 
     def _take(self, apdu: Apdu) -> None:
         """Let an APDU cross as a message, or as the reason why it is none."""
-        found: Read | Unread
         try:
             found = read_apdu(apdu.data, self.address)
+            if isinstance(found, Read):
+                self._cross(apdu, found)
+                return
         except Exception as error:  # the last line of defence: our bug must not stop all others
             refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
             found = Unread(refused.status, INTERNAL, "srmp-spark", None)
-        if isinstance(found, Unread):
-            self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))
-            return
-        octets, post = len(apdu.data), found.post
-        self.pending_bytes += octets
+        self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))
+
+    def _cross(self, apdu: Apdu, read: Read) -> None:
+        octets, post = len(apdu.data), read.post
         self._main.send(
             Arrived(
                 self._group, apdu.session, apdu.first, apdu.last, octets, post.post, post.head_length,
-                found.message, found.parts,
+                read.message, read.parts,
             )
         )  # fmt: skip
+        self.pending_bytes += octets
 
     def _count(self, key: SessionKey, what: str, count: int) -> None:
         session = self.engine.get(key)
