@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, with_hint
@@ -56,6 +57,8 @@ class RpcClient(asyncio.Protocol):
         """Reading is paused: what was read is worked off first."""
         self._is_held = False
         """Reading is paused: whoever takes the answers has no room."""
+        self.on_read: Callable[[], object] = lambda: None
+        """Called after each read: :attr:`unfinished_bytes` may have changed."""
 
     @classmethod
     async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
@@ -94,6 +97,7 @@ class RpcClient(asyncio.Protocol):
         while self._engine.is_behind and time.perf_counter() < ends_at:
             results += self._engine.receive(b"", PDUS_AT_ONCE)
         self._take(results)
+        self.on_read()
         was_behind, self.is_behind = self.is_behind, self._engine.is_behind
         if self.is_behind:
             if not was_behind:
@@ -209,10 +213,15 @@ class RpcClient(asyncio.Protocol):
         finally:
             self._calls.pop(number, None)
 
-    def close(self) -> None:
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of answers of which the last fragment has not arrived."""
+        return self._engine.unfinished_bytes
+
+    def close(self, why: str = "closed") -> None:
         """End it; what it has locked is unlocked."""
         if hasattr(self, "_transport"):
-            self._take(self._engine.lost("closed"))
+            self._take(self._engine.lost(why))
             self._transport.abort()
         with contextlib.suppress(BaseException):
             self._bound.exception()

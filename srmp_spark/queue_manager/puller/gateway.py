@@ -51,23 +51,37 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.gateway.channel import Channel
     from srmp_spark.queue_manager.puller.crossing import ToMain
 
+UNFINISHED_MAX = 256 * 1_048_576
+"""Bytes of unfinished answers of all connections: those of sixty that each get a message of the largest size. Above it the
+connection with the most of them is closed, so a server that begins many large answers and ends none costs the other
+subscriptions nothing."""
+
 log = logging.getLogger(__name__)
 
 
 class RemoteConnection:
     """One connection that the main process asked for: its client, and the queue that is open over it."""
 
-    def __init__(self, asked: Open, send: Callable[[ToMain], object], logged: LogOnce) -> None:
+    def __init__(
+        self, asked: Open, send: Callable[[ToMain], object], on_read: Callable[[], object], logged: LogOnce
+    ) -> None:
+        """``on_read`` is called when :attr:`unfinished_bytes` may have changed."""
         self._number = asked.connection
         self._host = asked.host
         self._credentials = asked.credentials
         self._send = send
+        self._on_read = on_read
         self._logged = logged
         self._queue: RemoteQueue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.client: RpcClient | None = None
         """``None`` until the server has taken us."""
         self._start(self._open())
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of answers of which the last fragment has not arrived."""
+        return 0 if self.client is None else self.client.unfinished_bytes
 
     def close(self) -> None:
         """End the connection at once."""
@@ -91,6 +105,7 @@ class RemoteConnection:
             port = host.port if host.port is not None else await find_port(host.name)
             settings = await asyncio.to_thread(self._credentials.settings, host)  # Kerberos asks a third party
             client = self.client = await RpcClient.connect(host.name, port, settings)
+            client.on_read = self._on_read
             self._send(Opened(self._number, client.address, client.calls_at_once))
         except Exception as error:  # each error is the main process's to judge
             self._fail(OPENING, error)
@@ -143,13 +158,19 @@ class RemoteConnections:
         self._channel = channel
         self._connections: dict[int, RemoteConnection] = {}
         self._logged = LogOnce()
+        self._unfinished: dict[int, int] = {}
+        """Bytes of unfinished answers of each connection that has any."""
 
     def on_message(self, message: ToGateway) -> None:
         """Do what the main process says."""
         if isinstance(message, Open):
-            self._connections[message.connection] = RemoteConnection(message, self._send, self._logged)
+            number = message.connection
+            self._connections[number] = RemoteConnection(
+                message, self._send, lambda: self._count_unfinished(number), self._logged
+            )
         elif isinstance(message, Close):
             connection = self._connections.pop(message.connection, None)
+            self._unfinished.pop(message.connection, None)
             if connection is not None:
                 connection.close()
         else:
@@ -160,6 +181,21 @@ class RemoteConnections:
         for each in self._connections.values():
             if each.client is not None:
                 each.client.release_reading()
+
+    def _count_unfinished(self, number: int) -> None:
+        """Close the connection with the most unfinished answers if all together are too much."""
+        connection = self._connections.get(number)
+        size = 0 if connection is None else connection.unfinished_bytes
+        if size:
+            self._unfinished[number] = size
+        else:
+            self._unfinished.pop(number, None)
+        if (total := sum(self._unfinished.values())) > UNFINISHED_MAX:
+            largest = max(self._unfinished, key=self._unfinished.__getitem__)
+            client = self._connections[largest].client
+            assert client is not None, "it was read"
+            held = self._unfinished.pop(largest)
+            client.close(f"{held} bytes of unfinished answers, {total} of all connections: UNFINISHED_MAX is {UNFINISHED_MAX}")
 
     def _send(self, message: ToMain) -> None:
         self._channel.send(message)
