@@ -66,11 +66,10 @@ HELPER_PROCESSES = ("reader", "sender")
 HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
-GATEWAYS = tuple(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(PACKAGE.glob("queue_manager/*/gateway.py"))
-)
-"""What the gateway processes run."""
-STORE = "srmp_spark.store"
+GATEWAYS = tuple(f"{HELPERS}.{transport}.gateway" for transport in ("puller", "remote_read", "wsrm"))
+NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
+"""What speaks to strangers never opens the data directory, and stays small."""
+OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")}
 
 LINES_MAX = 800
 """A module is split by concept, never by count; past this many lines a module holds two concepts."""
@@ -151,6 +150,21 @@ def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
     assert out.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("gateway", GATEWAYS)
+def test_a_gateway_knows_nothing_of_the_store(gateway: str) -> None:
+    code = f"import sys, {gateway}; print([m for m in {NEVER_IN_A_GATEWAY!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_the_accepting_process_speaks_to_no_remote_queue_manager() -> None:
+    """What such a server answers is read in the gateway of subscriptions alone."""
+    never = sorted(OF_THE_GATEWAY_OF_SUBSCRIPTIONS)
+    code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {never!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
+
+
 def test_only_the_sender_process_loads_the_outbox() -> None:
     """It loads Arrow, and it is the only owner of its database; the link to it is on the accepting side."""
     for path in modules():
@@ -170,14 +184,6 @@ def test_the_helper_processes_share_one_package_and_know_nothing_of_each_other(p
             assert ours not in others, f"{package}/{path.name}:{line} imports {module}: what both need is in {HELPERS_SHARE}/"
             if package == HELPERS_SHARE and module.startswith(HELPERS):
                 assert ours == f"{HELPERS}.{HELPERS_SHARE}", f"{package}/{path.name}:{line} imports {module}: what is it for?"
-
-
-@pytest.mark.parametrize("gateway", GATEWAYS)
-def test_a_gateway_never_loads_the_store(gateway: str) -> None:
-    """A gateway is where hostile bytes are read: it never opens the data directory."""
-    code = f"import sys, {gateway}; print([m for m in sys.modules if m.startswith({STORE!r})])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 def test_what_all_may_know_of_the_outbox_loads_no_arrow() -> None:

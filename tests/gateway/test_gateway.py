@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from srmp_spark.queue_manager.gateway import link as link_module
 from srmp_spark.queue_manager.gateway.channel import TURN_SECONDS, Channel
 from srmp_spark.queue_manager.gateway.frames import FRAME_MAX, FrameReader, encode_frame
 from srmp_spark.queue_manager.gateway.link import GatewayLink
+from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
 from srmp_spark.testing.gateway_echo import Answer, Do, Said
 
 
@@ -169,6 +171,21 @@ def test_it_ends_with_the_main_process() -> None:
             os.kill(process.pid, 0)
 
     with_gateway(dialogue)
+
+
+def test_a_gateway_with_much_to_hold_may_have_more_memory() -> None:
+    async def main() -> None:
+        for settings, limit in (({}, MEMORY_MAX), ({"memory_max": 2 * MEMORY_MAX}, 2 * MEMORY_MAX)):
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                link = Echo(settings, {"port": listening}, Said, lambda message: None)
+                link.start()
+                await link.started()
+                process = link._process
+                assert process is not None
+                assert resource.prlimit(process.pid, resource.RLIMIT_DATA)[0] == limit
+                await link.stop()
+
+    asyncio.run(main())
 
 
 # --- the channel --------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def first_section_alone() -> None:
 
 
 def empty_fragments() -> None:
-    """A response may have fragments without end, and everything that a read brings is handled in one turn of the loop."""
+    """A response may have fragments without end, and everything that a read brings is handled in one turn of the gateway."""
     from srmp_spark.mqrr.rpc import calls
     from srmp_spark.queue_manager.puller import connection
 
@@ -189,8 +189,8 @@ BUGS: dict[str, Bug] = {
     "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"})),
     "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "log"})),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"})),
-    "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck"})),
-    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"late", "slow"})),
+    "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck", "api"})),
+    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"})),
     "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"})),
     "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"})),
     "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"})),
