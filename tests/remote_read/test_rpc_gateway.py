@@ -50,13 +50,18 @@ def mine(tmp_path: Path) -> Iterator[Served]:
 
 
 def gateway_of(served: Served) -> int:
-    """Return the process id of the gateway: the child that runs its module."""
+    """Return the process id of the gateway."""
+    return child_of(served, b"remote_read.gateway")
+
+
+def child_of(served: Served, module: bytes) -> int:
+    """Return the process id of the child that runs ``module``."""
     children = Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split()
     for pid in children:
         with contextlib.suppress(OSError):  # it ended while we looked
-            if b"remote_read.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if module in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
-    raise AssertionError("no gateway runs")
+    raise AssertionError(f"{module!r} does not run")
 
 
 def memory_of(process: int) -> int:
@@ -230,9 +235,13 @@ def test_readers_that_take_no_answer_make_way_and_nobody_else_waits_for_them(min
     with contextlib.ExitStack() as stack:
         stalled = [stack.enter_context(socket.create_connection(mine.rpc, timeout=PATIENCE)) for _ in range(readers)]
         asked = [asks_for_all(each, queue) for each in stalled]
+        reader = child_of(mine, b"queue_manager.reader")
+        os.kill(reader, signal.SIGSTOP)  # all of them wait for the message when it comes
         for each, stub in zip(stalled, asked, strict=True):
             each.sendall(request(3, 7, stub))
-        ends = time.monotonic() + 5
+        time.sleep(1.0)
+        os.kill(reader, signal.SIGCONT)
+        ends = time.monotonic() + 8
         while time.monotonic() < ends:
             began = time.monotonic()
             assert session.get(f"{mine.api}/healthz", timeout=PATIENCE).status_code == 200

@@ -3,7 +3,8 @@
 **What a reader may cost.** An answer counts from the moment it is sent to the gateway until the gateway reports that
 the reader has taken it, so the bytes that wait in the channel count too. Above ANSWERS_OF_ONE_MAX no further message
 is read for that reader, above ANSWERS_MAX none for any reader that has answers to take, and none at all while the
-channel is congested (:meth:`Reader.has_room`).
+channel is congested (:meth:`Reader.has_room`). So one message of 4 MB that many readers wait for is answered for one of
+them, and for the next one when the gateway has caught up: the loop has its turns in between.
 
 **What a gateway's death means.** Each of its connections is lost, as when the network loses it: calls get no answer,
 handles are run down, and messages that their readers had locked are there again. A receive whose end is stored stays

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
@@ -35,7 +34,6 @@ from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, canonical_host, canonical_queue_name
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.gateway.channel import TURN_SECONDS
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
 from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
@@ -106,10 +104,6 @@ class RemoteReadService:
         self._connections: dict[Hashable, Answers] = {}
         self._unread: dict[Hashable, deque[Read]] = {}
         """Messages that wait until a reader has taken the answers that it has: for it alone memory would be used."""
-        self._were_read: deque[tuple[Read, Message | str | None]] = deque()
-        """Messages that were read and are not answered yet: many readers may wait for one of 4 MB."""
-        self._answering: asyncio.Handle | None = None
-        """The next turn, if any of them is left."""
         self._served: dict[int, ServedQueue] = {}
         """By the identity of the queue: one that is deleted and made again is another one."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -359,20 +353,6 @@ class RemoteReadService:
         return True
 
     def _was_read(self, asked: Read, what: Message | str | None) -> None:
-        self._were_read.append((asked, what))
-        if self._answering is None:
-            self._answering = self._loop.call_soon(self._answer_some)
-
-    def _answer_some(self) -> None:
-        """Answer for TURN_SECONDS, and let the loop have its turn: each answer of 4 MB takes milliseconds."""
-        ends = time.perf_counter() + TURN_SECONDS
-        while self._were_read:
-            self._answer(*self._were_read.popleft())
-            if time.perf_counter() >= ends:
-                break
-        self._answering = self._loop.call_soon(self._answer_some) if self._were_read else None
-
-    def _answer(self, asked: Read, what: Message | str | None) -> None:
         if isinstance(what, Message) and self._waits_for_room(asked):
             return  # answers that were given since then have filled the room: the message is read again
         if isinstance(what, Message) and not asked.queue.has_left(asked.sequence):

@@ -80,7 +80,7 @@ def cancels_of_nobody() -> None:
 
 
 def answers_that_nobody_reads() -> None:
-    """Messages are read for a reader who takes no answer."""
+    """Messages are read for a reader who takes no answer, also all at once while the gateway is behind."""
     from srmp_spark.queue_manager.remote_read import readers
 
     _put(readers.Reader, "has_room", lambda _: True)
@@ -187,7 +187,7 @@ BUGS: dict[str, Bug] = {
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"})),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"})),
     "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"})),
-    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "log"})),
+    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"})),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"})),
     "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck", "api"})),
     "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"})),

@@ -47,8 +47,8 @@ CUT_PIECES = 64
 """Pieces of a flood that are cut; the rest comes as it is."""
 HELD_FRAGMENT = 60_000
 """Bytes of a request in each of the fragments whose last never comes."""
-UNREAD_SECONDS = 4.0
-"""How long a reader asks and does not read: 360 answers of 4 MB, each of them in a turn of the loop, take 3 s to be made."""
+UNREAD_SECONDS = 1.5
+"""How long a reader asks and does not read."""
 
 
 class RpcWalker:
@@ -75,7 +75,7 @@ class RpcWalker:
             }  # fmt: skip
             return Step("idle", given)
         if kind == "unread":
-            return Step("unread", {"count": rng.choice((1, 6)), "peeks": PEEKS})
+            return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
         if kind == "hold":
             return Step("hold", {"count": rng.choice((4, 40, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000)),
                                  "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES)})  # fmt: skip
