@@ -18,6 +18,7 @@ from srmp_spark.testing.attack.findings import load, save
 from srmp_spark.testing.attack.judge import Finding
 from srmp_spark.testing.attack.minimise import minimised
 from srmp_spark.testing.attack.planted.bugs import BUGS
+from srmp_spark.testing.attack.planted.faults import FAULTS
 from srmp_spark.testing.attack.steps import Step, Walk
 from srmp_spark.testing.attack.walkers.every import WALKERS
 
@@ -41,6 +42,7 @@ def test_a_walk_survives_its_file(port: str, tmp_path: Path) -> None:
     walks = [Walk(port, str(seed), tuple(WALKERS[port].plan(Random(seed)))) for seed in range(5)]
     path = save(tmp_path, Finding("late", "x"), walks)
     assert [walk.as_json() for walk in load(path)] == [walk.as_json() for walk in walks]
+    assert [[step.kind for step in walk.steps] for walk in load(path)] == [[step.kind for step in walk.steps] for walk in walks]
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -48,6 +50,13 @@ def test_a_planted_bug_has_its_place(bug: str) -> None:
     """What it breaks may be renamed: a bug that breaks nothing would prove nothing."""
     planting = f"from srmp_spark.testing.attack.planted.bugs import plant; plant({bug!r})"
     subprocess.run([sys.executable, "-c", planting], check=True, timeout=60)
+
+
+def test_every_fault_of_the_reviews_has_a_planted_bug() -> None:
+    """A fault that no planted bug breaks again is one that the attack is not shown to find."""
+    assert set(FAULTS) == {*range(1, 10), *range(15, 22)}
+    planted = {fault for bug in BUGS.values() for fault in bug.faults}
+    assert planted == set(FAULTS)
 
 
 def test_a_bug_that_is_planted_is_found(tmp_path: Path) -> None:
@@ -61,6 +70,7 @@ def test_a_bug_that_is_planted_is_found(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert any(f"{kind}:" in done.stdout for kind in BUGS["rpc-answers"].kinds)
+    assert "findings 1\n" in done.stdout
 
 
 def test_a_finding_is_made_short() -> None:

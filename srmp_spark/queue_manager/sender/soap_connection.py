@@ -81,6 +81,8 @@ class _Exchange(asyncio.Protocol):
     async def ask(self, request: bytes) -> tuple[int, str, bytes]:
         """The answer to a request. Raises :class:`NoAnswerError`."""
         assert self.transport is not None
+        if not self.is_usable:  # a service may speak, or leave, before it is asked
+            raise NoAnswerError("the connection ended before the request", left=False)
         self.answer, self.has_heard = asyncio.get_running_loop().create_future(), False
         self.transport.write(request)
         try:
@@ -179,7 +181,7 @@ class SoapConnection:
             return await self._exchange.ask(request)
         except NoAnswerError as error:
             self.close()
-            raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=True) from None
+            raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=left or error.left) from None
 
     async def _connected(self) -> _Exchange:
         addresses = await self._addresses.of(self._host, self._port)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import resource
 import sys
@@ -41,6 +42,8 @@ PROGRESS_SECONDS = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see ``--help`` for its exit codes."""
     options = _parser().parse_args(arguments)
+    # asyncio warns of each write to a connection that the target has closed, which here is what ports should do.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that say nothing, by the thousand
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
@@ -66,9 +69,10 @@ def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
         found, seconds = asyncio.run(_attack(options, seed, name, folder / name))
         is_found = found is not None and found.kind in bug.kinds
         missed += not is_found
-        how = "nothing" if found is None else found.kind if is_found else f"{found.kind}, which is another fault"
-        lines.append(f"{name:20} {'found' if is_found else 'MISSED'} after {seconds:4.0f} s: {how}")
-    print("\n".join(("", *lines)))
+        kind = "nothing" if found is None else found.kind
+        faults = ",".join(map(str, bug.faults)) or "-"
+        lines.append(f"{name:20} {faults:5} {kind:12} {seconds:7.0f}{'' if is_found else '  MISSED'}")
+    print("\n".join(("", f"{'bug':20} {'fault':5} {'kind':12} {'seconds':>7}", *lines)))
     print(f"planted {len(lines)}, missed {missed}")
     return int(missed > 0)
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ApiUnreachableError
-from srmp_spark.testing.attack.judge import PULL_MAX, Finding, FoundError
+from srmp_spark.testing.attack.destinations import Destinations
+from srmp_spark.testing.attack.judge import PULL_MAX, SENT_MAX, Finding, FoundError
 from srmp_spark.testing.attack.remotes import HostileRemote
 from srmp_spark.testing.attack.scene import ADMIN_TOKEN, HONEST, Scene
 from srmp_spark.testing.attack.secrets import leave_secrets
@@ -29,7 +30,7 @@ LOOK_SECONDS = 0.5
 """Between two looks at the process and the witness."""
 ROUND_SECONDS = 25.0
 """Between two kills of the target. What a stranger left in the store is read at each start."""
-LINGER_SECONDS = PULL_MAX + 15.0
+LINGER_SECONDS = max(PULL_MAX, SENT_MAX) + 15.0
 """After a round's end, for walks that still wait for what must come of them."""
 RECENT_MAX = 60
 """Walks of each port that are kept to be played again when something is found."""
@@ -42,7 +43,8 @@ class Battle:
 
     def __init__(self, folder: Path, *, plant: str = "") -> None:
         self.remotes = {mode: HostileRemote(mode) for mode in ("move", "copy")}
-        self._target = functools.partial(Target, folder / "target", self.remotes, plant=plant)
+        self.destinations = Destinations()
+        self._target = functools.partial(Target, folder / "target", self.remotes, self.destinations, plant=plant)
         self.target: Target
         self.recent: dict[str, deque[Walk]] = {port: deque(maxlen=RECENT_MAX) for port in WALKERS}
         self.worst: Counter[str] = Counter()
@@ -59,6 +61,7 @@ class Battle:
         try:
             for remote in self.remotes.values():
                 remote.start()
+            self.destinations.start()
             self.target = self._target()
             self.scene = await asyncio.to_thread(self.target.start)
             await asyncio.to_thread(leave_secrets, self.scene)
@@ -71,6 +74,7 @@ class Battle:
             await asyncio.to_thread(self.target.stop)
             for remote in self.remotes.values():
                 remote.stop()
+            self.destinations.stop()
 
     async def _start_witness(self) -> None:
         self._witness = await asyncio.create_subprocess_exec(
@@ -78,14 +82,14 @@ class Battle:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
         )  # fmt: skip
         assert self._witness.stdin is not None
-        begin = {"ports": self.scene.ports, "epoch": self.target.running.epoch}
+        begin = {"ports": self.scene.ports, "epoch": self.target.running.epoch, "pid": self.target.running.pid}
         self._witness.stdin.write(json.dumps(begin).encode() + b"\n")
 
     async def _ask_witness(self, command: str) -> dict[str, Any]:
         assert self._witness is not None
         assert self._witness.stdin is not None
         assert self._witness.stdout is not None
-        self._witness.stdin.write(json.dumps({"do": command}).encode() + b"\n")
+        self._witness.stdin.write(json.dumps({"do": command, "pid": self.target.running.pid}).encode() + b"\n")
         line = await asyncio.wait_for(self._witness.stdout.readline(), 120.0)
         if not line:
             raise RuntimeError("the witness ended: its own error stands above")

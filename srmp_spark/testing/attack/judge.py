@@ -19,6 +19,9 @@ RESTART_MAX = 25.0
 PULL_MAX = 60.0
 """Seconds until what can be read in a remote queue is a row, once its server is honest: a reader waits up to 30 s between its
 attempts."""
+SENT_MAX = 75.0
+"""Seconds until messages that were sent have arrived at a good destination. A connection that others wait for is held for 30 s
+at most by a destination that does not answer, and what was under way at a kill is sent again after a resend interval."""
 ANSWER_MAX = 30.0
 """Seconds after which a whole request that has no answer, on a connection that is not closed, is a finding."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from srmp_spark.testing.attack.destinations import Destinations
 from srmp_spark.testing.attack.judge import Finding, FoundError
 from srmp_spark.testing.attack.remotes import HostileRemote
 
@@ -46,6 +47,8 @@ class Scene:
     """Of the target's store, for readers of its rows."""
     remotes: dict[str, HostileRemote] = field(default_factory=dict)
     """The remote queue managers that the target reads from, by mode."""
+    destinations: Destinations | None = None
+    """Where the target sends to; none for a player that sends nothing."""
     requests: Counter[str] = field(default_factory=Counter)
     """Requests by port."""
     sequences: Counter[str] = field(default_factory=Counter)

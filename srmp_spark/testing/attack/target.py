@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from srmp_spark.testing.attack.destinations import Destinations
 from srmp_spark.testing.attack.judge import MEMORY_MAX, Finding
+from srmp_spark.testing.attack.machine import memory_of
 from srmp_spark.testing.attack.planted import environment_for
 from srmp_spark.testing.attack.remotes import HostileRemote
 from srmp_spark.testing.attack.scene import (
@@ -37,8 +39,14 @@ _HARMLESS = re.compile(r"disk_free|disk\.low")
 class Target:
     """One data directory, served, killed and served again."""
 
-    def __init__(self, folder: Path, remotes: Mapping[str, HostileRemote], *, plant: str = "") -> None:
-        """``remotes``: whom it reads from, by mode; they listen already. ``plant`` names a bug of :mod:`.planted`."""
+    def __init__(
+        self, folder: Path, remotes: Mapping[str, HostileRemote], destinations: Destinations, *, plant: str = ""
+    ) -> None:
+        """``remotes``: whom it reads from, by mode; they listen already, as do ``destinations``, which it sends to.
+
+        ``plant`` names a bug of :mod:`.planted`.
+        """
+        self._destinations = destinations
         self._remotes = dict(remotes)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +78,7 @@ class Target:
             "srmp": self.running.endpoint, "wsrm": self.running.wsrm, "api": (host, int(port)), "rpc": (rpc, int(rpc_port)),
             "mapper": ("127.0.0.1", self._mapper), "pgm": ("127.0.0.1", self._pgm),
         }  # fmt: skip
-        return Scene(ports, epoch=self.running.epoch, remotes=self._remotes)
+        return Scene(ports, epoch=self.running.epoch, remotes=self._remotes, destinations=self._destinations)
 
     def restart(self) -> Finding | None:
         """Kill it with signal 9 and start it again; return the finding if it does not become ready."""
@@ -123,29 +131,3 @@ def _config() -> str:
         f"queues = {queues}\nverbs = {verbs}\n"
         for name, token, queues, verbs in tokens
     )
-
-
-def memory_of(pid: int) -> int:
-    """Return the resident bytes of a process and of everything that it started."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-    return sum(_resident(each) for each in _family(pid, parents))
-
-
-def _family(pid: int, parents: dict[int, int]) -> Iterator[int]:
-    yield pid
-    for child, parent in parents.items():
-        if parent == pid:
-            yield from _family(child, parents)
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-    except OSError:
-        return 0

@@ -151,19 +151,71 @@ def unreadable_at_the_head() -> None:
 def cursor_that_loops() -> None:
     """A walk goes on with whatever its cursor shows."""
     from srmp_spark.mqrr.actions import Action
+    from srmp_spark.mqrr.status import Status
     from srmp_spark.queue_manager.puller import copying
     from srmp_spark.queue_manager.puller.pulled import Pulled
 
     async def walk(self: Any, queue: Any) -> int:  # noqa: ANN401  # a Copier and a RemoteQueue
         cursor, action, before = await queue.cursor(), Action.PEEK_CURRENT, self.moved
-        while isinstance(found := await queue.read(action, cursor=cursor), Pulled):
+        while not isinstance(found := await queue.read(action, cursor=cursor), Status):
             action = Action.PEEK_NEXT
-            if found.key not in self.seen:
+            if isinstance(found, Pulled) and found.key not in self.seen:
                 await self._copy((found,))  # as the method does that it stands for
         await queue.close_cursor(cursor)
         return int(self.moved - before)
 
     _put(copying.Copier, "walk", walk)
+
+
+def stages_in_the_sender_process() -> None:
+    """The sender process reads stages itself, and believes their offsets."""
+    from srmp_spark.queue_manager.sender import stage_reader, stage_readers
+
+    _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
+    _believe_offsets()
+
+
+def readers_without_end() -> None:
+    """A stage that ended its reader is given to another one, again and again."""
+    from srmp_spark.queue_manager.sender import stage_readers
+
+    _put(stage_readers, "TRIES", 1 << 40)
+    _believe_offsets()
+
+
+def sizes_of_stages() -> None:
+    """The sender process reads stages itself, and believes what compressed buffers become."""
+    from srmp_spark.queue_manager.sender import stage_reader, stage_readers
+    from srmp_spark.store.outbox import stage_file
+
+    _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
+    _put(stage_file, "check_sizes", lambda _: None)
+
+
+def _believe_offsets() -> None:
+    from srmp_spark.store.outbox import stage_file
+
+    slices = stage_file.StageFile.slices
+    _put(stage_file.StageFile, "slices", lambda self, *, validate=False: slices(self))  # as the method
+
+
+def answers_without_end() -> None:
+    """An answer of a destination may have any length, and there is all the time for it."""
+    from srmp_spark.queue_manager import http_answer
+    from srmp_spark.queue_manager.sender import connections
+
+    for name in ("ANSWER_HEAD_MAX", "ANSWER_BODY_MAX", "ANSWER_MAX", "INTERIM_ANSWERS_MAX"):
+        _put(http_answer, name, 1 << 40)
+    _put(connections, "ANSWER_SECONDS", 1e9)
+
+
+def destinations_in_trouble() -> None:
+    """Destinations that do not answer may have all connections of the sender process, for as long as they like."""
+    from srmp_spark.queue_manager.sender import connections
+
+    _put(connections, "CONNECTIONS_MAX", 100)
+    _put(connections, "TROUBLED_MAX", 100)
+    _put(connections, "ANSWER_SECONDS", 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,25 +227,33 @@ class Bug:
     """The walks that find it, for ``--port``."""
     kinds: frozenset[str]
     """The kinds of finding that are this bug; another kind is another fault, or a mistake of the attack."""
+    faults: tuple[int, ...] = ()
+    """Numbers in :data:`.faults.FAULTS`; none if no review proved the fault that it breaks again."""
 
 
 BUGS: dict[str, Bug] = {
-    "wsrm-other-version": Bug(sequence_of_another_version, "wsrm", frozenset({"log", "exit"})),
-    "wsrm-endpoint": Bug(endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"})),
-    "wsrm-prefixes": Bug(search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent", "log"})),
-    "wsrm-one-client": Bug(sequences_for_one_client, "wsrm", frozenset({"starved"})),
-    "wsrm-gap": Bug(gap_of_one_client, "wsrm", frozenset({"starved"})),
-    "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"})),
-    "api-status": Bug(sequences_in_status, "api", frozenset({"leak"})),
-    "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"})),
-    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"})),
-    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"})),
-    "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"})),
-    "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck", "api"})),
-    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"})),
-    "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"})),
-    "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"})),
-    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"})),
+    "wsrm-other-version": Bug(sequence_of_another_version, "wsrm", frozenset({"log", "exit"}), (1,)),
+    "wsrm-endpoint": Bug(endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"}), (2,)),
+    "wsrm-prefixes": Bug(search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent", "log"}), (3,)),
+    "wsrm-one-client": Bug(sequences_for_one_client, "wsrm", frozenset({"starved"}), (9,)),
+    "wsrm-gap": Bug(gap_of_one_client, "wsrm", frozenset({"starved"}), (19,)),
+    "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"}), (4,)),
+    "api-status": Bug(sequences_in_status, "api", frozenset({"leak"}), (5,)),
+    "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"}), (8,)),
+    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"}), (16,)),
+    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"}), (18,)),
+    "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
+    "remote-sections": Bug(
+        first_section_alone, "remote", frozenset({"damaged", "set-aside", "lost", "stuck", "api"}), (15,)
+    ),
+    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"}), (17,)),
+    "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"}), (20,)),
+    "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"}), (21,)),
+    "stage-reader": Bug(stages_in_the_sender_process, "stages", frozenset({"log"}), (7,)),
+    "stage-tries": Bug(readers_without_end, "stages", frozenset({"silent"}), (7,)),
+    "stage-sizes": Bug(sizes_of_stages, "stages", frozenset({"memory"}), (7,)),
+    "out-troubled": Bug(destinations_in_trouble, "out", frozenset({"stuck"})),
+    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"}), (6,)),
 }
 """By the name for ``--plant``."""
 

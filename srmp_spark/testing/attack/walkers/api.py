@@ -51,7 +51,7 @@ class ApiWalker:
         return [self._step(rng, home) for _ in range(rng.choice((4, 10, 30)))]
 
     def _step(self, rng: Random, home: str) -> Step:
-        kind = rng.choices(("call", "idle", "many"), (100, 2, 3))[0]
+        kind = rng.choices(("call", "idle", "many"), (100, 4, 3))[0]
         if kind == "idle":
             return idle(rng)
         method, target = rng.choice(TARGETS)

@@ -99,8 +99,9 @@ class RemoteServerPlayer:
             try:
                 found = await asyncio.to_thread(remote.problem, f"http://{host}:{port}", ADMIN_TOKEN, self.scene.epoch)
             except (ApiError, ApiUnreachableError) as error:
-                found = Finding("api", f"the rows of {remote.local}: {error}")
-            if found is None or found.kind == "doubled" or time.monotonic() > ends_at:
+                kind = "damaged" if isinstance(error, ApiError) and error.code == "damaged" else "api"
+                found = Finding(kind, f"the rows of {remote.local}: {error}")
+            if found is None or found.kind in ("doubled", "damaged") or time.monotonic() > ends_at:
                 break
             await asyncio.sleep(ASK_SECONDS)
         if found is not None:

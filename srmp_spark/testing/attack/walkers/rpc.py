@@ -39,10 +39,12 @@ PEEKS = 60
 """Calls under way at once: CALLS_MAX is 64."""
 IDLE_MAX = 2_300
 """Connections that one step opens: more than the port has room for."""
-LINES_MAX = 8
+LINES = (0, 1, 8, 40)
 """Connections, each with a bind, that one step floods at once."""
 FLOOD_BYTES = 32_000_000
 """Bytes of one flood over one connection: 2 million cancels."""
+FLOODS_BYTES = 320_000_000
+"""Bytes of one flood over all its connections."""
 CUT_PIECES = 64
 """Pieces of a flood that are cut; the rest comes as it is."""
 HELD_FRAGMENT = 60_000
@@ -67,22 +69,24 @@ class RpcWalker:
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
     def _step(self, rng: Random) -> Step:
-        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 4, 2, 2 if self.port == "rpc" else 0))[0]
+        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 5, 3, 2 if self.port == "rpc" else 0))[0]
         if kind == "idle":
             given = {
-                "count": rng.choice((5, 100, 600, IDLE_MAX)), "bound": rng.random() < 0.5,
-                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0)), "who": rng.choice(ADDRESSES),
+                "count": rng.choice((5, 100, 600, IDLE_MAX, IDLE_MAX)), "bound": rng.random() < 0.5,
+                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0, 15.0)), "who": rng.choice(ADDRESSES),
             }  # fmt: skip
             return Step("idle", given)
         if kind == "unread":
-            return Step("unread", {"count": rng.choice((1, 4)), "peeks": PEEKS})
+            return Step("unread", {"count": rng.choice((1, 4, 8)), "peeks": PEEKS})
         if kind == "hold":
-            return Step("hold", {"count": rng.choice((4, 40, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000)),
-                                 "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES)})  # fmt: skip
+            return Step("hold", {
+                "count": rng.choice((4, 40, 400, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000, 4_000_000)),
+                "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES),
+            })  # fmt: skip
         step = self._pdu(rng, rng.choice(PDUS))
         if kind == "flood":
             what = rng.choice((*PDUS, "cancel", "cancel"))
-            count, lines = rng.choice((200, 5_000, 40_000, 1_000_000)), rng.choice((0, 1, LINES_MAX))
+            count, lines = rng.choice((200, 5_000, 40_000, 1_000_000)), rng.choice(LINES)
             return Step("flood", {**step.given, "what": what, "count": count, "lines": lines})
         return step
 
@@ -135,7 +139,7 @@ class RpcPlayer:
             count = given.get("count", 1)
             self.scene.requests[self._port] += count
             raw = b"".join(self._raw(given) for _ in range(min(count, 64)))
-            await self._say(given, _flood_of(raw, count))
+            await self._say(given, _flood_of(raw, count, FLOOD_BYTES))
 
     async def _idle(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
         opened: list[Connection] = []
@@ -175,11 +179,12 @@ class RpcPlayer:
         count = given["count"]
         self.scene.requests[self._port] += count
         piece = self._raw(given) * min(count, 64)
+        most = min(FLOOD_BYTES, FLOODS_BYTES // given["lines"])
         with contextlib.suppress(ClosedError, asyncio.TimeoutError):
             connection = await Connection.open(self.scene.ports[self._port], given["who"])
             try:
                 await connection.send([bind_pdu(0, 10)])
-                await asyncio.wait_for(connection.send(_flood_of(piece, count)), 10.0)
+                await asyncio.wait_for(connection.send(_flood_of(piece, count, most)), 10.0)
             finally:
                 connection.abort()
 
@@ -242,9 +247,9 @@ class RpcPlayer:
             time.sleep(UNREAD_SECONDS)
 
 
-def _flood_of(raw: bytes, count: int) -> list[bytes]:
-    """Return ``count`` PDUs, of which ``raw`` holds up to 64, or as many as :data:`FLOOD_BYTES` allow."""
-    return [raw] * max(1, min(count // 64, FLOOD_BYTES // max(1, len(raw))))
+def _flood_of(raw: bytes, count: int, most: int) -> list[bytes]:
+    """Return ``count`` PDUs, of which ``raw`` holds up to 64, or as many as ``most`` bytes hold."""
+    return [raw] * max(1, min(count // 64, most // max(1, len(raw))))
 
 
 def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, idle
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR, HttpPlayer, how, idle
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, ForeignStream, post
 
 LINEAGES = tuple(f"0a0b0c0d-aaaa-bbbb-cccc-{number:012d}" for number in range(3))
@@ -16,6 +16,8 @@ LINEAGES = tuple(f"0a0b0c0d-aaaa-bbbb-cccc-{number:012d}" for number in range(3)
 QUEUES = (SHARED, SHARED, SHARED, "private$/ordered", "private$/ordered", SECRET, "private$/nobody", "private$/order_queue$",
           "private$/shared;journal", "private$/shared;poison", "..%2f..", "private$/forward$")  # fmt: skip
 SENT_AT = 1_790_000_000
+BAD = "http://{bad}/msmq/private$/order_queue$"
+"""Where receipts go to the hostile server (:mod:`srmp_spark.testing.attack.hostile_http`); the player knows its port."""
 SIZES = (0, 1, 10, 1_000, 60_000, 1_000_000, 4_000_000)
 
 
@@ -54,13 +56,15 @@ class SrmpWalker:
             message["stream"] = [rng.randrange(1, 4), current, rng.choice((0, current - 1, rng.randrange(12)))]
             if current == 1 or rng.random() < 0.3:
                 message["receipts_to"] = rng.choice(
-                    ("http://127.0.0.2:9/msmq/private$/order_queue$", "http://[::1]/x", "no url", "http://a/" + "b" * 3_000)
+                    (BAD, BAD, "http://127.0.0.2:9/msmq/private$/order_queue$",
+                     "http://[::1]/x", "no url", "http://a/" + "b" * 3_000)
                 )
         if rng.random() < 0.2:
             message["more"] = rng.choice(
                 ({"durable": True}, {"priority": rng.choice((0, 7, 8, 255))}, {"label": "l" * rng.choice((249, 250, 9_000))},
-                 {"delivery_receipt_to": "http://127.0.0.2:9/msmq/private$/q"}, {"expires_at": 1}, {"message_class": 255},
-                 {"commitment_receipt_to": "http://127.0.0.2:9/msmq/private$/q", "journal": True})
+                 {"delivery_receipt_to": BAD}, {"expires_at": 1}, {"message_class": 255},
+                 {"commitment_receipt_to": "http://127.0.0.2:9/msmq/private$/q", "journal": True},
+                 {"commitment_receipt_to": BAD, "delivery_receipt_to": BAD})
             )  # fmt: skip
         return message
 
@@ -93,17 +97,21 @@ class SrmpPlayer(HttpPlayer):
 
     def _raw(self, given: dict[str, Any], dialect: Dialect) -> bytes:
         host, port = self.scene.ports["srmp"]
+        more: dict[str, Any] = dict(given.get("more", {}))
+        more |= {name: self._url(value) for name, value in more.items() if name.endswith("_to")}
         stream = None
         if "stream" in given:
             ordinal, current, previous = given["stream"]
             stream = ForeignStream(
                 guid=given["lineage"], ordinal=SENT_AT << 32 | ordinal, current=current, previous=previous,
-                receipts_to=given.get("receipts_to"),
+                receipts_to=self._url(given.get("receipts_to")),
             )  # fmt: skip
         message = ForeignMessage(
             to=f"http://{host}:{port}/msmq/{given['queue']}", lineage=given["lineage"], uniquifier=given["number"],
-            sent_at=SENT_AT, body=b"x" * given["size"], stream=stream, **given.get("more", {}),
+            sent_at=SENT_AT, body=b"x" * given["size"], stream=stream, **more,
         )  # fmt: skip
         return post(message, dialect).raw
 
-
+    def _url(self, written: str | None) -> str | None:
+        bad = self.scene.destinations
+        return written if written is None or bad is None else written.replace("{bad}", f"{ADDRESSES[0]}:{bad.bad.port}")

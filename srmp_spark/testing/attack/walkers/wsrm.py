@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from srmp_spark.testing.attack.judge import Finding, FoundError
+from srmp_spark.testing.attack.judge import OPTIONAL_MAX, Finding, FoundError
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
+from srmp_spark.testing.attack.soap import MIME, OPERATIONS, VERSIONS, envelope_of
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import MUTATOR, HttpPlayer, how, http_request, idle
-from srmp_spark.wsrm.namespaces import (
-    MAKE_CONNECTION,
-    MAKE_CONNECTION_ANONYMOUS,
-    AddressingVersion,
-    RmVersion,
-    SoapVersion,
-)
+from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR, HttpPlayer, how, http_request, idle
 
-VERSIONS = tuple(
-    (soap, addressing, rm)
-    for soap in SoapVersion
-    for addressing in AddressingVersion
-    for rm in RmVersion
-)
-"""All combinations, also those that no standard has. Neighbours (``n ^ 1``) differ in WS-ReliableMessaging alone."""
-OPERATIONS = (
-    "CreateSequence", "Sequence", "Sequence", "Sequence", "LastMessage", "CloseSequence", "TerminateSequence", "AckRequested",
-    "SequenceAcknowledgement", "MakeConnection", "Fault", "nothing",
-)  # fmt: skip
 AT_ONCE = 4
 """One walk alone would wait for its floods and its silence, and its gateway has a process of its own."""
 QUEUES = (SHARED,) * 8 + ("private$/ordered", SECRET, "private$/nobody")
 NAMES = ("s1", "s2", "s3")
 """Sequences of a walk; steps name one, whether or not it has begun."""
+GAP_MAX = 80
+"""Messages behind a gap: more than the queue has room for (:data:`srmp_spark.testing.attack.target.WSRM_BUFFER`)."""
+GAP_SECONDS = OPTIONAL_MAX + 2.0
+"""How long a gap stays open, so that a client that it keeps out is seen to be kept out."""
 NUMBERS = (1, 1, 1, 2, 2, 3, 4, 5, 9, 40, 2**31, 2**63 - 1, 2**63, 0)
-MIME = {SoapVersion.V1_1: "text/xml; charset=utf-8", SoapVersion.V1_2: "application/soap+xml; charset=utf-8"}
 _IDENTIFIER = re.compile(rb"CreateSequenceResponse.*?Identifier>\s*([^<\s]+)", re.DOTALL)
-_LETTER = "ü"
 
 
 class Usual:
@@ -75,9 +61,14 @@ class WsrmWalker:
         return steps + [self._step(rng, usual) for _ in range(rng.choice((3, 8, 25)))]
 
     def _step(self, rng: Random, usual: Usual) -> Step:
-        kind = rng.choices(("say", "flood", "idle", "heavy"), (100, 2, 1, 2))[0]
+        kind = rng.choices(("say", "flood", "idle", "heavy", "gap"), (100, 2, 1, 2, 2))[0]
         if kind == "idle":
             return idle(rng)
+        if kind == "gap":
+            return Step("gap", {
+                "who": rng.choice(ADDRESSES), "queue": usual.queue(rng), "version": usual.version(rng), "number": 1,
+                "count": rng.choice((10, GAP_MAX, GAP_MAX)), "acks": "anonymous", "id": "", "seconds": GAP_SECONDS,
+            })  # fmt: skip
         step = self._say(rng, usual, rng.choice(OPERATIONS))
         if kind == "flood":
             given = {**step.given, "op": rng.choice(("CreateSequence", "Sequence")), "count": rng.choice((20, 300, 4_500))}
@@ -100,6 +91,8 @@ class WsrmWalker:
             given["prefixes"] = [rng.choice((1, 20, 55, 63, 90)), rng.choice((1, 2, 40)), rng.random() < 0.2]
         if operation == "CreateSequence" and rng.random() < 0.4:
             given["parameter"] = rng.choice(("text", "nested", "large"))
+            if rng.random() < 0.5:  # each element has as many declarations as it may, and together they are more
+                given["prefixes"] = [rng.choice((33, 55, 60)), rng.choice((1, 2, 20)), False]
         if rng.random() < 0.1:
             given["size"] = rng.choice((1_000, 60_000, 1_000_000))
         if rng.random() < 0.15:
@@ -130,6 +123,8 @@ class WsrmPlayer(HttpPlayer):
         elif step.kind == "flood":
             raws = [self._raw({**given, "number": n + 2, "size": 0, "id": ""}) for n in range(given["count"])]
             await self.pipeline(raws, given)
+        elif step.kind == "gap":
+            await self._hold_gap(given)
         else:
             await self._say(given)
 
@@ -147,66 +142,22 @@ class WsrmPlayer(HttpPlayer):
         if begun is not None:
             self._identifiers[given["seq"]] = begun[1].decode("ascii", "replace")
 
+    async def _hold_gap(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
+        """Send the messages of a sequence of its own but the first, and keep it so for a while."""
+        asked = {**given, "conn": "gap", "seq": "gap", "op": "CreateSequence"}
+        self._identifiers["gap"] = "urn:uuid:nobody-gap"
+        answer = await self.request(self._raw(asked), asked, "CreateSequence")
+        begun = _IDENTIFIER.search(answer.content) if answer is not None else None
+        if begun is None:
+            return
+        self._identifiers["gap"] = begun[1].decode("ascii", "replace")
+        raws = [self._raw({**asked, "op": "Sequence", "number": number + 2}) for number in range(given["count"])]
+        await self.pipeline(raws, given)
+        await asyncio.sleep(given["seconds"])
+
     def _raw(self, given: Any) -> bytes:  # noqa: ANN401  # a mapping of JSON values
         self._sent += 1
         soap = VERSIONS[given["version"]][0]
         headers = {"Host": "h", "Content-Type": MIME[soap], "SOAPAction": '"urn:a"'}
         envelope = envelope_of(given, self._identifiers[given["seq"]], self._sent).encode()
         return http_request("POST", f"/wsrm/{given['queue']}", envelope, headers)
-
-
-def envelope_of(given: Any, identifier: str, sent: int) -> str:  # noqa: ANN401  # a mapping of JSON values
-    """Write the message of one step, as anybody may write it: also one that our own encoder refuses to write."""
-    soap, addressing, rm = VERSIONS[given["version"]]
-    operation, number = given["op"], given["number"]
-    named = f"<r:Identifier>{identifier}</r:Identifier>"
-    header = body = ""
-    if operation == "CreateSequence":
-        body = f"<r:CreateSequence><r:AcksTo>{_acks_to(given, addressing)}</r:AcksTo></r:CreateSequence>"
-    elif operation in ("CloseSequence", "TerminateSequence"):
-        last = f"<r:LastMsgNumber>{number}</r:LastMsgNumber>" if number % 2 and rm is RmVersion.V1_1 else ""
-        body = f"<r:{operation}>{named}{last}</r:{operation}>"
-    elif operation in ("Sequence", "LastMessage"):
-        last = "<r:LastMessage/>" if operation == "LastMessage" else ""
-        header = f"<r:Sequence>{named}<r:MessageNumber>{number}</r:MessageNumber>{last}</r:Sequence>"
-        body = "<n/>"
-    elif operation == "AckRequested":
-        header = f"<r:AckRequested>{named}</r:AckRequested>"
-    elif operation == "SequenceAcknowledgement":
-        header = f'<r:{operation}>{named}<r:AcknowledgementRange Lower="1" Upper="{number}"/></r:{operation}>'
-    elif operation == "MakeConnection":
-        polled = f"{MAKE_CONNECTION_ANONYMOUS}890cb1ba-0abc-4ca4-9ef2-039d28437414"
-        body = f'<m:MakeConnection xmlns:m="{MAKE_CONNECTION}"><m:Address>{polled}</m:Address></m:MakeConnection>'
-    elif operation == "Fault":
-        body = "<s:Fault><faultcode>s:Client</faultcode><faultstring>no</faultstring></s:Fault>"
-    outer, inner, filling = _prefixes(given)
-    if "size" in given:
-        body += f"<f>{(filling * (given['size'] // len(filling) + 1))[: given['size']]}</f>"
-    message_id = given["id"] or f"urn:uuid:{sent}"
-    return (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" xmlns:r="{rm.value}"{outer}><s:Header>'
-        f"<a:Action>{rm.value}/{operation}</a:Action><a:MessageID>{message_id}</a:MessageID>{header}</s:Header>"
-        f"<s:Body{inner}>{body}</s:Body></s:Envelope>"
-    )
-
-
-def _prefixes(given: Any) -> tuple[str, str, str]:  # noqa: ANN401  # a mapping of JSON values
-    """Return declarations for Envelope and Body, and a text that is dear to whoever looks for the prefixes in it."""
-    if "prefixes" not in given:
-        return "", "", "x"
-    count, length, is_foreign = given["prefixes"]
-    letter = _LETTER if is_foreign else "p"
-    outer = "".join(f' xmlns:{letter * length}o{n}="urn:o{n}"' for n in range(count if length < 100 else 0))
-    inner = "".join(f' xmlns:{letter * length}i{n}="urn:i{n}"' for n in range(min(count, 60)))
-    return outer, inner, f"{letter * length} "
-
-
-def _acks_to(given: Any, addressing: AddressingVersion) -> str:  # noqa: ANN401  # a mapping of JSON values
-    polled = f"{MAKE_CONNECTION_ANONYMOUS}890cb1ba-0abc-4ca4-9ef2-039d28437414"
-    addresses = {"anonymous": addressing.anonymous, "polled": polled, "none": addressing.none}
-    address = f"<a:Address>{addresses.get(given['acks'], given['acks'])}</a:Address>"
-    parameter = given.get("parameter")
-    if parameter is None:
-        return address
-    text = {"text": "<q>po1:x</q>", "nested": "<q>" * 20 + "po2:y" + "</q>" * 20, "large": f"<q>{'z ' * 9_000}</q>"}[parameter]
-    return f"{address}<a:ReferenceParameters>{text}</a:ReferenceParameters>"
