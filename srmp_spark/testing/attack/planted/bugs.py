@@ -186,14 +186,14 @@ BUGS: dict[str, Bug] = {
     "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"})),
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"})),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"})),
-    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"})),
+    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"starved", "late", "slow", "log"})),
     "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"})),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"})),
     "remote-sections": Bug(first_section_alone, "remote", frozenset({"set-aside", "restart", "lost", "stuck", "api"})),
     "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"})),
     "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"})),
     "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"})),
-    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"})),
+    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory", "log"})),
 }
 """By the name for ``--plant``."""
 
