@@ -240,7 +240,7 @@ BUGS: dict[str, Bug] = {
     "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"}), (4,)),
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"}), (5,)),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"}), (8,)),
-    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"}), (16,)),
+    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"starved", "late", "slow", "log"}), (16,)),
     "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"}), (18,)),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
     "remote-sections": Bug(
@@ -253,7 +253,7 @@ BUGS: dict[str, Bug] = {
     "stage-tries": Bug(readers_without_end, "stages", frozenset({"silent"}), (7,)),
     "stage-sizes": Bug(sizes_of_stages, "stages", frozenset({"memory"}), (7,)),
     "out-troubled": Bug(destinations_in_trouble, "out", frozenset({"stuck"})),
-    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"}), (6,)),
+    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory", "log"}), (6,)),
 }
 """By the name for ``--plant``."""
 
