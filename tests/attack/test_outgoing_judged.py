@@ -101,16 +101,27 @@ def test_a_good_stage_is_taken(compression: str | None, tmp_path: Path) -> None:
     assert verdict.rows == 2
 
 
+class Opened:
+    """A connection that may be closed later."""
+
+    is_over = False
+
+    async def is_closed(self, within: float) -> bool:
+        await asyncio.sleep(within)
+        return self.is_over
+
+
 def test_connections_that_are_closed_late_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those in the backlog look open until the port accepts them."""
     monkeypatch.setattr(playing, "CLOSED_SECONDS", 1.0)
-    opened = [SimpleNamespace(is_open=True) for _ in range(40)]
-
-    def close() -> None:
-        for each in opened[10:]:
-            each.is_open = False
 
     async def run(after: float) -> None:
+        opened = [Opened() for _ in range(40)]
+
+        def close() -> None:
+            for each in opened[10:]:
+                each.is_over = True
+
         handle = asyncio.get_running_loop().call_later(after, close)
         try:
             await check_open("api", cast("list[Connection]", opened), 20)
@@ -118,7 +129,25 @@ def test_connections_that_are_closed_late_are_no_finding(monkeypatch: pytest.Mon
             handle.cancel()
 
     asyncio.run(run(0.4))
-    for each in opened:
-        each.is_open = True
     with pytest.raises(FoundError, match="connections: api holds 40"):
         asyncio.run(run(5.0))
+
+
+@pytest.mark.parametrize("how", ["answers and closes", "resets", "stays"])
+def test_a_connection_is_closed_whatever_it_said_before(how: str) -> None:
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if how == "answers and closes":
+            writer.write(OK)
+            writer.close()
+        elif how == "resets":
+            writer.transport.abort()
+
+    async def run() -> bool:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        connection = await Connection.open(server.sockets[0].getsockname())
+        found = await connection.is_closed(0.5)
+        connection.abort()
+        server.close()
+        return found
+
+    assert asyncio.run(run()) == (how != "stays")

@@ -83,10 +83,12 @@ def idle(rng: Random) -> Step:
 async def check_open(port: str, opened: Sequence[Connection], most: int) -> None:
     """Raise :class:`FoundError` if more connections than the port's limit stay open; those on their way are an eighth."""
     ends_at = time.monotonic() + CLOSED_SECONDS
-    while most and (count := sum(each.is_open for each in opened)) > most + most // 8:
+    while len(opened) > most + most // 8 and most:
+        closed = await asyncio.gather(*(each.is_closed(CLOSED_POLL_SECONDS) for each in opened))
+        if (count := closed.count(False)) <= most + most // 8:
+            break
         if time.monotonic() > ends_at:
             raise FoundError(Finding("connections", f"{port} holds {count} connections of one client, its limit is {most}"))
-        await asyncio.sleep(CLOSED_POLL_SECONDS)
 
 
 class HttpPlayer:
