@@ -66,6 +66,11 @@ HELPER_PROCESSES = ("reader", "sender")
 HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
+GATEWAYS = tuple(f"{HELPERS}.{transport}.gateway" for transport in ("puller", "remote_read", "wsrm"))
+NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
+"""What speaks to strangers never opens the data directory, and stays small."""
+OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")}
+
 LINES_MAX = 800
 """A module is split by concept, never by count; past this many lines a module holds two concepts."""
 
@@ -141,6 +146,21 @@ def test_protocols_are_sans_io(package: str) -> None:
 def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
     """It must start fast, stay small, and never wait for a column."""
     code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("gateway", GATEWAYS)
+def test_a_gateway_knows_nothing_of_the_store(gateway: str) -> None:
+    code = f"import sys, {gateway}; print([m for m in {NEVER_IN_A_GATEWAY!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_the_accepting_process_speaks_to_no_remote_queue_manager() -> None:
+    """What such a server answers is read in the gateway of subscriptions alone."""
+    never = sorted(OF_THE_GATEWAY_OF_SUBSCRIPTIONS)
+    code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {never!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert out.stdout.strip() == "[]"
 

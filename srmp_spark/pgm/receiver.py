@@ -110,6 +110,17 @@ class Receiver:
         )
         return session
 
+    def resume(self, key: SessionKey, first: int, now: float) -> list[Output]:
+        """Go on with a session whose earlier receiver told everything before ``first``.
+
+        Call before any packet of that session. One for which there is no room begins anew when it is heard.
+        """
+        if key not in self._sessions and len(self._sessions) < self.settings.sessions_max:
+            session = self._begin(key, now)
+            session.resume(first)
+            self._arm(session, session.next_timer())
+        return self._taken()
+
     def _succeeded(self, session: IncomingSession, successor: Spm, spm: Spm, now: float) -> IncomingSession:
         """A session of its own for the source that began anew with ``successor`` and says ``spm`` now."""
         first = session.first_of(successor)

@@ -54,12 +54,30 @@ class IncomingSession:
         """SPM_PATH of the newest SPM: where NAKs go (6.2)."""
         self._last: int | None = None
         """The last number of the session, once OPT_FIN told it."""
+        self._resumed_at: int | None = None
+        """Where an earlier receiver stopped, until an SPM has shown that the source is still the same."""
 
     # --- packets --------------------------------------------------------------------------------------------------------
 
     def begin(self, first: int) -> None:
         """Begin at ``first``, for this source takes the place of another one. Before any packet."""
         self._open(first, first, None)
+
+    def resume(self, first: int) -> None:
+        """Go on at ``first``, for an earlier receiver told all before it. Before any packet.
+
+        The SPMs that the earlier receiver heard are not known here. So the first one is compared with ``first``: no
+        source has sent less than what was received of it, and one that says so began anew meanwhile.
+        """
+        self._open(first, first, None)
+        self._resumed_at = first
+
+    def _is_another(self, spm: Spm) -> bool:
+        """Whether the first SPM of a resumed session is a successor's."""
+        if self._resumed_at is None or not spm.has_window:
+            return False
+        first, self._resumed_at = self._resumed_at, None
+        return unwrap(spm.lead, first) + 1 < first
 
     def spm(self, spm: Spm, now: float) -> Spm | None:
         """RFC 3208 6.2: in sequence, or discarded.
@@ -77,6 +95,8 @@ class IncomingSession:
                 return self._succeeded(spm)  # who said that it ends says nothing else any more
             self._behind = None
             return None
+        if self._is_another(spm):
+            return self._succeeded(spm)
         self._behind = None
         is_first = self._path is None
         self._path = self._reachable(spm.path)

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError, RemoteProtocolError
 from srmp_spark.message import Arrival, Message
-from srmp_spark.names import MulticastAddress, multicast_address
 from srmp_spark.queue_manager.faults import Faults
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.inbox import Requester, Sender
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.request_head import RequestHead
     from srmp_spark.srmp.decisions import Reason, Undecided
     from srmp_spark.srmp.incoming_streams import IncomingStream
+    from srmp_spark.srmp.mime import Parts
     from srmp_spark.srmp.receiver import Receiver
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,6 @@ class Gate(NamedTuple):
 
 _Waiting = tuple[Pending, Requester, int, Arrival]
 """A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
-
-
-def _is_to(message: Message, address: MulticastAddress) -> bool:
-    try:
-        return multicast_address(message.destination) == address
-    except ValueError:
-        return False
 
 
 @lru_cache(TARGETS_REMEMBERED)
@@ -150,12 +143,9 @@ class Acceptor:
         """Raise :class:`RemoteProtocolError` (400) for a request target that can be no queue: bad input 19."""
         _checked_target(target)
 
-    def accept(
-        self, connection: Sender, head: RequestHead, post: bytes, head_length: int, *, only_to: MulticastAddress | None = None
-    ) -> None:
-        """A whole request. ``only_to``: it came to this group, and what names another destination is refused."""
-        if self.gate is not None:
-            connection.refuse(503, self.gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
+    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
+        """A whole request."""
+        if self._is_closed_to(connection):
             return
         headers = head.headers
         content = post[head_length:]
@@ -164,24 +154,10 @@ class Acceptor:
             if message.signature != "none":
                 message = self._signatures.checked(message, content, parts)
         except RemoteProtocolError as error:
-            self._tell(
-                error.status_hint,
-                "malformed",
-                head.target.decode("latin-1"),
-                connection.peer,
-                connection.sender_name,
-                str(error),
-            )
-            connection.refuse(error.status_hint, "malformed", error.section)
+            self._refuse_malformed(connection, head.target.decode("latin-1"), error)
             return
-        if only_to is not None and not _is_to(message, only_to):
-            connection.refuse(400, "multicast", "[MC-MQSRM] 2.2.4.2")
+        if self._is_no_writer(connection, message, headers.get(b"authorization", b"")):
             return
-        if self._writers is not None:
-            refused = self._refuses_writer(message, connection, headers.get(b"authorization", b""))
-            if refused is not None:
-                connection.refuse(refused.status, refused.reason, refused.section)
-                return
         if head.has_credentials:
             post, head_length = without_credentials(post, head_length)
         if b"via" in headers:
@@ -195,14 +171,51 @@ class Acceptor:
         else:
             self.take(message, arrival, post, head_length, connection)
 
-    def _refuses_writer(self, message: Message, connection: Sender, authorization: bytes) -> Refused | None:
-        """The access check in place of that of [MC-MQSRM] 3.1.5.1.12, before the engine is asked: nothing moves."""
+    def accept_decoded(
+        self, sender: Sender, message: Message, parts: Parts, post: bytes, head_length: int, destination: str
+    ) -> None:
+        """Take a message that a gateway has decoded from ``post``; its signature is judged here, where the keys are.
+
+        ``parts`` says where its parts lie behind the head, ``destination`` what the log calls the way by which it came.
+        """
+        if self._is_closed_to(sender):
+            return
+        if message.signature != "none":
+            try:
+                message = self._signatures.checked(message, post[head_length:], parts)
+            except RemoteProtocolError as error:
+                self._refuse_malformed(sender, destination, error)
+                return
+        if self._is_no_writer(sender, message, b""):
+            return
+        arrival = Arrival(self._utc(), sender.scheme, sender.peer, sender.sender_name)
+        self.take(message, arrival, post, head_length, sender)
+
+    def _is_closed_to(self, sender: Sender) -> bool:
+        """Whether nothing is accepted at present; ``sender`` is answered then."""
+        gate = self.gate
+        if gate is not None:
+            sender.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
+        return gate is not None
+
+    def _refuse_malformed(self, sender: Sender, destination: str, error: RemoteProtocolError) -> None:
+        self.tell(error.status_hint, "malformed", destination, sender.peer, sender.sender_name, str(error))
+        sender.refuse(error.status_hint, "malformed", error.section)
+
+    def _is_no_writer(self, sender: Sender, message: Message, authorization: bytes) -> bool:
+        """Whether ``sender`` may not write where ``message`` goes to; it is answered then.
+
+        The access check in place of that of [MC-MQSRM] 3.1.5.1.12, before the engine is asked: nothing moves.
+        """
         if self._writers is None:
-            return None
+            return False
         queue = self._receiver.judge(message)
         if isinstance(queue, Refused):
-            return None  # the engine says why, in its own words
-        return self.refuses_writer(queue.name, Caller(connection.peer, connection.sender_name, authorization))
+            return False  # the engine says why, in its own words
+        refused = self.refuses_writer(queue.name, Caller(sender.peer, sender.sender_name, authorization))
+        if refused is not None:
+            sender.refuse(refused.status, refused.reason, refused.section)
+        return refused is not None
 
     def refuses_writer(self, queue: str, caller: Caller) -> Refused | None:
         """Return why ``caller`` may not write to ``queue``, or None; asked for every way in."""
@@ -246,13 +259,13 @@ class Acceptor:
             self._submit_or_end(outcome, record, requester, message.destination)
             return outcome
         if outcome.status in (400, 403):
-            self._tell(outcome.status, outcome.reason, message.destination, arrival.peer, arrival.sender_name, outcome.message)
+            self.tell(outcome.status, outcome.reason, message.destination, arrival.peer, arrival.sender_name, outcome.message)
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
 
-    def _tell(self, status: int, reason: str, destination: str, peer: str, sender_name: str | None, text: str) -> None:
-        """Once for each reason, destination and sender (403: each stream): nobody else here knows what a 400 makes its sender
-        delete.
+    def tell(self, status: int, reason: str, destination: str, peer: str, sender_name: str | None, text: str) -> None:
+        """Log a refusal once for each reason, destination and sender (403: each stream): nobody else here knows what a 400
+        makes its sender delete.
         """
         key = (reason, text, "") if status == 403 else (reason, destination[:NAME_MAX], sender_name or peer.rpartition(":")[0])
         if key in self._told or len(self._told) >= TOLD_MAX:

@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
@@ -30,7 +30,7 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, MemoryAheadError, ProcessMustEndError, with_hint
 from srmp_spark.holder import Holder
-from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, MulticastAddress
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.guard import Guard
@@ -42,7 +42,7 @@ from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
-from srmp_spark.queue_manager.multicast.listener import GroupSockets, check_multicast, open_groups
+from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
@@ -82,15 +82,16 @@ def server_tls(config: ServeConfig) -> ServerTls:
     )
 
 
-def _open_groups(config: ServeConfig) -> list[tuple[str, GroupSockets]]:
-    """The queues with a multicast address and their sockets. Raises :class:`ConfigurationError`, also where nothing listens and
-    nothing could be multicast."""
+def _groups(config: ServeConfig) -> dict[str, MulticastAddress]:
+    """Return the multicast address of each queue that has one.
+
+    Raises :class:`ConfigurationError` where this process could not multicast, whether or not a queue listens.
+    """
     settings = config.multicast
     if settings is None:
-        return []
-    listening = {spec.name: spec.multicast for spec in config.queue if spec.multicast is not None}
+        return {}
     check_multicast(settings)
-    return list(zip(listening, open_groups(settings, listening.values()), strict=True))
+    return {spec.name: spec.multicast for spec in config.queue if spec.multicast is not None}
 
 
 class _ApiServer(uvicorn.Server):
@@ -127,14 +128,12 @@ def serve(config: ServeConfig) -> int:
             wsrm = wsrm._replace(endpoint=bound)
         mapper = config.rpc_endpoint_mapper
         mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
-        groups = _open_groups(config)
+        groups = _groups(config)
         process = _Process(config, directory, clock, listening, api, https, rpc, wsrm, groups)
         rpc_sockets = (rpc_socket, mapper_socket)
         try:
             uvloop.run(process.run(srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, descriptors))
         finally:
-            for _, group in groups:
-                group.close()
             for each in filter(None, (srmp_socket, api_socket, https_socket, wsrm_socket, *rpc_sockets)):
                 each.close()
     return 0
@@ -146,7 +145,7 @@ class _Process:
     def __init__(
         self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
         https: Endpoint | None, rpc: Endpoint | None, wsrm: SchemedEndpoint | None,
-        groups: Sequence[tuple[str, GroupSockets]],
+        groups: Mapping[str, MulticastAddress],
     ) -> None:  # fmt: skip
         self._config = config
         self._directory = directory
@@ -189,6 +188,7 @@ class _Process:
             manager.outgoing = Outgoing(
                 config, self._directory, manager.identifiers, public_base, manager.hosts,
                 forward_end=0 if forward is None else forward.end,
+                forward_waiting=0 if forward is None else forward.state.count,
             )  # fmt: skip
             manager.outgoing.forwarded = manager.forwarded
             dead_letters = DeadLetters(manager)
@@ -211,10 +211,13 @@ class _Process:
             manager.multicast = MulticastPorts(
                 multicast, self._groups, manager.acceptor, manager.journal, manager.metrics, self._clock.utc
             )
+            manager.multicast.open()
         manager.metrics.gauges, manager.metrics.counters = gauges(manager), counters(manager)
         manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
         manager.metrics.streams_forgotten = lambda: manager.receiver.streams.forgotten
         await maintenance.compare_state()
+        if manager.multicast is not None:
+            await manager.multicast.joined()
         api_server, api_task, api_port = await self._serve_api(manager, health, api_socket, descriptors)
         listen(srmp_socket, self._listening, "--listen")
         srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
@@ -223,7 +226,7 @@ class _Process:
             tls_port.start()
         if wsrm_socket is not None and self._wsrm is not None:
             listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
-            await reliable.start(config, wsrm_socket, descriptors.gateway)
+            await reliable.start(config, wsrm_socket, descriptors.wsrm)
         rpc_port = await self._serve_rpc(manager, *rpc_sockets, descriptors)
         pullers = Pullers(manager, Circles(self._rpc, config.rpc_endpoint_mapper))
         await pullers.start(config.subscription)
@@ -231,7 +234,7 @@ class _Process:
         manager.start_sending()
         dead_letters.start()
         if manager.multicast is not None:
-            manager.multicast.start()
+            manager.multicast.begin()
         health.ready = True
         gc.collect()
         gc.freeze()
@@ -247,7 +250,7 @@ class _Process:
         if tls_port is not None:
             await tls_port.close()
         if manager.multicast is not None:
-            manager.multicast.stop()
+            await manager.multicast.stop()
         await endpoint.drain()
         await reliable.drain()
         await reliable.close()

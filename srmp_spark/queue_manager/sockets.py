@@ -62,24 +62,26 @@ def _hint(error: OSError, endpoint: Endpoint) -> str:
 
 
 class Descriptors(NamedTuple):
-    """How many connections each port of the main process may have: their sum fits into the limit of open files."""
+    """How many connections each port may have: the sum of each process fits into its limit of open files."""
 
     srmp: int
     api: int
+    """These two are ports of the main process."""
     rpc: int
     mapper: int
-    gateway: int
-    """Of a gateway process, which has descriptors of its own."""
+    """These two are ports of one gateway process."""
+    wsrm: int
+    """This one has a gateway process of its own."""
 
 
 def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
     """Raise the soft limit of open files as far as the system lets us, and share it between the ports.
 
-    Where it is too low for all, each port gets the same part of what it would have. Raises
-    :class:`ConfigurationError` if that is next to nothing.
+    Where it is too low for all ports of the main process, each port gets the same part of what it would have. A gateway
+    process inherits the limit and has descriptors of its own. Raises :class:`ConfigurationError` if the limit is next to
+    nothing.
     """
-    wanted = (CONNECTIONS_MAX, API_CONNECTIONS_MAX, RPC_CONNECTIONS_MAX * rpc, RPC_CONNECTIONS_MAX * mapper)
-    total = sum(wanted)
+    total = CONNECTIONS_MAX + API_CONNECTIONS_MAX
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < total + DESCRIPTORS_RESERVED:
         most = total + DESCRIPTORS_RESERVED
@@ -96,7 +98,8 @@ def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
             'descriptors.few limit=%d wanted=%d because="ports admit fewer connections; raise it: LimitNOFILE, ulimit -n"',
             soft, total + DESCRIPTORS_RESERVED,
         )  # fmt: skip
-    srmp, api, of_rpc, of_mapper = (
-        each if available >= total else max(min(each, 8), each * available // total) for each in wanted
+    srmp, api = (
+        each if available >= total else max(8, each * available // total) for each in (CONNECTIONS_MAX, API_CONNECTIONS_MAX)
     )
-    return Descriptors(srmp, api, of_rpc, of_mapper, gateway=min(CONNECTIONS_MAX, available))
+    of_each = min(RPC_CONNECTIONS_MAX, available // max(1, rpc + mapper))
+    return Descriptors(srmp, api, of_each * rpc, of_each * mapper, wsrm=min(CONNECTIONS_MAX, available))

@@ -69,6 +69,7 @@ def test_a_bug_that_is_planted_is_found(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=300, env=os.environ.copy(),
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
+    assert any(f"{kind}:" in done.stdout for kind in BUGS["rpc-answers"].kinds)
     assert "findings 1\n" in done.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from srmp_spark.queue_manager.gateway import link as link_module
 from srmp_spark.queue_manager.gateway.channel import TURN_SECONDS, Channel
 from srmp_spark.queue_manager.gateway.frames import FRAME_MAX, FrameReader, encode_frame
 from srmp_spark.queue_manager.gateway.link import GatewayLink
+from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
 from srmp_spark.testing.gateway_echo import Answer, Do, Said
 
 
@@ -106,13 +108,39 @@ def test_a_gateway_that_dies_is_told_as_lost_and_its_port_opens_again(what: str)
     with_gateway(dialogue)
 
 
+def test_a_gateway_whose_last_messages_wait_is_lost_before_the_next_one_is_up() -> None:
+    """The main process may be behind: what it has not handled of the one before must not look like the next one's."""
+
+    async def dialogue(service: Service, port: int) -> None:
+        assert await ask(port, b"before\n") == b"re: before\n"
+        channel = service.link.channel
+        assert channel is not None
+        channel.hold()  # as a loop that has no time for it: its end waits behind its messages
+        writer = (await asyncio.open_connection("127.0.0.1", port))[1]
+        writer.write(b"unheard\n")
+        await asyncio.sleep(0.2)
+        process = service.link._process
+        assert process is not None
+        process.kill()
+        await until(lambda: service.events[-1] == "up" and len(service.events) > 1)
+        assert service.events == ["up", "lost", "up"]
+        channel.release()
+        assert await ask(port, b"after\n") == b"re: after\n"
+        assert [each.line for each in service.heard] == [b"before\n", b"after\n"]
+        assert service.events == ["up", "lost", "up"], "once"
+        writer.close()
+
+    with_gateway(dialogue)
+
+
 def test_a_gateway_whose_loop_hangs_is_killed_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(link_module, "WATCH_SECONDS", 0.1)
 
     async def dialogue(service: Service, port: int) -> None:
         service.link.send(Do("hang"))
-        await until(lambda: "lost" in service.events)
+        with monkeypatch.context() as patched:  # a start of Python may take longer than that
+            patched.setattr(link_module, "SILENCE_SECONDS", 0.5)
+            await until(lambda: "lost" in service.events)
         assert await ask(port, b"again\n") == b"re: again\n"
 
     with_gateway(dialogue)
@@ -143,6 +171,21 @@ def test_it_ends_with_the_main_process() -> None:
             os.kill(process.pid, 0)
 
     with_gateway(dialogue)
+
+
+def test_a_gateway_with_much_to_hold_may_have_more_memory() -> None:
+    async def main() -> None:
+        for settings, limit in (({}, MEMORY_MAX), ({"memory_max": 2 * MEMORY_MAX}, 2 * MEMORY_MAX)):
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                link = Echo(settings, {"port": listening}, Said, lambda message: None)
+                link.start()
+                await link.started()
+                process = link._process
+                assert process is not None
+                assert resource.prlimit(process.pid, resource.RLIMIT_DATA)[0] == limit
+                await link.stop()
+
+    asyncio.run(main())
 
 
 # --- the channel --------------------------------------------------------------------------------------------

@@ -17,15 +17,14 @@ from srmp_spark.queue_manager.sender import link
 from srmp_spark.srmp.forwarding import forwarded
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.forward_place import Cursor, read_to
 from srmp_spark.store.outbox.forwarded import (
     APPLICATION,
     UNREADABLE,
-    Cursor,
     CursorMovedError,
     ForwardedBatch,
     Incoming,
     Unsendable,
-    read_to,
 )
 from srmp_spark.store.outbox.known import find_known
 from srmp_spark.store.outbox.packed_group import pack_group, unpack_group

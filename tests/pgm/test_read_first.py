@@ -45,8 +45,11 @@ def listener_of(inlet: Inlet, naks: list[bytes]) -> Listener:
     address = MulticastAddress("239.192.9.1", DPORT)
     sockets: Any = SimpleNamespace(address=address, inlet=inlet, outlet=outlet, interface=SimpleNamespace(name="lo"))
     settings = PgmSettings(encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0)))
-    unused: Any = None
-    return Listener("private$/prices", sockets, settings, unused, unused, unused)
+    main = SimpleNamespace(is_congested=False, send=lambda message: None)
+    listener = Listener(0, "private$/prices", address, settings, main)
+    listener.sockets = sockets
+    listener._has_begun = True
+    return listener
 
 
 async def asks_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

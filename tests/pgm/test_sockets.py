@@ -171,7 +171,7 @@ WITHOUT_RIGHTS = """
 import os
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.pgm.settings import SourceSettings
-from srmp_spark.queue_manager.multicast.listener import check_multicast
+from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
 if os.getuid() == 0:
     os.setuid(65534)

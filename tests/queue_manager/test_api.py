@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import http.client
 import io
@@ -416,5 +417,5 @@ class TestText:
                 raise error
 
         app = ApiApp(Router([]), Refusing())  # type: ignore[arg-type]
-        response = asyncio.run(app._respond(scope, lambda: None))  # type: ignore[arg-type]
+        response = asyncio.run(app._respond(scope, lambda: None, contextlib.ExitStack()))  # type: ignore[arg-type]
         assert response.status == 503

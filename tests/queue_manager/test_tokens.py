@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +20,7 @@ from srmp_spark.queue_manager.api.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.router import Extent, Route
 from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.config import ServeConfig, load
+from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.tokens import VERBS, Token, Tokens, admin_token
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -238,3 +242,32 @@ verbs = ["enqueue"]
     log = running.stderr()
     for secret in (SECRET, OTHER, "0123456789abcdef-admin", "0123456789abcdef-nobody"):
         assert secret not in log
+
+
+def test_one_token_cannot_hold_all_connections(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+    """More long polls than the port has places, all of one token and over one proxy: another token is answered."""
+    admin, config = tmp_path / "admin.token", tmp_path / "config.toml"
+    admin.touch(0o600)
+    admin.write_text("0123456789abcdef-admin")
+    entry = f'name = "poller"\nsha256 = "{sha256(SECRET)}"\nqueues = ["private$/orders"]\nverbs = ["read"]\n'
+    config.write_text(f"[[token]]\n{entry}")
+    running = start(queues=["private$/orders"], token_file=admin, config=config)
+    host, _, port = running.api.partition("://")[2].rpartition(":")
+    poll = (
+        "GET /v1/queues/private$%2Forders/range?after=0&wait=10 HTTP/1.1\r\n"
+        f"Host: {host}:{port}\r\nAuthorization: Bearer {SECRET}\r\n\r\n"
+    ).encode()
+    with contextlib.ExitStack() as stack:
+        for _ in range(API_CONNECTIONS_MAX + 50):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            with contextlib.suppress(OSError):  # its place may be another's already
+                connection.sendall(poll)
+        began = time.monotonic()
+        headers = {"Authorization": "Bearer 0123456789abcdef-admin"}
+        assert requests.get(f"{running.api}/v1/status", headers=headers, timeout=5).status_code == 200
+        assert time.monotonic() - began < 5, "half of a poll"
+        refused = requests.get(
+            f"{running.api}/v1/queues/private$%2Forders/range?after=0", headers={"Authorization": f"Bearer {SECRET}"}, timeout=5
+        )
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too-many-calls")
+        assert "tokens of their own" in refused.json()["error"]["hint"]

@@ -16,12 +16,12 @@ from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, Pu
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller import locks
-from srmp_spark.queue_manager.puller.connection import LostError, RefusedError
+from srmp_spark.queue_manager.puller.answers import LostError, RefusedError, Unreadable
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.pulled import PulledState as State
-from srmp_spark.queue_manager.puller.remote import RemoteQueue, Unreadable
+from srmp_spark.queue_manager.puller.remote import RemoteQueue
 from srmp_spark.testing.remote.queue import Connection, ForeignQueue, KilledError, a_while
 
 RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "80"))

@@ -12,10 +12,9 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller import locks as locks_module
-from srmp_spark.queue_manager.puller.connection import RefusedError
+from srmp_spark.queue_manager.puller.answers import RefusedError, Unreadable
 from srmp_spark.queue_manager.puller.locks import Locks
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import Unreadable
 
 
 class Backwards:

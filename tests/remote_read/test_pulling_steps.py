@@ -22,7 +22,7 @@ from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller import locks
-from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
+from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import PulledKey

@@ -26,7 +26,7 @@ from srmp_spark.mqrr.rpc.limits import FRAGMENT_MAX, LATE_PDUS_MAX
 from srmp_spark.mqrr.rpc.negotiation import offers
 from srmp_spark.mqrr.rpc.pdu import CONCURRENT_MULTIPLEXING, FIRST_FRAGMENT, WHOLE, PduStream, PduType, encode_pdu
 from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX
-from srmp_spark.queue_manager.remote_read.port import REQUEST_MAX
+from srmp_spark.queue_manager.remote_read.gateway import REQUEST_MAX
 
 PATIENCE = 30.0
 HEALTH_SECONDS = 0.25

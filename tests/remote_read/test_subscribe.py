@@ -160,7 +160,7 @@ def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(tmp_path:
 class Late:
     """A puller that gets its first message while it is told to stop."""
 
-    def __init__(self, manager: object, subscription: Subscription, left: object, circles: object, **options: bool) -> None:
+    def __init__(self, manager: object, subscription: Subscription, left: object, *others: object, **options: bool) -> None:
         self.subscription, self.left = subscription, left
         self.configured = self.removing = False
         self.is_unused, self.runs = True, False
@@ -186,7 +186,7 @@ def test_one_that_gets_its_first_message_while_it_is_taken_back_goes_on(tmp_path
         monkeypatch.setattr(pullers, "Puller", Late)
         all_of_them = Pullers(Manager(), Circles(None))  # type: ignore[arg-type]
         subscription = parse_subscription("here", {"host": "127.0.0.1:9", "queue": "q", "mode": "copy"})
-        all_of_them._put(first := Late(None, subscription, None, None))  # type: ignore[arg-type]
+        all_of_them._put(first := Late(None, subscription, None))  # type: ignore[arg-type]
         with pytest.raises(ApiError, match="was read from"):
             await all_of_them.remove("127.0.0.1:9", "q", unused=True)
         (there,) = all_of_them

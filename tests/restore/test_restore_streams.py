@@ -26,7 +26,8 @@ from srmp_spark.store import queues
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog
-from srmp_spark.store.outbox.forwarded import Cursor, ForwardedBatch, Incoming, read_to
+from srmp_spark.store.outbox.forward_place import Cursor, read_to
+from srmp_spark.store.outbox.forwarded import ForwardedBatch, Incoming
 
 ELSEWHERE = "http://other/msmq/private$/ledger"
 REDIRECTED = "http://machine2/msmq/private$/front"

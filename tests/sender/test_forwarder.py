@@ -20,7 +20,8 @@ from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
 from srmp_spark.store.outbox import forwarded
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
-from srmp_spark.store.outbox.forwarded import FORWARD_OUTGOING_MAX, Cursor, ForwardedBatch, Incoming, read_to
+from srmp_spark.store.outbox.forward_place import Cursor, read_to
+from srmp_spark.store.outbox.forwarded import FORWARD_OUTGOING_MAX, ForwardedBatch, Incoming
 from srmp_spark.store.outbox.outbox import Outbox
 
 QM, SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0", "2744e4e1-2b48-43e8-b441-42745f280d53"

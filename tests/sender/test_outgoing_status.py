@@ -34,7 +34,7 @@ class Child:
         self.asked += 1
         if self.is_away:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        found = {"outgoing": [{"queued": self.queued}]}
+        found = {"outgoing": [{"queued": self.queued}], "set_aside": []}
         self.meanwhile()
         return found
 
@@ -43,7 +43,10 @@ def run(tmp_path: Path, test: Callable[[Outgoing, Child], Awaitable[None]]) -> N
     async def main() -> None:
         with DataDirectory.open(tmp_path / "d", now=SystemClock().utc()) as directory:
             config = load({"data_dir": str(tmp_path / "d")}, {})
-            outgoing = Outgoing(config, directory, cast("Any", None), "http://h", LocalHosts(frozenset()), forward_end=0)
+            nobody = LocalHosts(frozenset())
+            outgoing = Outgoing(
+                config, directory, cast("Any", None), "http://h", nobody, forward_end=0, forward_waiting=0
+            )  # fmt: skip
             child = Child()
             outgoing.link = cast("Any", child)
 

@@ -20,7 +20,8 @@ from srmp_spark.srmp.redirection import Redirection, Redirections
 from srmp_spark.store import queues, retention, state
 from srmp_spark.store.log import TrimmedError
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.forwarded import Cursor, Incoming, Unsendable
+from srmp_spark.store.outbox.forward_place import Cursor
+from srmp_spark.store.outbox.forwarded import Incoming, Unsendable
 
 QM, OTHER = "caf195ea-615c-4264-ae08-11a4e60194c0", "32221eda-9376-46df-b6ed-783091123831"
 
@@ -127,7 +128,7 @@ def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path:
 
     def begins(inbound: Redirections, end: int, read_to: int = 0) -> ForwardLog:
         cursor = Cursor(epoch, read_to) if read_to else None
-        return ForwardLog(tmp_path / "d", QM, load_rules(outbox, Rules(inbound, MACHINE2), Cursor(epoch, end), cursor))
+        return ForwardLog(tmp_path / "d", QM, load_rules(outbox, Rules(inbound, MACHINE2), Cursor(epoch, end), cursor, 0))
 
     begins(NINE, 0)
     store.put(2, make=srmp_record)
@@ -158,10 +159,10 @@ def test_rows_of_an_older_epoch_were_accepted_before(tmp_path: Path) -> None:
 
 def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(tmp_path: Path) -> None:
     outbox = OutboxDatabase.open(tmp_path)
-    load_rules(outbox, Rules(Redirections(), MACHINE2), Cursor("e", 7), None)
+    load_rules(outbox, Rules(Redirections(), MACHINE2), Cursor("e", 7), None, 0)
     assert outbox.connection.execute("SELECT 1 FROM meta WHERE key = ?", (RULES,)).fetchone() is None
     for n in range(1, RULES_MAX + 5):
-        rules = load_rules(outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), Cursor("e", n), None)
+        rules = load_rules(outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), Cursor("e", n), None, 0)
     assert len(rules.kept) == RULES_MAX
     assert (rules.kept[-2].until, rules.present.until) == (Cursor("e", RULES_MAX + 4), None)
     outbox.close()

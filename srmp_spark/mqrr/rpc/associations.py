@@ -24,13 +24,15 @@ _TRIES = 16
 class Association(Generic[Value]):
     """The connections of one client that share context handles."""
 
-    __slots__ = ("_handles", "_new_uuid", "connections", "id", "peer")
+    __slots__ = ("_handles", "_new_uuid", "connections", "handles_elsewhere", "id", "peer")
 
     def __init__(self, group_id: int, peer: str, new_uuid: Callable[[], bytes]) -> None:
         self.id = group_id
         self.peer = peer
         """The IP address that its first connection came from."""
         self.connections = 0
+        self.handles_elsewhere: int | None = None
+        """Open handles that another process keeps for this association; ``None``: no other process keeps any."""
         self._handles: dict[bytes, Value] = {}
         self._new_uuid = new_uuid
 
@@ -59,15 +61,15 @@ class Association(Generic[Value]):
         return values
 
     def __len__(self) -> int:
-        """Open handles."""
-        return len(self._handles)
+        """Return the number of open handles, wherever they are kept."""
+        return len(self._handles) + (self.handles_elsewhere or 0)
 
     def __bool__(self) -> bool:
         """Always: an association without handles is one."""
         return True
 
     def __repr__(self) -> str:
-        return f"<Association {self.id} of {self.peer}: {self.connections} connections, {len(self._handles)} handles>"
+        return f"<Association {self.id} of {self.peer}: {self.connections} connections, {len(self)} handles>"
 
 
 class Associations(Generic[Value]):

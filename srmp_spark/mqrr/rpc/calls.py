@@ -186,6 +186,11 @@ class Assembly:
             self._data = bytearray(self._data)
         self._data += fragment.stub
 
+    @property
+    def size(self) -> int:
+        """Bytes of stub so far."""
+        return len(self._data)
+
     def stub(self) -> bytes:
         """All of it."""
         return bytes(self._data)  # of bytes, the same bytes

@@ -246,6 +246,11 @@ class ClientConnection:
         """Whether a PDU that was received waits for the next :meth:`receive`."""
         return not self._is_closed() and self._stream.is_behind
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of answers of which the last fragment has not arrived."""
+        return sum(each.assembly.size for each in self._calls.values() if each.assembly is not None)
+
     def data_to_send(self) -> bytes:
         """What is to be sent, once."""
         data = b"".join(self._out)

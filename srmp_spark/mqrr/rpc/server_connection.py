@@ -272,8 +272,10 @@ class ServerConnection:
         self._assembly = None
         self._deadline = None
         association, self._association = self._association, None
-        if association is not None and (values := self._associations.leave(association)):
-            self._events.append(Rundown(association, values))
+        if association is not None:
+            values = self._associations.leave(association)
+            if values or (association.handles_elsewhere is not None and association.connections <= 0):
+                self._events.append(Rundown(association, values))
 
     def _send_fault(self, call_id: int, status: int, context_id: int, flags: int = 0) -> None:
         self._out.append(encode_pdu(PduType.FAULT, WHOLE | flags, call_id, Fault(status, context_id).encode()))

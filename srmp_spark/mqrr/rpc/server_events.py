@@ -37,7 +37,8 @@ class CallOrphaned(NamedTuple):
 
 
 class Rundown(NamedTuple):
-    """The last connection of an association is gone: undo what its handles stood for."""
+    """The last connection of an association is gone: undo what its handles stood for. ``values`` is empty where
+    another process keeps the handles."""
 
     association: Association[Any]
     values: tuple[Any, ...]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
@@ -20,10 +23,15 @@ from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
-from srmp_spark.queue_manager.tokens import VERBS
+from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.tokens import VERBS, Token
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
+
+CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
+"""Calls of one token that are not answered to their end: long polls and answers that nobody reads keep their connections, and
+half of the port stays for the other tokens."""
 
 OPEN = Access("none", Extent.NOBODY)
 READ, ENQUEUE, ADMIN = (Access(verb, Extent.QUEUE) for verb in VERBS)
@@ -79,15 +87,21 @@ class ApiApp:
         self._router = router
         self._guard = guard
         self._bodies = Bodies()
+        self._calls: Counter[str] = Counter()
+        """Calls that are not answered to their end, by the name of their token."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             raise ValueError(f"the API speaks HTTP, not {scope['type']}")  # a websocket: uvicorn answers 403
-        try:
-            response = await self._respond(scope, receive)
-        except ConnectionResetError:
-            return  # the caller went away
+        with contextlib.ExitStack() as until_answered:
+            try:
+                response = await self._respond(scope, receive, until_answered)
+            except ConnectionResetError:
+                return  # the caller went away
+            await self._send(response, scope, send)
+
+    async def _send(self, response: Response, scope: Scope, send: Send) -> None:
         try:
             await response.send(send)
         except ConnectionResetError as error:
@@ -98,10 +112,10 @@ class ApiApp:
             if response.stream is not None:
                 await response.stream.aclose()
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+    async def _respond(self, scope: Scope, receive: Receive, until_answered: contextlib.ExitStack) -> Response:
         path = scope["path"]
         try:
-            return await self._handle(scope, path, receive)
+            return await self._handle(scope, path, receive, until_answered)
         except ConnectionResetError:
             raise
         except StoreError as error:
@@ -111,12 +125,30 @@ class ApiApp:
             log.exception("api.failed path=%s", path)
             return Response.error(ApiError(503, "internal", "the queue manager has a bug; its log says more"))
 
-    async def _handle(self, scope: Scope, path: str, receive: Receive) -> Response:
+    @contextlib.contextmanager
+    def _counted(self, token: Token) -> Iterator[None]:
+        """Count a call of ``token`` until its answer has left. Raises a 503 if there are CALLS_OF_TOKEN_MAX already."""
+        if self._calls[token.name] >= CALLS_OF_TOKEN_MAX:
+            raise ApiError(
+                503, "too-many-calls", f"{CALLS_OF_TOKEN_MAX} calls of the token {token.name} are not answered yet",
+                "call again when some of them have ended, or give programs that call often tokens of their own",
+            )  # fmt: skip
+        self._calls[token.name] += 1
+        try:
+            yield
+        finally:
+            self._calls[token.name] -= 1
+
+    async def _handle(
+        self, scope: Scope, path: str, receive: Receive, until_answered: contextlib.ExitStack
+    ) -> Response:
         """Guard, route and handler; writing a refusal is still inside of what :meth:`_respond` watches."""
         try:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             owner = scope.get("extensions", {}).get(OWNER)
             caller = self._guard.check(scope["method"], path, headers, owner)
+            if caller is not None:
+                until_answered.enter_context(self._counted(caller))
             route, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
             authorize(caller, route.access, parameters)
             query = parse_query(scope.get("query_string", b""))

@@ -270,6 +270,7 @@ class HealthApi:
             outgoing = self._manager.outgoing
             answer["outgoing"] = [outgoing_status(entry) for entry in await outgoing.status()]
             answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
+            answer["set_aside"] += outgoing.set_aside
         else:
             answer["queues"] = [each for each in answer["queues"] if request.sees(each["name"])]
             if answer["multicast"] is not None:

@@ -20,7 +20,8 @@ judged, and is answered only after the main process has it on stable storage.
 
 **What a gateway's death means.** Its connections close and nothing else happens: the main process calls
 ``on_lost`` and treats each connection of the gateway as lost. The listening sockets stay bound in the main
-process, so clients that connect meanwhile wait in the backlog until the next gateway accepts them.
+process, so clients that connect meanwhile wait in the backlog until the next gateway accepts them. A transport
+without connections (multicast) opens its sockets in the gateway and tells the next one where to go on.
 
 **Fairness.** A gateway cannot flood the main process: the channel handles messages for
 :data:`.channel.TURN_SECONDS` in one turn of the loop, then lets the other connections have theirs. While a

@@ -133,7 +133,10 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
             self._types, self._on_message, lambda: self._lost(made), self._on_room
         )
         await self._loop.create_unix_connection(lambda: made, sock=ours)
-        self.channel = made
+        before, self.channel = self.channel, made
+        if before is not None:  # its messages wait for their turns, and its end behind them: it has no connections any more
+            before.close()
+            self._on_lost()
         try:
             self._on_up()
         except Exception:  # the gateway is up all the same

@@ -29,8 +29,9 @@ from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.gateway.channel import Channel
 
 MEMORY_MAX = 1024 * 1024 * 1024
-"""Bytes of data that a gateway may ask of the kernel. Its own budgets end far below; if one of them has a
-hole, the gateway dies with a MemoryError and is started again, and the machine keeps its memory."""
+"""Bytes of data that a gateway may ask of the kernel; its settings may say another number (``memory_max``). Its own budgets
+end far below; if one of them has a hole, the gateway dies with a MemoryError and is started again, and the machine keeps its
+memory."""
 OOM_SCORE = 600
 """Added to the gateway's badness: the kernel's killer takes it before the main process."""
 
@@ -63,17 +64,17 @@ def run_gateway(types: Any, serve: Callable[[Gateway], Any]) -> NoReturn:  # noq
     """
 
     def run(control: socket.socket, settings: dict[str, Any]) -> None:
-        _be_first_to_go()
+        _be_first_to_go(settings.get("memory_max", MEMORY_MAX))
         uvloop.run(_run(control, settings, types, serve))
 
     run_child(run)
 
 
-def _be_first_to_go() -> None:
+def _be_first_to_go(memory_max: int) -> None:
     with contextlib.suppress(OSError):  # a container may forbid it: MEMORY_MAX holds all the same
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = MEMORY_MAX if soft == resource.RLIM_INFINITY else min(soft, MEMORY_MAX)
+    wanted = memory_max if soft == resource.RLIM_INFINITY else min(soft, memory_max)
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
 
 

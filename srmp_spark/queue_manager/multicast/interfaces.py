@@ -33,7 +33,7 @@ class InterfaceWatch:
     container's network, a bond that is made anew), and says nothing: they would be deaf for good.
     """
 
-    def __init__(self, wanted: str, found: Interface) -> None:
+    def __init__(self, wanted: str, found: Interface | None = None) -> None:
         """``wanted``: its name or address, as :func:`find_interface` takes it; ``found``: what the sockets are of."""
         self._wanted = wanted
         self._used = found
@@ -48,7 +48,8 @@ class InterfaceWatch:
             self.why_gone = str(error)
             return None
         self.why_gone = None
-        return None if found[:2] + found[3:] == self._used[:2] + self._used[3:] else found
+        used = self._used
+        return None if used is not None and found[:2] + found[3:] == used[:2] + used[3:] else found
 
     def uses(self, interface: Interface) -> None:
         """Compare with ``interface`` from now on."""

@@ -1,9 +1,9 @@
-"""Queues that listen to a multicast address: sockets, the receiving engine, the inbox (DESIGN: "PGM listeners").
+"""One multicast address in the gateway: its sockets, the receiving engine, what crosses to the main process.
 
-Theory of operation, per address. The loop says that packets are there; up to READ_MAX datagrams are read, decoded and given to
-the engine; what comes out of it is sent, stored or told, in order. One timer does what the engine wants later. All of it is in
-the main process: MSMQ's own limit is 50 packets a second, and a pack of 64 costs the loop about a millisecond. While
-PENDING_BYTES_MAX wait for their commit nothing is read and nothing asked for.
+Theory of operation. The loop says that packets are there; up to READ_MAX datagrams are read, decoded and given to
+the engine; what comes out of it is sent to the network or crosses, in order. One timer does what the engine wants
+later. While PENDING_BYTES_MAX wait for their commit, or the channel is congested, nothing is read and nothing asked
+for: the kernel's buffer and the repairs of PGM have to do.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Protocol
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import MulticastAddress
@@ -32,110 +32,109 @@ from srmp_spark.pgm.outputs import (
 )
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.token_bucket import TokenBucket
-from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Refusal
-from srmp_spark.queue_manager.multicast.interfaces import Interface, InterfaceWatch, find_interface
+from srmp_spark.queue_manager.faults import REASON as INTERNAL
+from srmp_spark.queue_manager.faults import Faults
+from srmp_spark.queue_manager.multicast.crossing import (
+    Arrived,
+    Ended,
+    Figures,
+    Hearing,
+    Lost,
+    Opened,
+    Place,
+    Refused,
+    SourceFigures,
+    ToMain,
+)
+from srmp_spark.queue_manager.multicast.groups import GroupSockets, open_group
+from srmp_spark.queue_manager.multicast.interfaces import InterfaceWatch
+from srmp_spark.queue_manager.multicast.reading import Read, Unread, read_apdu
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, Inlet, Outlet
+from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
 
-if TYPE_CHECKING:
-    from srmp_spark.queue_manager.acceptor import Acceptor
-    from srmp_spark.queue_manager.multicast.losses import Losses
-
-NAK_TTL = 1
-"""RFC 3208 6.3: what receivers multicast stays in their network."""
+PENDING_BYTES_MAX = 8_388_608
+"""Octets of APDUs of one group that wait for their commit: above, nothing is read from the group."""
 LINES_PER_SECOND = 20.0
 """About sessions in the log. Losses have a limit of their own (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
 """One warning in this time for all sources that find no room: 64 bits of TSI make as many as somebody likes."""
 INTERFACE_SECONDS = 2.0
 """How often it is looked whether the interface is still the one whose group was joined."""
-_ANY_GROUP = "224.0.0.1"
-REFUSED = "refused"
-"""Reason of a message that came whole and was not taken; ``detail`` says why."""
+FIGURES_AT_ONCE = 128
+"""Sources whose figures one message holds: the main process handles it in a quarter of a millisecond."""
 
 log = logging.getLogger(__name__)
 
 
-class GroupSockets(NamedTuple):
-    """What a listener needs of the system. Opened before the loop runs, so that a wrong flag ends the start."""
+class ToMainProcess(Protocol):
+    """The gateway's end of the channel, as a listener sees it."""
 
-    address: MulticastAddress
-    interface: Interface
-    inlet: Inlet
-    outlet: Outlet
+    is_congested: bool
+    """Whether nothing more may be produced until the main process has caught up."""
 
-    def close(self) -> None:
-        """Leave the group."""
-        self.inlet.close()
-        self.outlet.close()
-
-
-def check_multicast(settings: PgmSettings) -> None:
-    """Whether this process may speak PGM as it was told. Raises :class:`ConfigurationError`."""
-    interface = find_interface(settings.interface)
-    Outlet(settings.encapsulation, interface, _ANY_GROUP, settings.ttl, is_source=True).close()
-
-
-def open_groups(settings: PgmSettings, addresses: Iterable[MulticastAddress]) -> list[GroupSockets]:
-    """Join every group. Raises :class:`ConfigurationError`, and has joined none then."""
-    interface = find_interface(settings.interface)
-    opened: list[GroupSockets] = []
-    try:
-        for address in addresses:
-            outlet = Outlet(settings.encapsulation, interface, address.group, NAK_TTL, is_source=False)
-            try:
-                inlet = Inlet.of_group(settings.encapsulation, interface, address.group)
-            except BaseException:
-                outlet.close()
-                raise
-            opened.append(GroupSockets(address, interface, inlet, outlet))
-    except BaseException:
-        for each in opened:
-            each.close()
-        raise
-    return opened
+    def send(self, message: ToMain) -> object:
+        """Send ``message`` after all earlier ones."""
 
 
 class Listener:
-    """One address and the queue that it is for."""
+    """Hears one group and tells the main process."""
 
     def __init__(
-        self, queue: str, sockets: GroupSockets, settings: PgmSettings, acceptor: Acceptor, losses: Losses,
-        count_refusal: Callable[[int, str], object],
-    ) -> None:  # fmt: skip
+        self, group: int, queue: str, address: MulticastAddress, settings: PgmSettings, main: ToMainProcess
+    ) -> None:
+        """``group``: what the main process calls the address; ``queue``: the queue that it is for."""
         self.queue = queue
-        self.sockets = sockets
+        self.address = address
+        self.sockets: GroupSockets | None = None
+        """``None`` while the group cannot be joined."""
         self.counts: Counter[str] = Counter()
         """Packets that no session counts."""
-        self._losses = losses
-        self._count_refusal = count_refusal
-        self._inbox = MulticastInbox(acceptor, sockets.address, self._refused)
-        self._inbox.on_room = self._read_again
-        address = sockets.address
-        self.engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver)
+        self._group = group
+        self._main = main
         self._settings = settings
-        self.watch = InterfaceWatch(settings.interface, sockets.interface)
+        self._faults = Faults()
+        self.engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver)
+        self.watch = InterfaceWatch(settings.interface)
         self._watcher: asyncio.TimerHandle | None = None
         self._deaf_because: str | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_reading = False
+        self._has_begun = False
+        self.pending_bytes = 0
+        """Octets of APDUs that crossed and are not settled."""
+        self._told: dict[SessionKey, SourceFigures] = {}
+        """The figures that the main process has."""
+        self._told_totals: dict[str, int] = {}
         self._lines = TokenBucket(LINES_PER_SECOND, LINES_PER_SECOND, time.monotonic())
         self._refusals = 0
         """Packets of sources that were refused since that was told."""
         self._refusals_told_at = -REFUSED_SECONDS
 
     def __repr__(self) -> str:
-        return f"<Listener {self.queue} on {self.sockets.address} sessions={len(self.engine)}>"
+        return f"<Listener {self.queue} on {self.address} sessions={len(self.engine)}>"
 
-    def start(self) -> None:
-        """Begin to hear."""
-        self._is_reading = True
-        self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
+    def join(self) -> None:
+        """Open the sockets and report how that went; a group that cannot be joined is tried again and again."""
+        try:
+            self._hear_by(open_group(self._settings, self.address))
+        except ConfigurationError as error:
+            self._deaf_because = str(error)
+        self._main.send(Hearing(self._group, self._deaf_because))
         self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
-        log.info(
-            "pgm.listening queue=%s address=%s interface=%s", self.queue, self.sockets.address, self.sockets.interface.name
-        )
+
+    def begin(self, places: Iterable[Place]) -> None:
+        """Begin to hear; the sessions of ``places`` go on there."""
+        self._has_begun = True
+        now = time.monotonic()
+        for place in places:
+            self._do(self.engine.resume(place.session, place.next, now))
+        if self.sockets is not None:
+            self._read_again()
+            name = self.sockets.interface.name
+            log.info("pgm.listening queue=%s address=%s interface=%s", self.queue, self.address, name)
+        else:
+            log.warning('pgm.deaf queue=%s address=%s reason="%s"', self.queue, self.address, self._deaf_because)
 
     def stop(self) -> None:
         """Leave the group; sessions that are open are not told as lost, for the next start may hear them again."""
@@ -143,12 +142,10 @@ class Listener:
         for timer in (self._timer, self._watcher):
             if timer is not None:
                 timer.cancel()
-        self.sockets.close()
+        if self.sockets is not None:
+            self.sockets.close()
 
-    @property
-    def deaf_because(self) -> str | None:
-        """Why nothing can be heard now."""
-        return self._deaf_because
+    # --- sockets --------------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Join the group again where the interface was made anew: the kernel has forgotten what the old one had joined."""
@@ -157,39 +154,53 @@ class Listener:
         why = self.watch.why_gone
         if found is not None:
             try:
-                (fresh,) = open_groups(self._settings, (self.sockets.address,))
+                fresh = open_group(self._settings, self.address)
             except ConfigurationError as error:
                 why = str(error)
             else:
                 self._hear_by(fresh)
+                log.warning(
+                    'pgm.joined_again queue=%s address=%s interface=%s because="the interface was made anew"',
+                    self.queue, self.address, fresh.interface.name,
+                )  # fmt: skip
         if why is not None and self._deaf_because is None:
-            log.warning('pgm.deaf queue=%s address=%s reason="%s"', self.queue, self.sockets.address, why)
-        self._deaf_because = why
+            log.warning('pgm.deaf queue=%s address=%s reason="%s"', self.queue, self.address, why)
+        if why != self._deaf_because:
+            self._deaf_because = why
+            self._main.send(Hearing(self._group, why))
 
     def _hear_by(self, fresh: GroupSockets) -> None:
         """Sessions go on: what they missed meanwhile is asked for, and told as lost if it is in no window any more."""
-        was_reading = self._is_reading
         self._hold()
-        self.sockets.close()
+        if self.sockets is not None:
+            self.sockets.close()
         self.sockets = fresh
         self.watch.uses(fresh.interface)
-        if was_reading:
-            self._read_again()
-        log.warning(
-            'pgm.joined_again queue=%s address=%s interface=%s because="the interface was made anew"',
-            self.queue, fresh.address, fresh.interface.name,
-        )  # fmt: skip
+        self._read_again()
+
+    @property
+    def _must_wait(self) -> bool:
+        return not self._has_begun or self.pending_bytes > PENDING_BYTES_MAX or self._main.is_congested
 
     def _hold(self) -> None:
-        if self._is_reading:
+        if self._is_reading and self.sockets is not None:
             self._is_reading = False
             self._loop.remove_reader(self.sockets.inlet.fileno())
 
     def _read_again(self) -> None:
-        if not self._is_reading:
+        if not self._is_reading and self.sockets is not None and not self._must_wait:
             self._is_reading = True
             self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
             self._arm(time.monotonic())
+
+    def settled(self, octets: int) -> None:
+        """Note that ``octets`` of what crossed no longer wait."""
+        self.pending_bytes -= octets
+        self.on_room()
+
+    def on_room(self) -> None:
+        """Read again if nothing speaks against it any more."""
+        self._read_again()
 
     # --- packets --------------------------------------------------------------------------------------------------------
 
@@ -199,6 +210,7 @@ class Listener:
         self._arm(now)
 
     def _take_what_came(self, now: float) -> None:
+        assert self.sockets is not None
         for octets, source in self.sockets.inlet.read():
             try:
                 packet = decode(octets)
@@ -215,6 +227,7 @@ class Listener:
 
     def _due(self) -> None:
         self._timer = None
+        assert self.sockets is not None
         when = self.engine.next_timer()
         self._take_what_came(time.monotonic())  # first: what lies in the kernel's buffer must not be asked for
         now = time.monotonic()
@@ -223,7 +236,7 @@ class Listener:
         self._arm(now)
 
     def _arm(self, now: float) -> None:
-        if self._inbox.is_full:
+        if self._must_wait:
             self._hold()
         if self._timer is not None:
             self._timer.cancel()
@@ -236,16 +249,21 @@ class Listener:
         for output in outputs:
             if isinstance(output, Apdu):
                 self._count(output.session, "message", 1)
-                self._inbox.take(output)
+                self._take(output)
             elif isinstance(output, Unicast):
-                self.sockets.outlet.unicast(output.packet, output.to)
+                if self.sockets is not None:
+                    self.sockets.outlet.unicast(output.packet, output.to)
             elif isinstance(output, Multicast):
-                self.sockets.outlet.multicast((output.packet,))
+                if self.sockets is not None:
+                    self.sockets.outlet.multicast((output.packet,))
             elif isinstance(output, DataLost):
                 self._count(output.session, "lost", output.packets)
-                reason = output.reason.name.lower()
-                self._note(output.session, output.first, output.last, output.packets, reason, output.reason.value)
+                reason, why = output.reason.name.lower(), output.reason.value
+                self._main.send(
+                    Lost(self._group, output.session, output.first, output.last, output.packets, reason, why)
+                )
             elif isinstance(output, SessionOpened):
+                self._main.send(Opened(self._group, output.session, output.first))
                 if self._may_log(time.monotonic()):
                     log.info("pgm.session_opened queue=%s session=%s first=%d", self.queue, output.session, output.first)
             elif isinstance(output, SourceRefused):
@@ -253,12 +271,35 @@ class Listener:
             else:
                 self._session_ended(output)
 
+    def _take(self, apdu: Apdu) -> None:
+        """Let an APDU cross as a message, or as the reason why it is none."""
+        try:
+            found = read_apdu(apdu.data, self.address)
+            if isinstance(found, Read):
+                self._cross(apdu, found)
+                return
+        except Exception as error:  # the last line of defence: our bug must not stop all others
+            refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
+            found = Unread(refused.status, INTERNAL, "srmp-spark", None)
+        self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))
+
+    def _cross(self, apdu: Apdu, read: Read) -> None:
+        octets, post = len(apdu.data), read.post
+        self._main.send(
+            Arrived(
+                self._group, apdu.session, apdu.first, apdu.last, octets, post.post, post.head_length,
+                read.message, read.parts,
+            )
+        )  # fmt: skip
+        self.pending_bytes += octets
+
     def _count(self, key: SessionKey, what: str, count: int) -> None:
         session = self.engine.get(key)
         if session is not None:
             session.counts[what] += count
 
     def _session_ended(self, ended: SessionEnded) -> None:
+        self._main.send(Ended(self._group, ended.session))
         if self._may_log(time.monotonic()):
             log.info("pgm.session_ended queue=%s session=%s reason=%s", self.queue, ended.session, ended.reason.value)
 
@@ -279,45 +320,39 @@ class Listener:
         log.warning(
             "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = %d sources are heard already, which "
             "status names; what others send is not taken until one ends. To hear more: sessions_max in [pgm_constants]",
-            self.queue, self.sockets.address, refused.session, self._refusals, self.engine.settings.sessions_max,
+            self.queue, self.address, refused.session, self._refusals, self.engine.settings.sessions_max,
         )  # fmt: skip
         self._refusals = 0
 
-    # --- losses ---------------------------------------------------------------------------------------------------------
+    # --- figures --------------------------------------------------------------------------------------------------------
 
-    def _refused(self, refusal: Refusal) -> None:
-        self._count_refusal(refusal.status, refusal.reason)
-        apdu = refusal.apdu
-        packets = ((apdu.last - apdu.first) & 0xFFFFFFFF) + 1
-        detail = f"{refusal.status} {refusal.reason} ({refusal.section})"
-        self._note(apdu.session, apdu.first, apdu.last, packets, REFUSED, detail)
+    def figures(self) -> Iterator[Figures]:
+        """Return what has changed since the last call, in messages of FIGURES_AT_ONCE sources."""
+        sources, totals = self._sources(), self._totals()
+        changed = [each for key, each in sources.items() if self._told.get(key) != each]
+        gone = [key for key in self._told if key not in sources]
+        if not changed and not gone and totals == self._told_totals:
+            return
+        self._told, self._told_totals = sources, totals
+        for at in range(0, max(1, len(changed)), FIGURES_AT_ONCE):
+            yield Figures(self._group, totals, changed[at : at + FIGURES_AT_ONCE], gone if at == 0 else [])
 
-    def _note(self, session: SessionKey, first: int, last: int, packets: int, reason: str, detail: str) -> None:
-        source, address = text_of(session.source), str(self.sockets.address)
-        self._losses.note(self.queue, address, source, str(session.tsi), first, last, packets, reason, detail)
-
-    # --- what people ask ------------------------------------------------------------------------------------------------
-
-    def sources(self) -> Iterator[dict[str, Any]]:
-        """The sessions that are known, for ``status``."""
-        now = time.monotonic()
+    def _sources(self) -> dict[SessionKey, SourceFigures]:
+        found = {}
         for session in self.engine:
-            window = session.window
-            yield {
-                "queue": self.queue, "address": str(self.sockets.address), "source": text_of(session.key.source),
-                "tsi": str(session.key.tsi), "state": session.state.name.lower(),
-                "messages": session.counts["message"], "packets": session.counts["odata"],
-                "repairs": session.counts["rdata"], "duplicates": session.counts["duplicate"],
-                "naks": session.counts["nak"], "missing": 0 if window is None else window.missing,
-                "lost": session.counts["lost"], "buffered_bytes": 0 if window is None else window.octets,
-                "silent_seconds": now - session.heard_at,
-            }  # fmt: skip
+            window, counts = session.window, session.counts
+            found[session.key] = SourceFigures(
+                session.key, session.state.name.lower(), counts["message"], counts["odata"], counts["rdata"],
+                counts["duplicate"], counts["nak"], 0 if window is None else window.missing, counts["lost"],
+                0 if window is None else window.octets, session.heard_at,
+            )  # fmt: skip
+        return found
 
-    def totals(self) -> Counter[str]:
+    def _totals(self) -> dict[str, int]:
         """Packets since the start, by kind."""
         found = Counter(self.counts)
         found.update(self.engine.counts)
         found.update(self.engine.forgotten)
         for session in self.engine:
             found.update(session.counts)
-        return found
+        return dict(found)

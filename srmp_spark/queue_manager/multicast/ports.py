@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.names import MulticastAddress
+from srmp_spark.pgm.addresses import SessionKey, text_of
+from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
+from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
+from srmp_spark.queue_manager.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
-from srmp_spark.queue_manager.multicast.listener import GroupSockets, Listener
+from srmp_spark.queue_manager.multicast.crossing import (
+    Arrived,
+    Begin,
+    Ended,
+    Figures,
+    Hearing,
+    Leave,
+    Left,
+    Lost,
+    Opened,
+    Refused,
+    Settled,
+    ToMain,
+)
+from srmp_spark.queue_manager.multicast.heard import HeardGroup
+from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accept, peer_of
 from srmp_spark.queue_manager.multicast.losses import Losses
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 
@@ -16,29 +39,151 @@ if TYPE_CHECKING:
 
 Readings = Iterator[tuple[tuple[str, ...], float]]
 
+REFUSED = "refused"
+"""Reason of a message that came whole and was not taken; ``detail`` says why."""
+
+
+class MulticastLink(
+    GatewayLink[Begin | Settled | Leave, Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left]
+):
+    """Keeps the gateway running."""
+
+    module = "srmp_spark.queue_manager.multicast.gateway"
+    noun = "multicast"
+
 
 class MulticastPorts:
-    """Built inside the running loop, of sockets that are open."""
+    """Built inside the running loop. Without a group there is no gateway: rows may be multicast all the same."""
 
     def __init__(
-        self, settings: PgmSettings, groups: Sequence[tuple[str, GroupSockets]], acceptor: Acceptor, journal: Journal,
+        self, settings: PgmSettings, groups: Mapping[str, MulticastAddress], acceptor: Acceptor, journal: Journal,
         metrics: Metrics, utc: Callable[[], int],
     ) -> None:  # fmt: skip
-        """``groups``: the queue of each."""
+        """``groups``: the address of each queue that listens."""
         self._settings = settings
+        self._acceptor = acceptor
+        self._metrics = metrics
         self.losses = Losses(journal, utc)
-        self.listeners = [Listener(queue, each, settings, acceptor, self.losses, metrics.refuse) for queue, each in groups]
+        self.groups = [HeardGroup(queue, address) for queue, address in groups.items()]
+        self._loop = asyncio.get_running_loop()
+        self._has_begun = False
+        self._unheard = set(range(len(self.groups)))
+        """Groups of which no gateway has said yet whether it can hear them."""
+        self._is_heard = asyncio.Event()
+        self._has_left = asyncio.Event()
+        self._settlement = Settlement(self._loop, lambda settled: None)
+        """Of the present gateway."""
+        given = {
+            "pgm": settings.dump(), "groups": [[each.queue, str(each.address)] for each in self.groups],
+            "memory_max": max(MEMORY_MAX, 2 * len(self.groups) * settings.receiver.buffer_bytes_max),
+        }  # fmt: skip
+        self._link = MulticastLink(
+            given, {}, ToMain, self._on_message, on_up=self._on_up, on_lost=self._on_lost
+        ) if self.groups else None  # fmt: skip
 
-    def start(self) -> None:
+    # --- the life of the gateway ----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start the gateway, which joins the groups and does not read yet."""
+        if self._link is not None:
+            self._link.start()
+
+    async def joined(self) -> None:
+        """Return once every group is joined. Raises :class:`ConfigurationError` for one that cannot be."""
+        if self._link is None:
+            return
+        await self._link.started()
+        try:
+            await asyncio.wait_for(self._is_heard.wait(), START_SECONDS)
+        except asyncio.TimeoutError:
+            raise ConfigurationError("the multicast process does not join its groups; see the log above") from None
+        for each in self.groups:
+            if each.deaf_because is not None:
+                raise ConfigurationError(each.deaf_because)
+
+    def begin(self) -> None:
         """Begin to hear."""
-        for listener in self.listeners:
-            listener.start()
+        self._has_begun = True
+        self._send_begin()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Hear no more; what is lost is told with the next commit."""
-        for listener in self.listeners:
-            listener.stop()
+        if self._link is not None:
+            if self._link.send(Leave()):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._has_left.wait(), DRAIN_SECONDS)
+            await self._link.stop()
         self.losses.flush()
+
+    def _send_begin(self) -> None:
+        if self._has_begun and self._link is not None:
+            self._link.send(Begin([each.places() for each in self.groups]))
+
+    def _on_up(self) -> None:
+        assert self._link is not None
+        channel = self._link.channel
+        assert channel is not None, "it is up"
+        self._settlement = Settlement(self._loop, channel.send)
+        self._send_begin()
+
+    def _on_lost(self) -> None:
+        self._has_left.set()
+        for each in self.groups:
+            each.lost_gateway()
+
+    # --- what crosses ---------------------------------------------------------------------------------------------------
+
+    def _on_message(
+        self, message: Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left
+    ) -> None:
+        if isinstance(message, Left):
+            self._has_left.set()
+            return
+        group = self.groups[message.group]
+        if isinstance(message, Arrived):
+            group.told(message.session, message.last)
+            delivery = Delivery(message, self._settlement, self._refused)
+            accept(self._acceptor, delivery, group.address.format_name)
+        elif isinstance(message, Refused):
+            group.told(message.session, message.last)
+            if message.because is not None:
+                peer = peer_of(message.session)
+                self._acceptor.tell(
+                    message.status, message.reason, group.address.format_name, peer, None, message.because
+                )
+            self._refused(message)
+        elif isinstance(message, Lost):
+            group.told(message.session, message.last)
+            self._note(
+                group, message.session, message.first, message.last, message.packets, message.reason, message.detail
+            )
+        elif isinstance(message, Opened):
+            group.opened(message.session, message.first)
+        elif isinstance(message, Ended):
+            group.ended(message.session)
+        elif isinstance(message, Figures):
+            group.note(message)
+        else:
+            group.deaf_because = message.deaf_because
+            self._unheard.discard(message.group)
+            if not self._unheard:
+                self._is_heard.set()
+
+    def _refused(self, refused: Refused) -> None:
+        self._metrics.refuse(refused.status, refused.reason)
+        packets = ((refused.last - refused.first) & 0xFFFFFFFF) + 1
+        detail = f"{refused.status} {refused.reason} ({refused.section})"
+        self._note(
+            self.groups[refused.group], refused.session, refused.first, refused.last, packets, REFUSED, detail
+        )
+
+    def _note(
+        self, group: HeardGroup, session: SessionKey, first: int, last: int, packets: int, reason: str, detail: str
+    ) -> None:
+        source, tsi = text_of(session.source), str(session.tsi)
+        self.losses.note(group.queue, str(group.address), source, tsi, first, last, packets, reason, detail)
+
+    # --- what people ask ------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """``status.multicast``."""
@@ -46,18 +191,18 @@ class MulticastPorts:
         return {
             "pgm": str(settings.encapsulation), "interface": settings.interface, "ttl": settings.ttl,
             "deaf": [
-                {"queue": each.queue, "address": str(each.sockets.address), "reason": each.deaf_because}
-                for each in self.listeners if each.deaf_because is not None
+                {"queue": each.queue, "address": str(each.address), "reason": each.deaf_because}
+                for each in self.groups if each.deaf_because is not None
             ],
-            "sources": [source for listener in self.listeners for source in listener.sources()],
+            "sources": [source for each in self.groups for source in each.sources()],
         }  # fmt: skip
 
     def packets(self) -> Readings:
         """For ``srmp_pgm_packets_total``."""
-        for listener in self.listeners:
-            for what, count in listener.totals().items():
+        for each in self.groups:
+            for what, count in each.totals().items():
                 if what not in ("message", "lost"):
-                    yield (listener.queue, what), count
+                    yield (each.queue, what), count
 
     def lost(self) -> Readings:
         """For ``srmp_pgm_lost_packets_total``."""
@@ -66,8 +211,8 @@ class MulticastPorts:
     def sources(self) -> Readings:
         """For ``srmp_pgm_source_packets``: what of each source that is heard came and was lost."""
         named: dict[tuple[str, ...], float] = {}
-        for listener in self.listeners:
-            for source in listener.sources():
+        for group in self.groups:
+            for source in group.sources():
                 for what in ("packets", "repairs", "duplicates", "naks", "missing", "lost", "messages"):
                     key = (source["queue"], source["source"], what)
                     if key not in named and len(named) >= LABELS_MAX:

@@ -61,18 +61,21 @@ class PgmSettings:
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
 
     def dump(self) -> dict[str, Any]:
-        """As JSON, for the sender process."""
+        """As JSON, for the sender process and the gateway."""
         return {
             "encapsulation": str(self.encapsulation), "interface": self.interface, "ttl": self.ttl,
-            "source": asdict(self.source),
+            "source": asdict(self.source), "receiver": asdict(self.receiver),
         }  # fmt: skip
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> PgmSettings:
-        """What :meth:`dump` wrote; a sender needs no more."""
-        encapsulation = Encapsulation.parse(dumped["encapsulation"])
-        source = SourceSettings(**dumped["source"])
-        return cls(encapsulation=encapsulation, interface=dumped["interface"], ttl=dumped["ttl"], source=source)
+        """Return what :meth:`dump` wrote."""
+        back_off = tuple(dumped["receiver"]["nak_rb_ivl"])  # JSON has lists alone
+        return cls(
+            encapsulation=Encapsulation.parse(dumped["encapsulation"]), interface=dumped["interface"], ttl=dumped["ttl"],
+            source=SourceSettings(**dumped["source"]),
+            receiver=ReceiverSettings(**{**dumped["receiver"], "nak_rb_ivl": back_off}),
+        )  # fmt: skip
 
 
 class PgmConstants(NamedTuple):

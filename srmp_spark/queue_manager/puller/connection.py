@@ -1,4 +1,4 @@
-"""One RPC connection to another queue manager, in the loop ([MS-RPCE] 3.3.2)."""
+"""One RPC connection to another queue manager, in the loop of the gateway ([MS-RPCE] 3.3.2)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
-from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, SrmpSparkError, with_hint
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, with_hint
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.ndr.methods import METHODS, Parameters
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
-from srmp_spark.mqrr.next_steps import UNREACHABLE, refusal_text
+from srmp_spark.mqrr.next_steps import UNREACHABLE
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
 from srmp_spark.mqrr.rpc.endpoint_mapper import (
@@ -23,36 +24,19 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
     encode_map_request,
 )
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
 
 CONNECT_SECONDS = 10.0
 """A machine that does not take a connection within this is not there."""
 ANSWER_SECONDS = 60.0
 """Longest silence before an answer, beyond what a call waits on purpose."""
 TURN_SECONDS = 0.002
-"""What one connection may take of a turn of the loop, which accepts messages too, to work on what a server sent: some hundred
-PDUs. The rest waits for the next turn, and nothing more is read from the socket until it is worked off."""
+"""What one connection may take of a turn of the loop, which serves all subscriptions, to work on what a server sent: some
+hundred PDUs. The rest waits for the next turn, and nothing more is read from the socket until it is worked off."""
 PDUS_AT_ONCE = 16
 """PDUs between two looks at the clock: 0.1 ms for small ones, 1 ms for sealed ones of 64 KB."""
 
 log = logging.getLogger(__name__)
-
-
-class RefusedError(SrmpSparkError):
-    """The other queue manager says no; ``status`` is its HRESULT or fault."""
-
-    def __init__(self, status: int, what: str, *, perhaps_done: bool = False) -> None:
-        """``perhaps_done``: a fault that does not say that the call was not carried out."""
-        super().__init__(refusal_text(what, status))
-        self.status = status
-        self.perhaps_done = perhaps_done
-
-
-class LostError(SrmpSparkError):
-    """There is no connection, or it ended: whether a call that was under way was carried out is not known."""
-
-
-class NotSentError(LostError):
-    """There was no connection any more: the call was not sent."""
 
 
 class RpcClient(asyncio.Protocol):
@@ -71,6 +55,10 @@ class RpcClient(asyncio.Protocol):
         self._why = ""
         self.is_behind = False
         """Reading is paused: what was read is worked off first."""
+        self._is_held = False
+        """Reading is paused: whoever takes the answers has no room."""
+        self.on_read: Callable[[], object] = lambda: None
+        """Called after each read: :attr:`unfinished_bytes` may have changed."""
 
     @classmethod
     async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
@@ -109,12 +97,29 @@ class RpcClient(asyncio.Protocol):
         while self._engine.is_behind and time.perf_counter() < ends_at:
             results += self._engine.receive(b"", PDUS_AT_ONCE)
         self._take(results)
+        self.on_read()
         was_behind, self.is_behind = self.is_behind, self._engine.is_behind
         if self.is_behind:
             if not was_behind:
                 self._transport.pause_reading()
             self._loop.call_soon(self._read)
-        elif was_behind and not self._transport.is_closing():
+        elif was_behind:
+            self._resume()
+
+    def hold_reading(self) -> None:
+        """Read nothing more until :meth:`release_reading`: whoever takes the answers has no room."""
+        if not self._is_held and hasattr(self, "_transport") and not self._transport.is_closing():
+            self._is_held = True
+            self._transport.pause_reading()
+
+    def release_reading(self) -> None:
+        """Read again."""
+        if self._is_held:
+            self._is_held = False
+            self._resume()
+
+    def _resume(self) -> None:
+        if not (self.is_behind or self._is_held or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -208,10 +213,15 @@ class RpcClient(asyncio.Protocol):
         finally:
             self._calls.pop(number, None)
 
-    def close(self) -> None:
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of answers of which the last fragment has not arrived."""
+        return self._engine.unfinished_bytes
+
+    def close(self, why: str = "closed") -> None:
         """End it; what it has locked is unlocked."""
         if hasattr(self, "_transport"):
-            self._take(self._engine.lost("closed"))
+            self._take(self._engine.lost(why))
             self._transport.abort()
         with contextlib.suppress(BaseException):
             self._bound.exception()

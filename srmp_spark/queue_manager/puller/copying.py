@@ -16,11 +16,10 @@ from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.connection import RefusedError
+from srmp_spark.queue_manager.puller.answers import NOTHING, REMOVED, ReadableQueue, RefusedError, Unreadable, unreadable_text
 from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.passing import UNREADABLE_WALKED_MAX
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import NOTHING, REMOVED, RemoteQueue, Unreadable, unreadable_text
 
 
 class Noting(Protocol):
@@ -49,7 +48,7 @@ class Copier:
         """Messages that the last walk passed over; the next one reads them again."""
         self.is_full: str | None = None
 
-    async def walk(self, queue: RemoteQueue) -> int:
+    async def walk(self, queue: ReadableQueue) -> int:
         """Once through the queue; how many were new.
 
         Raises :class:`LostError`, :class:`RefusedError`, :class:`RemoteProtocolError` for a cursor that does not go on: what it
@@ -101,14 +100,14 @@ class Copier:
             self.seen |= {each.key for each in messages[:count]}
             self.moved += count
 
-    async def _forget(self, queue: RemoteQueue, missed: set[PulledKey]) -> None:
+    async def _forget(self, queue: ReadableQueue, missed: set[PulledKey]) -> None:
         gone = {key for key in missed if await _is_gone(queue, key)}
         if gone:
             await self._noting.removed(gone)
             self.seen -= gone
 
 
-async def _is_gone(queue: RemoteQueue, key: PulledKey) -> bool:
+async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
     """Whether a message is gone under every number that it may have; one that is locked is not."""
     for lookup_id in key.lookup_ids:
         found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

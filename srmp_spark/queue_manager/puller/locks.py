@@ -16,9 +16,8 @@ from collections import deque
 
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.connection import RefusedError
+from srmp_spark.queue_manager.puller.answers import NOTHING, ReadableQueue, RefusedError, Unreadable
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import NOTHING, RemoteQueue, Unreadable
 
 BATCH_MESSAGES = 128
 """Messages of a batch: what a sync is shared by. Of a backlog two batches are locked at once, and a puller that is dead holds
@@ -35,9 +34,9 @@ _Found = Pulled | Unreadable | Status
 
 
 class Locks:
-    """What one batch has locked. Errors of all methods: :class:`.connection.LostError`, :class:`RefusedError`."""
+    """What one batch has locked. Errors of all methods: :class:`.answers.LostError`, :class:`RefusedError`."""
 
-    def __init__(self, queue: RemoteQueue) -> None:
+    def __init__(self, queue: ReadableQueue) -> None:
         self._queue = queue
         self._width = min(queue.calls_at_once, READS_AT_ONCE)
         self._under_way: deque[asyncio.Task[_Found]] = deque()

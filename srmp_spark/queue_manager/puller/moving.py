@@ -23,11 +23,20 @@ from typing import NamedTuple, Protocol
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.connection import LostError, NotSentError, RefusedError
+from srmp_spark.queue_manager.puller.answers import (
+    HELD,
+    REMOVED,
+    Ended,
+    LostError,
+    NotSentError,
+    ReadableQueue,
+    RefusedError,
+    Unreadable,
+    unreadable_text,
+)
 from srmp_spark.queue_manager.puller.locks import READS_AT_ONCE, UNREADABLE_MAX, Locks
 from srmp_spark.queue_manager.puller.passing import Passing
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remote import HELD, REMOVED, Ended, RemoteQueue, Unreadable, unreadable_text
 
 ENDS_AT_ONCE = 32
 """Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
@@ -131,14 +140,14 @@ class Mover:
 
     # --- with a connection ------------------------------------------------------------------------------------------------
 
-    async def batch(self, queue: RemoteQueue, wait_s: float) -> int:
+    async def batch(self, queue: ReadableQueue, wait_s: float) -> int:
         """Move what is there, at most a batch; wait for the first message so long. How many were locked.
 
         Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
-    async def batches(self, queue: RemoteQueue, wait_s: float, *, goes_on: Callable[[], bool]) -> int:
+    async def batches(self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]) -> int:
         """The same, and batch after batch while there is a backlog and nothing else to do: at most :data:`BATCHES_TOGETHER`.
 
         ``goes_on``: whether another one is begun.
@@ -165,7 +174,7 @@ class Mover:
             self.is_busy = False
         return count
 
-    def _may_overlap(self, queue: RemoteQueue) -> bool:
+    def _may_overlap(self, queue: ReadableQueue) -> bool:
         """Whether there is a backlog, and nothing that must be looked after first."""
         return (
             queue.calls_at_once >= ENDS_AT_ONCE + READS_AT_ONCE
@@ -176,7 +185,7 @@ class Mover:
             and self._keeping.refuses() is None
         )
 
-    async def _settle_end_and_take(self, queue: RemoteQueue, batch: _Batch) -> _Batch:
+    async def _settle_end_and_take(self, queue: ReadableQueue, batch: _Batch) -> _Batch:
         """Rows of what was ended before, Ends of this batch, and the batch behind it, which is returned. Each comes to its end
         whatever becomes of the others: a commit that is under way is not left alone."""
         before = asyncio.ensure_future(self._settle()), asyncio.ensure_future(self._end(queue, batch.messages))
@@ -188,7 +197,7 @@ class Mover:
         assert isinstance(taken, _Batch)
         return taken
 
-    async def _take_behind(self, queue: RemoteQueue, before: Collection[asyncio.Future[None]]) -> _Batch:
+    async def _take_behind(self, queue: ReadableQueue, before: Collection[asyncio.Future[None]]) -> _Batch:
         locked = await self._lock(queue, 0.0)
         if any(each.key in self.kept for each in locked):
             await asyncio.wait(before)
@@ -196,7 +205,7 @@ class Mover:
                 return _Batch(0, ())
         return await self._keep(queue, locked)
 
-    async def _lock(self, queue: RemoteQueue, wait_s: float) -> list[Pulled]:
+    async def _lock(self, queue: ReadableQueue, wait_s: float) -> list[Pulled]:
         """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again.
 
         A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and the
@@ -221,7 +230,7 @@ class Mover:
             await queue.end(each.request, keep=True)
         return locks.in_order()
 
-    async def _pass_by(self, queue: RemoteQueue) -> list[Pulled]:
+    async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
         """The same behind more messages than may be held that cannot be read. At the end of the queue it begins anew."""
         if self._passing is None:
             self._passing = Passing(queue)
@@ -237,7 +246,7 @@ class Mover:
             self._told(unreadable_text(passing.passed, passing.reason))
         return locked
 
-    async def _remove_copied(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
+    async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
         """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
         for each in messages:
             if await queue.end(each.request) is Ended.CARRIED_OUT:
@@ -256,7 +265,7 @@ class Mover:
         kept.request = found.request
         return kept
 
-    async def _keep(self, queue: RemoteQueue, locked: Sequence[Pulled]) -> _Batch:
+    async def _keep(self, queue: ReadableQueue, locked: Sequence[Pulled]) -> _Batch:
         """Store what is new. What was copied before is removed at once."""
         handed = [self._same(each) for each in locked]
         messages = [each for each in handed if each.key not in self._copied]
@@ -269,7 +278,7 @@ class Mover:
             self.kept[each.key] = each
         return _Batch(len(locked), messages)
 
-    async def _end(self, queue: RemoteQueue, messages: Sequence[Pulled]) -> None:
+    async def _end(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
         """Several at a time; of each it is written down first."""
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False
@@ -328,7 +337,7 @@ class Mover:
         """What must be looked up."""
         return [each for each in self.kept.values() if each.state in DOUBTFUL]
 
-    async def look_up(self, queue: RemoteQueue) -> None:
+    async def look_up(self, queue: ReadableQueue) -> None:
         """Find out what became of the doubtful ones. Errors as :meth:`batch`."""
         try:
             for each in self.doubtful:
@@ -342,7 +351,7 @@ class Mover:
             self.is_busy = False
         await self._settle()
 
-    async def _ask(self, queue: RemoteQueue, message: Pulled) -> PulledEvent:
+    async def _ask(self, queue: ReadableQueue, message: Pulled) -> PulledEvent:
         """Only a peek tells locked from gone."""
         for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
@@ -360,7 +369,7 @@ class Mover:
             return await self._lock_again(queue, message, lookup_id) if self._takes else PulledEvent.LEFT_THERE
         return PulledEvent.GONE
 
-    async def _lock_again(self, queue: RemoteQueue, message: Pulled, lookup_id: int) -> PulledEvent:
+    async def _lock_again(self, queue: ReadableQueue, message: Pulled, lookup_id: int) -> PulledEvent:
         found = await queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
         if isinstance(found, Status):
             if found not in REMOVED | HELD:

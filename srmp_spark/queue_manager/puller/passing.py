@@ -12,10 +12,9 @@ from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.connection import RefusedError
+from srmp_spark.queue_manager.puller.answers import HELD, NOTHING, REMOVED, ReadableQueue, RefusedError, Unreadable
 from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.pulled import Pulled
-from srmp_spark.queue_manager.puller.remote import HELD, NOTHING, REMOVED, RemoteQueue, Unreadable
 
 PASSED_AT_ONCE = 1_000
 """Messages that cannot be read and are passed by before a batch ends, however little was found: a stop waits for no more."""
@@ -25,10 +24,10 @@ known by this alone: the walk ends with an error."""
 
 
 class Passing:
-    """One walk over one connection. Errors of all methods: :class:`.connection.LostError`, :class:`RefusedError`, and
+    """One walk over one connection. Errors of all methods: :class:`.answers.LostError`, :class:`RefusedError`, and
     :class:`RemoteProtocolError` for a cursor that does not go on."""
 
-    def __init__(self, queue: RemoteQueue) -> None:
+    def __init__(self, queue: ReadableQueue) -> None:
         self._queue = queue
         self._cursor: int | None = None
         self._place = -1

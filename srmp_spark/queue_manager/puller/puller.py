@@ -12,22 +12,15 @@ from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
+from srmp_spark.queue_manager.puller.answers import ReadableQueue
 from srmp_spark.queue_manager.puller.circles import Circles
-from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.publishing import publish
-from srmp_spark.queue_manager.puller.pulled import (
-    Left,
-    Pulled,
-    PulledKey,
-    forget_copied,
-    forget_pulled,
-    keep_pulled,
-    note_copied,
-)
-from srmp_spark.queue_manager.puller.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.remotes import Remotes
 from srmp_spark.queue_manager.puller.sent_marks import SentMarks
+from srmp_spark.queue_manager.puller.stored import Left, forget_copied, forget_pulled, keep_pulled, note_copied
 from srmp_spark.queue_manager.puller.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -101,13 +94,17 @@ class Puller:
     """One subscription."""
 
     def __init__(
-        self, manager: QueueManager, subscription: Subscription, left: Left, circles: Circles, *, configured: bool = True,
-        removing: bool = False,
+        self, manager: QueueManager, subscription: Subscription, left: Left, circles: Circles, remotes: Remotes, *,
+        configured: bool = True, removing: bool = False,
     ) -> None:  # fmt: skip
-        """``left``: what an earlier one of the same name has stored. ``configured``: it stands in the configuration file.
-        ``removing``: nothing is taken any more, and what is pending is settled."""
+        """``left``: what an earlier one of the same name has stored. ``remotes`` makes the connections.
+
+        ``configured``: it stands in the configuration file. ``removing``: nothing is taken any more, and what is pending is
+        settled.
+        """
         self._manager = manager
         self._circles = circles
+        self._remotes = remotes
         self.subscription = subscription
         self.configured = configured
         self.removing = removing
@@ -235,14 +232,11 @@ class Puller:
         """One connection, until it is gone. Raises :class:`LostError`, :class:`RefusedError`."""
         self._worked = self._is_drained = False
         given = self.subscription
-        host = given.host
-        port = host.port if host.port is not None else await find_port(host.name)
-        settings = await asyncio.to_thread(given.credentials.settings, host)  # Kerberos asks a third party
-        client = await RpcClient.connect(host.name, port, settings)
+        connection = await self._remotes.connect(given.host, given.credentials)
         try:
             if not self.removing:
-                self._circles.enter(given, client.address)
-            queue = await RemoteQueue.open(client, given.format, receive=given.mode == "move" and not self.removing)
+                self._circles.enter(given, connection.address)
+            queue = await connection.open(given.format, receive=given.mode == "move" and not self.removing)
             while not self._stopping.is_set():
                 if self.removing:
                     if not await self._settle(queue):
@@ -253,9 +247,9 @@ class Puller:
                     await self._move(queue)
                 self._worked, self._failed_at = True, None
         finally:
-            client.close()
+            connection.close()
 
-    async def _move(self, queue: RemoteQueue) -> None:
+    async def _move(self, queue: ReadableQueue) -> None:
         mover = self._mover
         await mover.look_up(queue)
         wait_s = WAIT_SECONDS if self._is_drained else 0.0
@@ -274,7 +268,7 @@ class Puller:
             if wait_s and not count and now - asked_at < EARLY_PAUSE_SECONDS:
                 await asyncio.sleep(EARLY_PAUSE_SECONDS)
 
-    async def _copy(self, queue: RemoteQueue, copier: Copier) -> None:
+    async def _copy(self, queue: ReadableQueue, copier: Copier) -> None:
         began = self._manager.clock.monotonic()
         if self._mover.kept:
             await self._settle(queue)
@@ -288,7 +282,7 @@ class Puller:
             self._complete_at = began  # what came behind the cursor is for the next walk
         await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))  # of a long queue no more than half the time
 
-    async def _settle(self, queue: RemoteQueue) -> bool:
+    async def _settle(self, queue: ReadableQueue) -> bool:
         """Find out what became of what was taken; whether something is left."""
         mover = self._mover
         await mover.look_up(queue)

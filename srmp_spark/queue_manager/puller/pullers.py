@@ -19,8 +19,9 @@ from srmp_spark.queue_manager.puller.added import (
     store_added,
 )
 from srmp_spark.queue_manager.puller.circles import CircleError, Circles
-from srmp_spark.queue_manager.puller.pulled import Left, load_left
 from srmp_spark.queue_manager.puller.puller import Puller
+from srmp_spark.queue_manager.puller.remotes import Remotes
+from srmp_spark.queue_manager.puller.stored import Left, load_left
 from srmp_spark.queue_manager.puller.subscriptions import (
     SUBSCRIPTIONS_MAX,
     Subscription,
@@ -44,6 +45,7 @@ class Pullers:
     def __init__(self, manager: QueueManager, circles: Circles) -> None:
         self._manager = manager
         self._circles = circles
+        self._remotes = Remotes()
         self._passwords = Passwords(manager.directory.path)
         self._pullers: dict[str, Puller] = {}
         """By the name of the subscription."""
@@ -64,7 +66,7 @@ class Pullers:
             if left.unreadable:
                 self._set_aside_unreadable(each.name, left, configured=True)
             else:
-                self._pullers[each.name] = Puller(manager, each, left, self._circles)
+                self._pullers[each.name] = self._puller(each, left)
         added = await manager.journal.transact(lambda each: load_added(each.connection))
         pending = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
         self._tell_set_aside(added.unreadable)
@@ -85,7 +87,7 @@ class Pullers:
             if left.unreadable:
                 self._set_aside_unreadable(row.name, left, configured=False)
                 continue
-            self._put(Puller(manager, subscription, left, self._circles, configured=False, removing=row.removing))
+            self._put(self._puller(subscription, left, configured=False, removing=row.removing))
         for name, count in pending.items():
             if name not in self._pullers and name not in self._idle:
                 left = await self._left(name)
@@ -103,6 +105,7 @@ class Pullers:
         await asyncio.gather(*(puller.stop() for puller in self._pullers.values()))
         for task in tuple(self._tasks):
             await task
+        await self._remotes.stop()
 
     def __iter__(self) -> Iterator[Puller]:
         """Those that run."""
@@ -141,6 +144,14 @@ class Pullers:
             "configured": configured, "removing": False,
         }  # fmt: skip
         log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])
+
+    def _puller(
+        self, subscription: Subscription, left: Left, *, configured: bool = True, removing: bool = False
+    ) -> Puller:
+        """Make a puller, which is not started."""
+        return Puller(
+            self._manager, subscription, left, self._circles, self._remotes, configured=configured, removing=removing
+        )
 
     async def _left(self, name: str) -> Left:
         """Behind everything that was stored so far, and may still be on its way to the disk."""
@@ -181,7 +192,7 @@ class Pullers:
                 await there.stop()
             row = AddedRow(name, entry, removing=False)
             await manager.journal.transact(lambda each: store_added(each.connection, row))
-            puller = Puller(manager, wanted, await self._left(name), self._circles, configured=False)
+            puller = self._puller(wanted, await self._left(name), configured=False)
             self._put(puller)
             self._idle.pop(name, None)
             puller.start()
@@ -214,12 +225,12 @@ class Pullers:
             await there.stop()
             manager = self._manager
             if unused and not there.is_unused:  # it began to read while it was told to stop
-                self._put(Puller(manager, there.subscription, await self._left(name), self._circles, configured=False))
+                self._put(self._puller(there.subscription, await self._left(name), configured=False))
                 self._pullers[name].start()
                 raise _in_use(there)
             await manager.journal.transact(lambda each: remove_added(each.connection, name))
             left = await self._left(name)
-            puller = Puller(manager, there.subscription, left, self._circles, configured=False, removing=True)
+            puller = self._puller(there.subscription, left, configured=False, removing=True)
             if puller.pending:
                 self._put(puller)
                 puller.start()

@@ -1,10 +1,9 @@
-"""An open queue of another machine, as the puller needs it ([MS-MQRR] 3.2.4)."""
+"""An open queue of another machine, over a connection of this process ([MS-MQRR] 3.2.4)."""
 
 from __future__ import annotations
 
 import itertools
-from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
@@ -26,40 +25,8 @@ from srmp_spark.mqrr.packets.sections import whole_packet
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import QueueFormat
 from srmp_spark.mqrr.status import END_REMOVED_NOTHING, Status
-from srmp_spark.queue_manager.puller.connection import RefusedError
+from srmp_spark.queue_manager.puller.answers import Ended, RefusedError, Unreadable
 from srmp_spark.queue_manager.puller.pulled import Pulled, pulled_of
-
-NOTHING = frozenset((Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND))
-"""Both are "empty"; which one depends on the cursor."""
-REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED))
-"""What a peek by lookup identifier says of a message that is gone."""
-HELD = frozenset((Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION))
-"""What it says of one that somebody has locked."""
-
-
-class Unreadable(NamedTuple):
-    """A message that does not hold together: never a row, never removed."""
-
-    request: int
-    """dwRequestId of its lock, if the read was a receive: to be given back with :meth:`RemoteQueue.end`."""
-    reason: str
-
-
-def unreadable_text(count: int, reason: str) -> str:
-    """Return what an operator is told of ``count`` messages that were passed by; ``reason``: of one of them."""
-    if count == 1:
-        return f"a message cannot be read and stays where it is: {reason}"
-    return f"{count} messages cannot be read and stay where they are; one of them: {reason}"
-
-
-class Ended(Enum):
-    """What an answer of R_EndReceive says."""
-
-    CARRIED_OUT = auto()
-    NOT = auto()
-    """Refused before anything was removed."""
-    UNCLEAR = auto()
-    """It failed, perhaps in the removal itself: only a peek can tell."""
 
 
 class Calls(Protocol):

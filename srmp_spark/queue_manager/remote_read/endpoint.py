@@ -1,12 +1,13 @@
 """The RPC port (``--rpc``): connections of remote readers, and what each may cost the others.
 
-**Theory of operation.** A connection counts before it has said anything: the port has room for
-RPC_CONNECTIONS_MAX, one address for a part of them, and a full port closes the connection that has not
-signed in, or else the one that has held nothing for longest. What a reader sends is worked on for
-TURN_SECONDS of each turn of the loop, all readers together, in the order in which it came; the rest
-waits, and its connection is not read. What a reader is answered counts until it has taken it: above
-ANSWERS_OF_ONE_MAX no further message is read for it (:meth:`RpcConnection.has_room`), and a reader that takes
-nothing for ANSWER_SECONDS is closed, which unlocks what it held.
+**Theory of operation.** All of this runs in a gateway process (:mod:`.gateway`). A connection counts before it has
+said anything: the port has room for RPC_CONNECTIONS_MAX, one address for a part of them, and a full port closes
+the connection that has not signed in, or else the one that has held nothing for longest. What a reader sends is
+worked on for TURN_SECONDS of each turn of the loop, all readers together, in the order in which it came; the rest
+waits, and its connection is not read. Nothing is worked on while the port is held, because whoever takes the calls
+is behind. An answer counts until its reader has taken it (:meth:`RpcConnection.taken`): the main process reads no
+further message for a reader that does not take its answers (:mod:`.readers`), and a reader that takes nothing for
+ANSWER_SECONDS is closed, which unlocks what it held. All readers together may leave HELD_MAX bytes untaken.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol, cast
 
-from srmp_spark.mqrr.rpc.associations import Associations
+from srmp_spark.mqrr.rpc.associations import Association, Associations
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
 from srmp_spark.mqrr.rpc.server_events import (
     CallCancelled,
@@ -30,23 +31,28 @@ from srmp_spark.mqrr.rpc.server_events import (
     ConnectionEvent,
     Rundown,
 )
-from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX, RPC_SHARE, ConnectionRoom
-from srmp_spark.queue_manager.remote_read.service import Answers
 
 TURN_SECONDS = 0.004
 """What all connections of a port together may take of a turn of the loop, which accepts messages too. The rest waits
 for the next turn, and nothing more is read from their sockets until it is worked off."""
 PDUS_AT_ONCE = 16
 """PDUs between two looks at the clock: 2 ms for requests of messages, 1 ms for sealed ones of 64 KB."""
-ANSWERS_OF_ONE_MAX = 4 * 1_048_576
-"""Bytes of answers that one connection has not taken: above it no message is read for it. One of 4 MiB fits always."""
-ANSWERS_MAX = 256 * 1_048_576
-"""The same for all connections of the port: above it none is read for anybody who has answers to take."""
+TELL_BYTES = 32 * 1_024
+"""Bytes of answers that a reader has taken and the service was not notified of, at most: a report for each small answer
+would cost more than the answer. What is left is reported with the next call, or by the next sweep."""
+HELD_MAX = 384 * 1_048_576
+"""Bytes of answers that all connections of a port have not taken: above it the reader that has taken nothing for longest is
+closed. Half as much again as the main process allows to readers that have answers to take, because one message is
+read for each of those that have none; together with the unfinished requests it is less than this process may have."""
 ANSWER_SECONDS = 60.0
 """A reader that takes no byte of its answers for so long is closed, and what it had locked is there for others."""
 SWEEP_SECONDS = 5.0
-"""How often that is looked at."""
+"""How often that is looked at, and taken answers are reported that nothing else reported."""
+CLOSE_SECONDS = 1.0
+"""How long a reader may take its last answers when the port closes: a queue manager that stops waits for nobody."""
+CLOSE_LOOK_SECONDS = 0.01
+"""How often the end of the port looks whether they are taken."""
 TELL_SECONDS = 10.0
 """How often the log tells that connections are turned away."""
 KEEPALIVE_IDLE_SECONDS = 60
@@ -59,53 +65,77 @@ KEEPALIVE_PROBES = 4
 log = logging.getLogger(__name__)
 
 
+class Replies(Protocol):
+    """What a connection does with the answers of its calls."""
+
+    def respond(self, call_id: int, stub: bytes) -> None:
+        """Send the answer of a call."""
+        ...
+
+    def fail(self, call_id: int, status: int) -> None:
+        """Send the fault of a call."""
+        ...
+
+    def taken(self) -> int:
+        """Return the bytes of all stubs so far that the reader has taken."""
+        ...
+
+
 class Service(Protocol):
-    """What is called: :class:`.service.RemoteReadService`, or the endpoint mapper."""
+    """What is called: :class:`.gateway.Front`, or the endpoint mapper."""
 
-    def connected(self, key: Hashable, answers: Answers) -> None:
-        """A connection whose calls will be named by ``key``."""
+    def connected(self, key: Hashable, replies: Replies) -> None:
+        """Expect calls of a connection, which ``key`` will name."""
         ...
 
-    def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
-        """It is gone, and nobody waits for the answers of these calls."""
+    def disconnected(self, key: Hashable) -> None:
+        """Forget a connection: nobody waits for the answers of its calls."""
         ...
 
-    def has_room(self) -> None:
-        """A reader has taken answers."""
+    def answers_taken(self, key: Hashable) -> None:
+        """Note that a reader has taken answers."""
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """A call came."""
+        """Answer a call, now or later."""
         ...
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Its caller does not want to wait."""
+        """Answer a call soon: its caller does not want to wait."""
         ...
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Its caller does not wait."""
+        """Forget a call: its caller does not wait."""
         ...
 
-    def run_down(self, descriptors: Iterable[OpenQueue]) -> None:
-        """Their client is gone."""
+    def run_down(self, association: Association[Any]) -> None:
+        """Forget the handles of an association: its last connection is gone."""
         ...
 
 
 class RpcEndpoint:
     """All connections of one port."""
 
-    def __init__(self, service: Service, settings: ServerSettings, connections_max: int = RPC_CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        service: Service,
+        settings: ServerSettings,
+        connections_max: int = RPC_CONNECTIONS_MAX,
+        is_held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``is_held`` says that the service takes no calls at present; :meth:`release` must follow."""
         self.service = service
+        self._is_held = is_held
         self.loop = asyncio.get_running_loop()
         self.settings = settings
-        self.associations: Associations[OpenQueue] = Associations(
+        self.associations: Associations[Any] = Associations(
             new_id=lambda: secrets.randbits(32), new_uuid=lambda: secrets.token_bytes(16)
         )
         self.connections: dict[RpcConnection, None] = {}
         """In the order in which they came."""
         self.room = ConnectionRoom(connections_max, RPC_SHARE)
-        self.answer_bytes = 0
-        """Of answers that were given and not taken."""
+        self.held = 0
+        """Bytes of answers that were given and not taken, as PDUs."""
         self._behind: deque[RpcConnection] = deque()
         """Whose PDUs wait for the next turn, in the order in which they came."""
         self._spent = 0.0
@@ -139,13 +169,33 @@ class RpcEndpoint:
             self._tells_at = self.loop.time() + TELL_SECONDS
             log.warning("mqrr.too_many_connections peer=%s limit=%d", host, limit)
 
+    def make_room(self) -> None:
+        """Close readers that take no answers, longest first, until what is untaken is below HELD_MAX."""
+        if self.held <= HELD_MAX:
+            return
+        for each in self.connections:
+            each.count_taken()  # what was taken since each was counted last
+        for each in sorted(self.connections, key=lambda each: each.taken_at):
+            if self.held <= HELD_MAX:
+                return
+            if each.held:
+                each.drop("it takes no answers, and others need their memory (HELD_MAX)")
+
     def works(self, connection: RpcConnection) -> None:
         """Let ``connection`` work off what it has received: now, or when those before it have."""
-        if self._behind or self._spent >= TURN_SECONDS:
+        if self._behind or self._spent >= TURN_SECONDS or self._is_held():
             self._behind.append(connection)
+            connection.read_or_pause()
         else:
             self._work(connection)
-        if not self._turns:
+        self._next_turn()
+
+    def release(self) -> None:
+        """Work again: the service takes calls."""
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        if not self._turns and not (self._behind and self._is_held()):
             self._turns = True
             self.loop.call_soon(self._turn)
 
@@ -158,11 +208,11 @@ class RpcEndpoint:
 
     def _turn(self) -> None:
         self._spent = 0.0
-        while self._behind and self._spent < TURN_SECONDS:
+        while self._behind and self._spent < TURN_SECONDS and not self._is_held():
             self._work(self._behind.popleft())
-        self._turns = bool(self._behind) or self._spent > 0
-        if self._turns:
-            self.loop.call_soon(self._turn)
+        self._turns = False
+        if self._behind or self._spent > 0:
+            self._next_turn()
 
     def _sweep(self) -> None:
         now = self.loop.time()
@@ -170,11 +220,15 @@ class RpcEndpoint:
             connection.sweep(now)
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
-    def close(self) -> None:
-        """End every connection: calls that wait get no answer, handles are run down."""
+    async def close(self) -> None:
+        """End every connection: answers that were given are sent, calls that wait get none, handles are run down."""
         self._sweeper.cancel()
-        for connection in tuple(self.connections):
+        ending = tuple(self.connections)
+        for connection in ending:
             connection.end("the queue manager stops")
+        ends = self.loop.time() + CLOSE_SECONDS
+        while not all(each.is_over for each in ending) and self.loop.time() < ends:
+            await asyncio.sleep(CLOSE_LOOK_SECONDS)
 
     def __repr__(self) -> str:
         return f"<RpcEndpoint connections={len(self.connections)}>"
@@ -184,8 +238,8 @@ class RpcConnection(asyncio.Protocol):
     """One connection of a reader."""
 
     __slots__ = (
-        "_answer_bytes", "_endpoint", "_engine", "_flushes", "_is_behind", "_peer_erred", "_taken_at", "_timer", "_timer_at",
-        "_transport", "_unsent", "_write_paused", "peer",
+        "_answered", "_endpoint", "_engine", "_flushes", "_is_behind", "_largest", "_peer_erred", "_taken", "_timer",
+        "_timer_at", "_told", "_transport", "_unsent", "_write_paused", "held", "is_over", "peer", "taken_at",
     )  # fmt: skip
 
     def __init__(self, endpoint: RpcEndpoint) -> None:
@@ -201,9 +255,19 @@ class RpcConnection(asyncio.Protocol):
         self._write_paused = False
         self._unsent = 0
         """Bytes of answers that the engine still has."""
-        self._answer_bytes = 0
-        """Bytes of answers that are counted for the port."""
-        self._taken_at = endpoint.loop.time()
+        self._answered = 0
+        """Bytes of the stubs of all answers."""
+        self.held = 0
+        """Bytes of answers that have not left this process, as PDUs, and of the one that has left in part."""
+        self._largest = 0
+        """Bytes of the largest of those: the transport keeps one whole until its last byte has left."""
+        self._taken = 0
+        """Bytes of stubs that have left this process."""
+        self._told = 0
+        """Bytes of stubs that the service knows to have left."""
+        self.is_over = False
+        """Whether the transport is gone, with everything that was written to it."""
+        self.taken_at = endpoint.loop.time()
         """When it last took a byte of its answers, or had none to take."""
         self.peer = ""
 
@@ -239,10 +303,11 @@ class RpcConnection(asyncio.Protocol):
             return False
         self._handle(self._engine.receive(b"", self._endpoint.loop.time(), PDUS_AT_ONCE))
         self._is_behind = self._engine.is_behind and not self._write_paused
-        self._read_or_pause()
+        self.read_or_pause()
         return self._is_behind
 
-    def _read_or_pause(self) -> None:
+    def read_or_pause(self) -> None:
+        """Read the socket, unless what came before is not worked off or its reader takes no answers."""
         if self._transport.is_closing():
             return
         if self._is_behind or self._write_paused:
@@ -259,18 +324,18 @@ class RpcConnection(asyncio.Protocol):
         """The transport is gone."""
         del exc
         self.end("the transport connection is gone")
+        self.is_over = True
 
     def pause_writing(self) -> None:
         """A reader that does not take its answers asks nothing more until it does."""
         self._write_paused = True
-        self._read_or_pause()
+        self.read_or_pause()
 
     def resume_writing(self) -> None:
         """It takes them."""
         self._write_paused = False
-        self._count_answers()
-        self._endpoint.service.has_room()
-        self._read_or_pause()
+        self._tell_taken(TELL_BYTES)
+        self.read_or_pause()
         if self._engine.is_behind and not self._is_behind:
             self._is_behind = True
             self._endpoint.works(self)
@@ -281,18 +346,21 @@ class RpcConnection(asyncio.Protocol):
             self._flush()  # what was answered is not taken back
             self._peer_erred = False
             self._handle(self._engine.lost(reason))
-            self._gone(())
+            self._gone()
 
     def sweep(self, now: float) -> None:
         """Close the connection if its reader takes no byte of its answers."""
-        before = self._answer_bytes
-        self._count_answers()
-        if not self._write_paused or self._answer_bytes < before:
-            self._taken_at = now
-        elif now - self._taken_at > ANSWER_SECONDS:
-            log.info('mqrr.closed peer=%s reason="it took no answer for %d s (ANSWER_SECONDS)"', self.peer, ANSWER_SECONDS)
-            self.end("the reader takes no answers")
-            self._transport.abort()
+        self._tell_taken(1)
+        if not self._write_paused:
+            self.taken_at = now
+        elif now - self.taken_at > ANSWER_SECONDS:
+            self.drop(f"it took no answer for {ANSWER_SECONDS:.0f} s (ANSWER_SECONDS)")
+
+    def drop(self, why: str) -> None:
+        """Close the connection with all that its reader has not taken."""
+        log.info('mqrr.closed peer=%s reason="%s"', self.peer, why)
+        self.end("the reader takes no answers")
+        self._transport.abort()
 
     @property
     def is_signed_in(self) -> bool:
@@ -306,29 +374,49 @@ class RpcConnection(asyncio.Protocol):
 
     # --- answers ------------------------------------------------------------------------------------------------------------
 
-    def has_room(self) -> bool:
-        """Whether another message may be read for this reader."""
-        if self._write_paused or self._answer_bytes >= ANSWERS_OF_ONE_MAX:
-            return False
-        return not self._answer_bytes or self._endpoint.answer_bytes < ANSWERS_MAX
-
     def respond(self, call_id: int, stub: bytes) -> None:
-        """The answer of a call."""
+        """Send the answer of a call."""
+        if not self.held:
+            self.taken_at = self._endpoint.loop.time()
         self._engine.respond(call_id, stub)
+        self._answered += len(stub)
         self._unsent += len(stub)
-        self._count_answers()
+        self._hold(self.held + len(stub))
         self._flush_soon()
+        self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
-        """The fault of a call."""
+        """Send the fault of a call."""
         self._engine.fail(call_id, status)
         self._flush_soon()
 
-    def _count_answers(self) -> None:
+    def taken(self) -> int:
+        """Return the bytes of all stubs so far that have left this process. Call it to report them."""
+        self.count_taken()
+        self._told = self._taken
+        return self._taken
+
+    def count_taken(self) -> None:
+        """Count what is neither in the engine nor in the transport, whose bytes are PDUs: more than their stubs."""
+        written = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+        self._largest = self._largest if written else 0
+        held = self._unsent + written + self._largest
+        if held < self.held:
+            self.taken_at = self._endpoint.loop.time()
+        self._hold(held)
+        self._taken = max(self._taken, self._answered - self._unsent - written)
+
+    def _hold(self, held: int) -> None:
         """Count for the port what this reader has not taken."""
-        held = self._unsent + (0 if self._transport.is_closing() else self._transport.get_write_buffer_size())
-        self._endpoint.answer_bytes += held - self._answer_bytes
-        self._answer_bytes = held
+        if self in self._endpoint.connections:
+            self._endpoint.held += held - self.held
+        self.held = held
+
+    def _tell_taken(self, least: int) -> None:
+        """Notify the service if the reader has taken ``least`` bytes since the service was notified."""
+        self.count_taken()
+        if self._taken - self._told >= least and self in self._endpoint.connections:
+            self._endpoint.service.answers_taken(self)
 
     # --- events -------------------------------------------------------------------------------------------------------------
 
@@ -342,24 +430,22 @@ class RpcConnection(asyncio.Protocol):
             elif isinstance(event, CallOrphaned):
                 service.orphaned(self, event.call_id)
             elif isinstance(event, Rundown):
-                service.run_down(event.values)
+                service.run_down(event.association)
             else:
                 assert isinstance(event, ConnectionClosed)
                 if self._peer_erred:
                     log.info('mqrr.closed peer=%s reason="%s"', self.peer, ascii(event.reason)[1:-1])
                 self._flush()
-                self._gone(event.calls)
+                self._gone()
         self._flush()
 
-    def _gone(self, calls: tuple[int, ...]) -> None:
+    def _gone(self) -> None:
         endpoint = self._endpoint
         if self in endpoint.connections:
+            endpoint.held -= self.held
             del endpoint.connections[self]
             endpoint.room.leave(self)
-            endpoint.answer_bytes -= self._answer_bytes
-            self._answer_bytes = self._unsent = 0
-            endpoint.service.disconnected(self, calls)
-            endpoint.service.has_room()
+            endpoint.service.disconnected(self)
         self._transport.close()
 
     def _flush_soon(self) -> None:
@@ -372,11 +458,10 @@ class RpcConnection(asyncio.Protocol):
         data = self._engine.data_to_send()
         if data and not self._transport.is_closing():
             self._transport.write(data)
-        if self._unsent and self in self._endpoint.connections:
+            self._largest = max(self._largest, len(data))
+        if self._unsent:
             self._unsent = 0
-            self._count_answers()
-            if not self._write_paused:
-                self._endpoint.service.has_room()
+            self._tell_taken(TELL_BYTES)
         due = self._engine.timer()
         if due != self._timer_at:
             if self._timer is not None:

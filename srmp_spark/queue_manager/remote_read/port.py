@@ -1,58 +1,80 @@
-"""The RPC port from its start to its end."""
+"""Everything of remote read in the main process, put together: the service, its readers, and the link to the gateway."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import secrets
 import socket
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-from srmp_spark.mqrr.ndr.transfer_syntax import NDR
-from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.endpoint_mapper import ENDPOINT_MAPPER, EPT_MAP
-from srmp_spark.mqrr.rpc.security import SecurityContext
-from srmp_spark.mqrr.rpc.server_connection import ServerSettings
-from srmp_spark.mqrr.server.remote_read import OPNUMS
-from srmp_spark.queue_manager.remote_read.endpoint import RpcEndpoint
-from srmp_spark.queue_manager.remote_read.mapper import MapperService
+from srmp_spark.queue_manager.gateway.link import GatewayLink
+from srmp_spark.queue_manager.remote_read.crossing import (
+    AnswersTaken,
+    AssociationEnded,
+    Called,
+    CallWasCancelled,
+    CallWasOrphaned,
+    Close,
+    Closed,
+    ConnectionEnded,
+    Failed,
+    Responded,
+    ToMain,
+)
+from srmp_spark.queue_manager.remote_read.readers import Readers
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
-from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors
+from srmp_spark.queue_manager.sockets import Descriptors
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
-from srmp_spark.signing_in.delays import SignInDelays
-from srmp_spark.srmp.stream_room import holder_of
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
 
-REQUEST_MAX = 65_536
-"""Bytes of a request: the longest, R_OpenQueue and ept_map, carry a name and have less than 3,000. With the PDU that comes in
-it is what a connection holds of its reader's bytes, 2,000 of them 256 MB at worst."""
-NETBIOS_NAME_MAX = 15
+CLOSE_SECONDS = 2.0
+"""What the gateway gets to end its connections when the queue manager stops: a second of it is for readers that are slow."""
 
 log = logging.getLogger(__name__)
+
+_FromGateway = Called | CallWasCancelled | CallWasOrphaned | AnswersTaken | ConnectionEnded | AssociationEnded | Closed
+
+
+class RpcLink(GatewayLink[Responded | Failed | Close, _FromGateway]):
+    """Keeps the gateway of remote read running."""
+
+    module = "srmp_spark.queue_manager.remote_read.gateway"
+    noun = "rpc"
 
 
 class RpcPort:
     """Serves remote read, and where it is, on listening sockets that stay their owner's."""
 
-    def __init__(self, service: RemoteReadService) -> None:
-        self._service = service
-        self._listening: list[tuple[asyncio.Server, RpcEndpoint]] = []
+    def __init__(
+        self, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None,
+        descriptors: Descriptors,
+    ) -> None:  # fmt: skip
+        """``mapper``: the socket of the endpoint mapper, if we are one."""
+        accounts = config.all_rpc_accounts()
+        self._service = RemoteReadService(manager, listening.getsockname()[1], accounts=accounts)
+        self._readers = Readers(self._service)
+        self._closed = asyncio.Event()
+        settings = {
+            "accounts": settings_of(accounts.accounts), "min_auth_level": int(LEVELS[config.rpc_auth_level]),
+            "connections_max": descriptors.rpc, "mapper_connections_max": descriptors.mapper,
+        }  # fmt: skip
+        sockets = {"rpc": listening} if mapper is None else {"rpc": listening, "mapper": mapper}
+        self._link = RpcLink(
+            settings, sockets, ToMain, self._on_message,
+            on_lost=self._readers.lost, on_room=self._service.has_room,
+        )  # fmt: skip
 
     @classmethod
     async def start(
         cls, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None,
         descriptors: Descriptors,
     ) -> RpcPort:  # fmt: skip
-        """Listen. ``mapper``: the socket of the endpoint mapper, if we are one."""
-        number = listening.getsockname()[1]
-        accounts = config.all_rpc_accounts()
-        accept = partial(_acceptor, accounts.accounts, SignInDelays(), manager) if accounts else None
+        """Return a port whose gateway listens. Raises :class:`ConfigurationError` if it does not."""
         if config.rpc_accounts is not None:
             log.warning(
                 'mqrr.accounts_of_all_queues accounts=%d because="--rpc-accounts gives each account every queue; '
@@ -63,65 +85,39 @@ class RpcPort:
                 'mqrr.calls_unprotected because="--rpc-min-auth connect neither signs nor seals calls: a server in between can '
                 'relay a sign-in and change what follows; privacy protects them"'
             )
-        settings = ServerSettings(
-            interfaces={REMOTE_READ: OPNUMS}, port=number, min_auth_level=LEVELS[config.rpc_auth_level], accept_security=accept,
-            stub_max=REQUEST_MAX,
-        )  # fmt: skip
-        port = cls(RemoteReadService(manager, number, accounts=accounts))
-        await port._listen(RpcEndpoint(port._service, settings, descriptors.rpc), listening)
-        if mapper is not None:
-            at = mapper.getsockname()[1]
-            mapping = ServerSettings(
-                interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=at, syntaxes=(NDR,), stub_max=REQUEST_MAX
-            )
-            await port._listen(RpcEndpoint(MapperService({REMOTE_READ: number}), mapping, descriptors.mapper), mapper)
+        port = cls(manager, config, listening, mapper, descriptors)
+        port._link.start()
+        await port._link.started()
         return port
 
-    async def _listen(self, endpoint: RpcEndpoint, listening: socket.socket) -> None:
-        server = await endpoint.loop.create_server(endpoint.connection, sock=listening, backlog=BACKLOG)
-        self._listening.append((server, endpoint))
+    def _on_message(self, message: _FromGateway) -> None:
+        readers = self._readers
+        if isinstance(message, Called):
+            assert self._link.channel is not None, "it brought the message"
+            readers.called(message, self._link.channel)
+        elif isinstance(message, AnswersTaken):
+            readers.answers_taken(message)
+        elif isinstance(message, CallWasCancelled):
+            readers.cancelled(message)
+        elif isinstance(message, CallWasOrphaned):
+            readers.orphaned(message)
+        elif isinstance(message, ConnectionEnded):
+            readers.connection_ended(message)
+        elif isinstance(message, AssociationEnded):
+            readers.association_ended(message)
+        else:
+            self._closed.set()
 
     async def close(self) -> None:
         """Take no more, end all connections, finish what is being stored."""
-        for server, endpoint in self._listening:
-            server.close()
-            endpoint.close()
+        if self._link.send(Close()):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), CLOSE_SECONDS)
+        await self._link.stop()
+        self._readers.close()
         await self._service.stop()
 
 
-class _PeerGate:
-    """Holds back the attempts of one address: the port of :class:`srmp_spark.signing_in.ntlm.Gate`."""
-
-    def __init__(self, delays: SignInDelays, peer: str) -> None:
-        self._delays = delays
-        self._address = holder_of(f"{peer}:0", None)
-        self._now = asyncio.get_running_loop().time
-
-    def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return how long an attempt must wait."""
-        return self._delays.seconds_to_wait(self._address, accounts, self._now())
-
-    def failed(self, accounts: Sequence[str]) -> None:
-        """Count an attempt that failed."""
-        self._delays.failed(self._address, accounts, self._now())
-
-    def succeeded(self, account: str) -> None:
-        """Count an attempt that did not fail."""
-        self._delays.succeeded(self._address, account)
-
-
-def _acceptor(
-    accounts: Accounts, delays: SignInDelays, manager: QueueManager, auth_type: int, level: int, peer: str
-) -> SecurityContext | None:
-    """One side of a negotiation, for a connection that asks for it; ``None``: that protocol is not spoken here."""
-    from srmp_spark.signing_in.ntlm import AUTH_TYPE, NtlmAcceptor
-
-    if auth_type != AUTH_TYPE:
-        log.warning("mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here", auth_type, AUTH_TYPE)
-        return None
-    return NtlmAcceptor(
-        level, accounts.of, challenge=secrets.token_bytes(8),
-        name=socket.gethostname().partition(".")[0].upper()[:NETBIOS_NAME_MAX], utc=manager.clock.utc(),
-        told=lambda what: log.warning('mqrr.signing_in peer=%s who_and_why="%s"', peer, what),
-        gate=_PeerGate(delays, peer),
-    )  # fmt: skip
+def settings_of(accounts: Accounts) -> dict[str, str]:
+    """Return accounts as JSON values for the gateway: names with NT hashes, which are secrets."""
+    return {account.name: account.nt_hash.hex() for account in accounts}

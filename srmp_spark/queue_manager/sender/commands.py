@@ -31,7 +31,7 @@ from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.stage_readers import StageReaders
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.forwarded import Cursor
+from srmp_spark.store.outbox.forward_place import Cursor
 from srmp_spark.store.outbox.outbox import Outbox
 
 RESERVE_SECONDS = 30.0
@@ -213,7 +213,10 @@ class Commands:
         return {"forwarded": await self.hold_forwarding()}
 
     async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
-        return {"outgoing": snapshot.outgoing(self._dispatcher, self._clock)}
+        return {
+            "outgoing": snapshot.outgoing(self._dispatcher, self._clock),
+            "set_aside": [each._asdict() for each in self._outbox.set_aside],
+        }
 
 
 def _refuse(answer: AnswerWriter, error: Exception) -> None:

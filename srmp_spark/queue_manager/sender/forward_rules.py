@@ -12,11 +12,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.names import LocalHosts
 from srmp_spark.srmp.redirection import Forwarding, Redirections
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.forwarded import Cursor
+from srmp_spark.store.outbox.forward_place import Cursor, hold_forwarding
+from srmp_spark.store.outbox.unreadable import set_fact_aside
 
 RULES = "forward_rules"
 """Key in the table ``meta`` of the outbox."""
@@ -82,15 +83,26 @@ def _was_accepted_by(until: Cursor | None, row: Cursor, epochs: Sequence[str]) -
     return (here, row.sequence) <= (there, until.sequence)
 
 
-def load_rules(database: OutboxDatabase, present: Rules, accepted_to: Cursor, read_to: Cursor | None) -> ForwardRules:
-    """The rules of the rows that wait, and the present ones, which are stored.
+def load_rules(
+    database: OutboxDatabase, present: Rules, accepted_to: Cursor, read_to: Cursor | None, at: int
+) -> ForwardRules:
+    """Return the rules of the rows that wait and the present ones, and store them.
 
     ``accepted_to``: the end of the log when the present configuration began, ``read_to``: how far the log is outgoing.
+    Rules that cannot be read are set aside, and forwarding is held (:func:`.forward_place.held_because`): by other rules a
+    message might go elsewhere.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (RULES,)).fetchone()
     if row is None and not present.inbound.rules:
         return ForwardRules((present,))
-    stored = [] if row is None else [Rules.load(each) for each in json.loads(row[0])]
+    try:
+        stored = [] if row is None else [Rules.load(each) for each in json.loads(row[0])]
+    except (SrmpSparkError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        with database.transaction() as connection:
+            set_fact_aside(connection, RULES, reason, at)
+            hold_forwarding(connection, f"{RULES} cannot be read: {reason}")
+        stored = []
     kept = list(stored)
     if not kept or not kept[-1].is_like(present):
         if kept:

@@ -27,7 +27,8 @@ from srmp_spark.srmp.forwarding import hops_in_head, via_of
 from srmp_spark.srmp.http_head import content_type_of
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log, UnknownQueueError
-from srmp_spark.store.outbox.forwarded import Cursor, CursorMovedError, ForwardedBatch, Incoming, Unsendable
+from srmp_spark.store.outbox.forward_place import Cursor
+from srmp_spark.store.outbox.forwarded import CursorMovedError, ForwardedBatch, Incoming, Unsendable
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.reading import records
 
@@ -125,8 +126,14 @@ class Forwarder:
         stored: ForwardLog,
         read_to: Cursor | None,
         on_forwarded: Callable[[Cursor], object],
+        *,
+        is_held: bool = False,
     ) -> None:
-        """``on_forwarded`` is told how far the messages are outgoing, on stable storage."""
+        """``on_forwarded`` is told how far the messages are outgoing, on stable storage.
+
+        ``is_held``: nothing is forwarded by this process (:func:`.forward_place.held_because`).
+        """
+        self._is_held = is_held
         self._dispatcher = dispatcher
         self._outbox = outbox
         self._log = stored
@@ -158,7 +165,9 @@ class Forwarder:
         self._came.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Forward until it is cancelled."""
+        if self._is_held:
+            return
         if self._read_to is not None:
             self._on_forwarded(self._read_to)  # the process before may have ended between the commit and telling of it
         try:

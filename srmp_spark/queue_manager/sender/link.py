@@ -76,9 +76,10 @@ class Outgoing:
 
     def __init__(
         self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts,
-        *, forward_end: int,
+        *, forward_end: int, forward_waiting: int,
     ) -> None:  # fmt: skip
-        """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start."""
+        """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start;
+        ``forward_waiting``: how many of its rows nobody has received."""
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
@@ -106,9 +107,12 @@ class Outgoing:
             "hosts": sorted(hosts.names),
             "ports": sorted(hosts.ports),
             "forward_end": forward_end,
+            "forward_waiting": forward_waiting,
             "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
         }
         self.link = SenderLink(settings, self._on_event)
+        self.set_aside: list[dict[str, str]] = []
+        """Rows of the outbox that cannot be read, as :meth:`status` was last told."""
         self._seen = _NOTHING_SEEN
         self._changes = 0
         """How often something changed that ``status`` must show from then on."""
@@ -230,6 +234,7 @@ class Outgoing:
             else:
                 kept = now + STATUS_KEPT_SECONDS if changes == self._changes else float("-inf")
                 self._seen = _Seen(kept, at, found["outgoing"])
+                self.set_aside = found["set_aside"]
         return self._seen.outgoing
 
     @property

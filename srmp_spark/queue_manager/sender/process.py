@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.receipts_address import ReceiptAddresses
 from srmp_spark.srmp.redirection import ReceiptUrls, Redirections
 from srmp_spark.srmp.sender import Sender
-from srmp_spark.store.outbox.forwarded import Cursor
-from srmp_spark.store.outbox.forwarded import read_to as forward_read_to
+from srmp_spark.store.outbox import forward_place
+from srmp_spark.store.outbox.forward_place import Cursor
 from srmp_spark.store.outbox.outbox import Outbox
 
 IN_FLIGHT = 2
@@ -70,6 +71,22 @@ async def _sweep(outbox: Outbox, store: StoreThread, clock: SystemClock) -> None
         await asyncio.sleep(SWEEP_SECONDS)
         while await store.run(lambda: outbox.sweep(clock.utc()), later=True):
             await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+
+
+def _forwarder(
+    outbox: Outbox, dispatcher: Dispatcher, settings: dict[str, Any], on_forwarded: Callable[[Cursor], object], at: int
+) -> Forwarder:
+    hosts = LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
+    present = Rules(Redirections.load(settings["redirect_in"]), hosts)
+    accepted_to = Cursor(settings["epoch"], settings["forward_end"])
+    rules = load_rules(outbox.database, present, accepted_to, forward_place.read_to(outbox.database), at)
+    held = forward_place.held_because(outbox.database, accepted_to, settings["forward_waiting"])
+    if held is not None:
+        log.error('forward.held because="%s"', held)
+        outbox.look_for_set_aside()
+    log_of_queue = ForwardLog(Path(settings["data_dir"]), settings["queue_manager"], rules)
+    read_to = forward_place.read_to(outbox.database)
+    return Forwarder(dispatcher, outbox, log_of_queue, read_to, on_forwarded, is_held=held is not None)
 
 
 async def run(control: socket.socket, settings: dict[str, Any]) -> None:
@@ -120,12 +137,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         poll_interval=settings["wsrm_poll_interval"],
     )  # fmt: skip
     commands = Commands(control, outbox, store, dispatcher, clock)
-    forwarded_to = forward_read_to(outbox.database)
-    hosts = LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
-    present = Rules(Redirections.load(settings["redirect_in"]), hosts)
-    accepted_to = Cursor(settings["epoch"], settings["forward_end"])
-    rules = load_rules(outbox.database, present, accepted_to, forwarded_to)
-    forwarder = Forwarder(dispatcher, outbox, ForwardLog(data_dir, identity, rules), forwarded_to, commands.forwarded)
+    forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
     commands.release_forwarding = forwarder.release
     commands.letter_warning = LetterQueueWarnings(data_dir).warning

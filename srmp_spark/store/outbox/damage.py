@@ -13,11 +13,13 @@ import sqlite3
 from typing import Literal, NamedTuple
 
 from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.store.set_aside import typed
 
 What = Literal["waiting", "dead", "journal"]
 """Rows that wait and cannot be read; that are dead letters without their content; that arrived, without their journal copy."""
 
-_PREFIX = "damaged "
+PREFIX = "damaged "
+"""Of a key in the table ``meta``; kind and destination follow."""
 _SAYS: dict[What, str] = {
     "waiting": "wait and cannot be read",
     "dead": "became dead letters and their content cannot be read",
@@ -36,6 +38,17 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+def noted_damage(value: str) -> dict[What, Unreadable]:
+    """Return a note as it was stored. Raises :class:`TypeError` or :class:`ValueError` if it is none."""
+    found: dict[What, Unreadable] = {}
+    for what, (count, (first, last), reason) in json.loads(value).items():
+        if what not in _SAYS:
+            raise ValueError(f"{what!r:.50} is no kind of damage")
+        typed((count, first, last, reason), (int, int, int, str))
+        found[what] = Unreadable(count, (first, last), reason)
+    return found
+
+
 class Damage:
     """Of one outbox."""
 
@@ -43,13 +56,10 @@ class Damage:
         """Reads what an earlier process has noted."""
         self._connection = connection
         self._found: dict[QueueKey, dict[What, Unreadable]] = {}
-        rows = connection.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", (_PREFIX, _PREFIX + "\U0010ffff"))
+        rows = connection.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", (PREFIX, PREFIX + "\U0010ffff"))
         for name, value in rows.fetchall():
-            kind, _, destination = name.removeprefix(_PREFIX).partition(" ")
-            noted = json.loads(value)
-            self._found[QueueKey(destination, kind)] = {
-                what: Unreadable(count, (first, last), reason) for what, (count, (first, last), reason) in noted.items()
-            }
+            kind, _, destination = name.removeprefix(PREFIX).partition(" ")
+            self._found[QueueKey(destination, kind)] = noted_damage(value)
 
     def note(self, key: QueueKey, what: What, rows: int, serials: tuple[int, int], reason: str) -> None:
         """In the caller's transaction. Rows that are lost add up; of those that wait the newest are told."""
@@ -105,7 +115,7 @@ class Damage:
         return f"{'; '.join(told)}; {hint}"
 
     def _store(self, key: QueueKey, noted: dict[What, Unreadable]) -> None:
-        name = f"{_PREFIX}{key.kind} {key.destination}"
+        name = f"{PREFIX}{key.kind} {key.destination}"
         if noted:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(noted)))
             self._found = {**self._found, key: noted}

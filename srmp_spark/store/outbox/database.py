@@ -49,7 +49,9 @@ class OutboxDatabase:
             for table in COUNTED
         }
         # What is forwarded has a number of a batch and no row in batches.
-        (of_parts,) = connection.execute("SELECT coalesce(max(batch_no), 0) FROM parts").fetchone()
+        (of_parts,) = connection.execute(
+            "SELECT coalesce(max(batch_no), 0) FROM parts WHERE typeof(batch_no) = 'integer'"
+        ).fetchone()
         self._last["batches"] = max(self._last["batches"], of_parts)
 
     @classmethod

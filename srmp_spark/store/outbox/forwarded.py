@@ -33,6 +33,7 @@ from srmp_spark.srmp.sender import DESTINATIONS_MAX
 from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
+from srmp_spark.store.outbox.forward_place import READ_TO, Cursor, read_to
 from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES, GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
 from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import Part
@@ -45,8 +46,6 @@ from srmp_spark.store.outbox.writes import Writes
 
 APPLICATION = "srmp-spark forward"
 """In the column ``application`` of the state tables."""
-READ_TO = "forward_read_to"
-"""Key in the table ``meta``."""
 FORWARD_OUTGOING_MAX = DESTINATIONS_MAX // 2
 """With so many outgoing queues nothing is forwarded to a new one, and what comes next waits: the others are for the sinks."""
 UNREADABLE = "unreadable"
@@ -56,13 +55,6 @@ _SHOWN = ("body", "label", "priority", "correlation_id", "app_specific", "body_t
           "extension")  # fmt: skip
 _SCHEMA = pa.schema([*((name, ARROW[KINDS[name]]) for name in _SHOWN), (ENVELOPE, ARROW[BYTES]), (VIA, ARROW[TEXT])])
 assert {KINDS[name] for name in _SHOWN} <= {BYTES, TEXT, INT, TIME}
-
-
-class Cursor(NamedTuple):
-    """How far the log was read. A sequence alone would not do: a data directory that was put back gives it out again."""
-
-    epoch: str
-    sequence: int
 
 
 class Incoming(NamedTuple):
@@ -100,12 +92,6 @@ _OF_A_ROW = (SrmpSparkError, ArithmeticError, ValueError, TypeError, pa.ArrowExc
 """What a row raises that cannot be a message here: a number or a text that a column does not take, no envelope."""
 
 _log = logging.getLogger(__name__)
-
-
-def read_to(database: OutboxDatabase) -> Cursor | None:
-    """The cursor as it is stored; ``None`` before the first message."""
-    row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
-    return None if row is None else Cursor(*json.loads(row[0]))
 
 
 class ForwardedBatch:

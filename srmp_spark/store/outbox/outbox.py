@@ -36,7 +36,7 @@ from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.store.durable import sync_directory
-from srmp_spark.store.outbox import retention
+from srmp_spark.store.outbox import retention, unreadable
 from srmp_spark.store.outbox.copies import begin_anew
 from srmp_spark.store.outbox.damage import Damage
 from srmp_spark.store.outbox.database import OutboxDatabase
@@ -51,6 +51,7 @@ from srmp_spark.store.outbox.sessions import SessionRow, load_sessions, runs_of,
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.stages import Stages
 from srmp_spark.store.outbox.waiting import UnreadableRowsError, Waiting
+from srmp_spark.store.set_aside import SetAside
 from srmp_spark.store.sqlite_file import readable
 
 SORTING_DIRECTORY = "sorting"
@@ -71,6 +72,8 @@ class Outbox:
         self.queue_manager = queue_manager
         self.held: list[QueueKey] = []
         """Queues that were put on hold because data directory or outbox is a copy: what waits in them may have been sent."""
+        self.set_aside: list[SetAside] = []
+        """Rows that cannot be read, those of earlier starts too (:mod:`.unreadable`)."""
         self.last_stream_ordinal = 0
         self.serials_after = 0
         """The highest serial of a queue that was forgotten: no queue gives it out again, dead letters still have it."""
@@ -101,7 +104,10 @@ class Outbox:
             with readable(database.path, OUTBOX.restore_hint):
                 database.assert_durable()
                 database.belongs_to(queue_manager)
+                with database.transaction() as rows:
+                    set_aside = unreadable.set_unreadable_aside(rows, at)
                 outbox = cls(database, directory, queue_manager, monotonic)
+                outbox.set_aside = set_aside
                 outbox._begin(epoch, at)
                 database.note_position()
                 outbox._retention_at(at)
@@ -133,6 +139,10 @@ class Outbox:
             for number, destination, kind in self._connection.execute("SELECT id, destination, kind FROM queues")
         }
         self.stages.sweep_files()
+
+    def look_for_set_aside(self) -> None:
+        """Look again which rows are set aside (:attr:`set_aside`)."""
+        self.set_aside = unreadable.rows_set_aside(self._connection)
 
     # --- for the engine's start -------------------------------------------------------------------------------------------
 
@@ -270,6 +280,7 @@ class Outbox:
                 connection.execute("DELETE FROM queues WHERE id = ?", (number,))
                 save_session(connection, number, None)
                 self.damage.forget(key)
+                self.set_aside = unreadable.forget(connection, key)
         if changes.last_stream_ordinal != self.last_stream_ordinal:
             self.last_stream_ordinal = changes.last_stream_ordinal
             connection.execute(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
+from typing import Any, get_args
 
-from srmp_spark.srmp.outgoing_effects import EarlierStream, OutgoingQueueRow
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.srmp.outgoing_effects import EarlierStream, Kind, OutgoingQueueRow
 from srmp_spark.store.outbox import sessions
+from srmp_spark.store.set_aside import typed
 
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
-_COLUMNS = ", ".join(_NAMES)
+COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join("?" * len(_NAMES))
+_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, str)
+KINDS: tuple[str, ...] = get_args(Kind)
 _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 
 
@@ -40,15 +46,31 @@ def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
-    """All of them, in the order they were made."""
-    found = []
-    for *values, receipts in connection.execute(f"SELECT {_COLUMNS} FROM queues ORDER BY id"):  # noqa: S608  # our own names
-        row, urls = OutgoingQueueRow(*values), json.loads(receipts)
-        streams: list[tuple[int, int, int]] = json.loads(str(row.earlier))
-        earlier = (EarlierStream(*each, urls.get(str(each[0]), "")) for each in streams)
-        found.append(
-            row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused), earlier=tuple(earlier))
-        )  # fmt: skip
+    """Return the rows of all queues, in the order in which the queues were made.
+
+    Raises :class:`StoreDamagedError` for a row that cannot be read: :mod:`.unreadable` sets each aside at the next start
+    of the sender process.
+    """
+    rows = connection.execute(f"SELECT {COLUMNS} FROM queues ORDER BY id").fetchall()  # noqa: S608  # our own names
+    try:
+        return [row_of_queue(row) for row in rows]
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise StoreDamagedError(f"a row of the table queues of the outbox cannot be read: {error}") from error
+
+
+def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
+    """Return the row with these values of :data:`COLUMNS`. Raises :class:`TypeError` or :class:`ValueError` if it is none."""
+    typed(values, _TYPES)
+    row, urls = OutgoingQueueRow(*values[:-1]), json.loads(values[-1])
+    streams = [typed(each, (int, int, int)) for each in json.loads(str(row.earlier))]
+    earlier = tuple(EarlierStream(each[0], each[1], each[2], str(urls.get(str(each[0]), ""))) for each in streams)
+    found = row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused), earlier=earlier)
+    if row.kind not in KINDS or not found.destination:
+        raise ValueError(f"{row.destination!r:.50} {row.kind!r:.50} is no queue")
+    if not (0 <= row.acknowledged_to <= row.end and 0 <= row.base <= row.end and 0 <= row.released_to <= row.end):
+        raise ValueError(f"base {row.base}, acknowledged {row.acknowledged_to}, released {row.released_to}, end {row.end}")
+    if not 0 <= found.stream_ordinal < 1 << 64 or row.resend_interval_index < 0:
+        raise ValueError(f"stream {found.stream_ordinal}, resend interval {row.resend_interval_index}")
     return found
 
 
@@ -58,7 +80,7 @@ def save_queue(connection: sqlite3.Connection, row: OutgoingQueueRow, number: in
     receipts = json.dumps({each.ordinal: each.receipts_url for each in row.earlier})
     values = (*row[:2], str(row.stream_ordinal), *row[3:-1], earlier, receipts)
     if number is None:
-        cursor = connection.execute(f"INSERT INTO queues({_COLUMNS}) VALUES ({_MARKS})", values)  # noqa: S608  # our own names
+        cursor = connection.execute(f"INSERT INTO queues({COLUMNS}) VALUES ({_MARKS})", values)  # noqa: S608  # our own names
         assert cursor.lastrowid is not None, "an INSERT gives a number"
         return cursor.lastrowid
     connection.execute(f"UPDATE queues SET {_SETTINGS} WHERE id = ?", (*values, number))  # noqa: S608  # our own names

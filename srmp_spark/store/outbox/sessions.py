@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from srmp_spark.errors import ConfigurationError, StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.store.set_aside import typed
 from srmp_spark.wsrm.elements import ABSENT
+from srmp_spark.wsrm.versions import Versions
 
 DDL = """
 CREATE TABLE IF NOT EXISTS reliable_sessions(
@@ -76,18 +79,33 @@ def serials_of(runs: Iterable[NumberRun]) -> dict[int, int]:
     return {run.number + each: run.serial + each for run in runs for each in range(run.length)}
 
 
+_NAMES = "create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, begun_at"
+
+
 def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
-    """All of them."""
-    found = {}
-    for destination, kind, *values in connection.execute(
-        "SELECT destination, kind, create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, "
-        "begun_at "
-        "FROM reliable_sessions JOIN queues ON queues.id = queue_id ORDER BY queue_id"
-    ):
-        row = SessionRow(*values)
-        runs = tuple(NumberRun(*run) for run in json.loads(str(row.numbers)))
-        found[QueueKey(destination, kind)] = row._replace(numbers=runs, ending=bool(row.ending))
-    return found
+    """Return all of them. Raises :class:`StoreDamagedError` for a row that cannot be read (:mod:`.unreadable`)."""
+    rows = connection.execute(
+        f"SELECT destination, kind, {_NAMES} FROM reliable_sessions JOIN queues ON queues.id = queue_id "  # noqa: S608  # our own names
+        "ORDER BY queue_id"
+    ).fetchall()
+    try:
+        return {QueueKey(destination, kind): row_of_session(values) for destination, kind, *values in rows}
+    except (ConfigurationError, ValueError, TypeError) as error:
+        raise StoreDamagedError(f"a row of the table reliable_sessions of the outbox cannot be read: {error}") from error
+
+
+def row_of_session(values: Sequence[Any]) -> SessionRow:
+    """Return the row with these values. Raises :class:`TypeError`, :class:`ValueError` or
+    :class:`ConfigurationError` if it is none.
+    """
+    typed(values, (str, str, str, int, str, int, int, str, int))
+    row = SessionRow(*values)
+    runs = tuple(NumberRun(*typed(run, (int, int, int))) for run in json.loads(str(row.numbers)))
+    if any(run.length < 1 or run.serial < 1 for run in runs):
+        raise ValueError(f"numbers {runs!r:.100}")
+    if row.versions:
+        Versions.load(row.versions)
+    return row._replace(numbers=runs, ending=bool(row.ending))
 
 
 def save_session(connection: sqlite3.Connection, queue_id: int, row: SessionRow | None) -> None:

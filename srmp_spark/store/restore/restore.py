@@ -35,7 +35,7 @@ from srmp_spark.store.delta.actions import LiveFile, restores_id
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
-from srmp_spark.store.outbox.forwarded import READ_TO as FORWARD_READ_TO
+from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
 from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, forwarded_identifier, newest, runs_of

@@ -34,6 +34,8 @@ HUGE_FRAGMENTS = 160
 MUTATOR = Mutator([bytes(16), b"\xff" * 8], [])
 BEHAVIOURS = ("empty", "huge", "silent", "octets", "fault", "mutant", "faults", "thief", "loops", "away", "stranger")
 """What :meth:`HostileRemote.behave` knows."""
+WORDS = {"loops": ("does not go on", "UNREADABLE_WALKED_MAX"), "empty": ("FRAGMENTS_MAX",)}
+"""What an operator must read of a behaviour that would cost us work without end."""
 LIES = frozenset({"octets", "mutant", "stranger"})
 """After these nothing is known of what the reader was told."""
 
@@ -164,10 +166,10 @@ class HostileRemote:
         there = {number for number, _ in queue.messages.values() if self._forms.get(number, "whole") in ("whole", "two")}
         return {each for each in there if each > after}, {each for each in queue.taken_by_us if each > after}
 
-    def has_told(self, api: str, token: str) -> bool:
-        """Return whether the target says that a cursor shows the same messages again and again."""
+    def has_told(self, api: str, token: str, what: str) -> bool:
+        """Return whether the target says what this server does: one of :data:`WORDS`."""
         told = self._trouble(QueueManagerClient(api, token, retry_seconds=30))
-        return "does not go on" in told or "UNREADABLE_WALKED_MAX" in told
+        return any(word in told for word in WORDS[what])
 
     def _trouble(self, client: QueueManagerClient) -> str:
         entries: list[dict[str, Any]] = client.status()["subscriptions"]

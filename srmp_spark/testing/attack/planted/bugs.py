@@ -81,10 +81,10 @@ def cancels_of_nobody() -> None:
 
 
 def answers_that_nobody_reads() -> None:
-    """Messages are read for a reader who takes no answer."""
-    from srmp_spark.queue_manager.remote_read import endpoint
+    """Messages are read for a reader who takes no answer, also all at once while the gateway is behind."""
+    from srmp_spark.queue_manager.remote_read import readers
 
-    _put(endpoint.RpcConnection, "has_room", lambda _: True)
+    _put(readers.Reader, "has_room", lambda _: True)
 
 
 def connections_of_rpc() -> None:
@@ -134,7 +134,7 @@ def first_section_alone() -> None:
 
 
 def empty_fragments() -> None:
-    """A response may have fragments without end, and everything that a read brings is handled in one turn of the loop."""
+    """A response may have fragments without end, and everything that a read brings is handled in one turn of the gateway."""
     from srmp_spark.mqrr.rpc import calls
     from srmp_spark.queue_manager.puller import connection
 
@@ -241,18 +241,20 @@ BUGS: dict[str, Bug] = {
     "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"}), (4,)),
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"}), (5,)),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"}), (8,)),
-    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"late", "slow"}), (16,)),
-    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "slow"}), (18,)),
+    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"starved", "late", "slow", "log"}), (16,)),
+    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"}), (18,)),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
-    "remote-sections": Bug(first_section_alone, "remote", frozenset({"damaged", "set-aside", "lost", "stuck"}), (15,)),
-    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"late", "slow"}), (17,)),
+    "remote-sections": Bug(
+        first_section_alone, "remote", frozenset({"damaged", "set-aside", "lost", "stuck"}), (15,)
+    ),
+    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"}), (17,)),
     "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"}), (20,)),
     "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"}), (21,)),
     "stage-reader": Bug(stages_in_the_sender_process, "stages", frozenset({"log"}), (7,)),
     "stage-tries": Bug(readers_without_end, "stages", frozenset({"silent"}), (7,)),
     "stage-sizes": Bug(sizes_of_stages, "stages", frozenset({"memory"}), (7,)),
     "out-troubled": Bug(destinations_in_trouble, "out", frozenset({"stuck"})),
-    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory"}), (6,)),
+    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory", "log"}), (6,)),
 }
 """By the name for ``--plant``."""
 

@@ -38,7 +38,9 @@ class RemoteServerWalker:
             steps.append(Step("behave", {"at": which, "what": what, "seed": rng.randrange(1 << 30)}))
             if is_told:
                 whole = Step("put", {"at": which, "count": 3, "form": "whole", "head": True})
-                steps += [whole, Step("told", {"at": which})]
+                steps += [whole, Step("told", {"at": which, "what": "loops"})]
+            elif what == "empty":
+                steps.append(Step("told", {"at": which, "what": "empty"}))
             steps += [self._put(rng, which) for _ in range(rng.randrange(2))]
             steps.append(Step("wait", {"seconds": rng.choice((0.2, 1.0, 3.0))}))
         return [*steps, Step("settle", {"at": which})]
@@ -80,17 +82,17 @@ class RemoteServerPlayer:
         elif step.kind == "clear":
             await asyncio.to_thread(remote.settled)
         elif step.kind == "told":
-            await self._see_told(given["at"])
+            await self._see_told(given["at"], given.get("what", "loops"))
         else:
             await self._settle(given["at"])
 
-    async def _see_told(self, which: str) -> None:
-        """A cursor that loops ends a walk, and the operator hears why."""
+    async def _see_told(self, which: str, what: str) -> None:
+        """Wait until the operator can read why what the server does was ended. Raises :class:`FoundError`."""
         host, port = self.scene.ports["api"]
         patience = Patience(PULL_MAX)
-        while not await asyncio.to_thread(self.scene.remotes[which].has_told, f"http://{host}:{port}", ADMIN_TOKEN):
+        while not await asyncio.to_thread(self.scene.remotes[which].has_told, f"http://{host}:{port}", ADMIN_TOKEN, what):
             if patience.is_over:
-                raise FoundError(Finding("untold", f"the cursor of {which} loops, and nothing is said of it in {PULL_MAX} s"))
+                raise FoundError(Finding("untold", f"{which} does {what!r}, and nothing is said of it in {PULL_MAX} s"))
             await asyncio.sleep(ASK_SECONDS)
 
     async def _settle(self, which: str) -> None:

@@ -1,0 +1,82 @@
+"""The gateway of multicast: groups, sessions and the decoding of messages, in a process of its own.
+
+Everything that a datagram can cost is spent here. The main process gets whole messages (:mod:`.crossing`), and says
+what of them no longer waits for its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from srmp_spark.names import MulticastAddress
+from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
+from srmp_spark.queue_manager.multicast.crossing import Begin, Leave, Left, Settled, ToGateway
+from srmp_spark.queue_manager.multicast.listener import Listener
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
+
+FIGURES_SECONDS = 0.5
+"""How often figures that have changed cross: ``status`` and metrics are as old as that at most."""
+
+
+class Front:
+    """All groups of a queue manager."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._channel = gateway.channel
+        self._loop = asyncio.get_running_loop()
+        self._figures: asyncio.TimerHandle | None = None
+        settings = PgmSettings.load(gateway.settings["pgm"])
+        self._listeners = [
+            Listener(number, queue, MulticastAddress.parse(address), settings, self._channel)
+            for number, (queue, address) in enumerate(gateway.settings["groups"])
+        ]
+
+    def join(self) -> None:
+        """Join all groups, and report of each how that went."""
+        for each in self._listeners:
+            each.join()
+
+    def on_message(self, message: Begin | Settled | Leave) -> None:
+        """Do what the main process says."""
+        if isinstance(message, Settled):
+            self._listeners[message.group].settled(message.octets)
+        elif isinstance(message, Begin):
+            for each, places in zip(self._listeners, message.places, strict=True):
+                each.begin(places)
+            self._figures = self._loop.call_later(FIGURES_SECONDS, self._tell_figures)
+        else:
+            self._leave()
+
+    def on_room(self) -> None:
+        """Read the groups again: the main process has caught up."""
+        for each in self._listeners:
+            each.on_room()
+
+    def _tell_figures(self) -> None:
+        self._figures = self._loop.call_later(FIGURES_SECONDS, self._tell_figures)
+        if not self._channel.is_congested:
+            self._send_figures()
+
+    def _send_figures(self) -> None:
+        for each in self._listeners:
+            for figures in each.figures():
+                self._channel.send(figures)
+
+    def _leave(self) -> None:
+        if self._figures is not None:
+            self._figures.cancel()
+        for each in self._listeners:
+            each.stop()
+        self._send_figures()
+        self._channel.send(Left())
+
+
+async def serve(gateway: Gateway) -> Served:
+    """Join the groups; they are read once the main process says so."""
+    front = Front(gateway)
+    front.join()
+    return Served(front.on_message, front.on_room)
+
+
+if __name__ == "__main__":
+    run_gateway(ToGateway, serve)

@@ -1,0 +1,84 @@
+"""What the main process knows of one group: where each session goes on, its sources, and how many packets came."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from srmp_spark.names import MulticastAddress
+from srmp_spark.pgm.addresses import SessionKey, text_of
+from srmp_spark.queue_manager.multicast.crossing import Figures, Place, SourceFigures
+
+_NUMBERS = 1 << 32
+
+
+class HeardGroup:
+    """One group, over all gateway processes that hear it one after the other."""
+
+    def __init__(self, queue: str, address: MulticastAddress) -> None:
+        self.queue = queue
+        self.address = address
+        self.deaf_because: str | None = None
+        """Why nothing can be heard now."""
+        self._next: dict[SessionKey, int] = {}
+        """The next number of each session that is open: at most SESSIONS_MAX, as in the gateway."""
+        self._sources: dict[SessionKey, SourceFigures] = {}
+        self._totals: dict[str, int] = {}
+        """Of the present gateway."""
+        self._totals_before: Counter[str] = Counter()
+        """Of all earlier ones: a counter never goes back."""
+
+    def __repr__(self) -> str:
+        return f"<HeardGroup {self.queue} on {self.address} sessions={len(self._next)}>"
+
+    # --- sessions -------------------------------------------------------------------------------------------------------
+
+    def opened(self, session: SessionKey, first: int) -> None:
+        """Note where a session begins."""
+        self._next[session] = first
+
+    def told(self, session: SessionKey, last: int) -> None:
+        """Note that everything of a session up to ``last`` is stored, on its way to the disk, or told as lost."""
+        self._next[session] = (last + 1) % _NUMBERS
+
+    def ended(self, session: SessionKey) -> None:
+        """Forget a session."""
+        self._next.pop(session, None)
+
+    def places(self) -> list[Place]:
+        """Return where the next gateway goes on."""
+        return [Place(session, number) for session, number in self._next.items()]
+
+    # --- figures --------------------------------------------------------------------------------------------------------
+
+    def note(self, figures: Figures) -> None:
+        """Take figures of the gateway."""
+        self._totals = figures.totals
+        for session in figures.gone:
+            self._sources.pop(session, None)
+        for each in figures.changed:
+            self._sources[each.session] = each
+
+    def lost_gateway(self) -> None:
+        """Keep what the gateway has counted, which is gone; the next one counts from 0."""
+        self._totals_before.update(self._totals)
+        self._totals = {}
+        self._sources = {}
+        self.deaf_because = "the process that hears it has ended, and is started again"
+
+    def totals(self) -> Counter[str]:
+        """Return packets since the start, by kind."""
+        return self._totals_before + Counter(self._totals)
+
+    def sources(self) -> Iterator[dict[str, Any]]:
+        """Yield the sessions that are known, for ``status``."""
+        now = time.monotonic()
+        for each in self._sources.values():
+            yield {
+                "queue": self.queue, "address": str(self.address), "source": text_of(each.session.source),
+                "tsi": str(each.session.tsi), "state": each.state, "messages": each.messages, "packets": each.packets,
+                "repairs": each.repairs, "duplicates": each.duplicates, "naks": each.naks, "missing": each.missing,
+                "lost": each.lost, "buffered_bytes": each.buffered_bytes, "silent_seconds": max(0.0, now - each.heard_at),
+            }  # fmt: skip

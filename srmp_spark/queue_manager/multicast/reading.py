@@ -1,0 +1,51 @@
+"""From an APDU to a message, as far as a message can be judged without a store: in the gateway."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.message import Message
+from srmp_spark.names import MulticastAddress, multicast_address
+from srmp_spark.srmp.apdu import Post, post_of
+from srmp_spark.srmp.decoder import decode_parts
+from srmp_spark.srmp.mime import Parts
+
+
+class Read(NamedTuple):
+    """A message for the group that it came to."""
+
+    post: Post
+    message: Message
+    parts: Parts
+
+
+class Unread(NamedTuple):
+    """Why an APDU is no such message, in the words of an answer to a POST."""
+
+    status: int
+    reason: str
+    section: str
+    because: str | None
+
+
+def read_apdu(apdu: bytes, address: MulticastAddress) -> Read | Unread:
+    """Decode what came to ``address``."""
+    try:
+        post = post_of(apdu, address)
+    except RemoteProtocolError as error:
+        return Unread(400, "malformed", error.section, str(error))
+    try:
+        message, parts = decode_parts(post.content_type, post.post[post.head_length :])
+    except RemoteProtocolError as error:
+        return Unread(error.status_hint, "malformed", error.section, str(error))
+    if not _is_to(message, address):
+        return Unread(400, "multicast", "[MC-MQSRM] 2.2.4.2", None)
+    return Read(post, message, parts)
+
+
+def _is_to(message: Message, address: MulticastAddress) -> bool:
+    try:
+        return multicast_address(message.destination) == address
+    except ValueError:
+        return False

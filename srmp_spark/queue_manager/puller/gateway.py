@@ -1,0 +1,215 @@
+"""The gateway of subscriptions: connections to remote queue managers, in a process of its own.
+
+Everything that a remote server can make expensive is spent here: its address is looked up, its sign-in is answered, its
+fragments are put together and opened, its packets are read. The main process says what to call and gets whole, read messages
+(:mod:`.crossing`). It alone decides what becomes of them.
+
+**Back-pressure.** A server is asked for one message with each call, and the main process bounds the calls. While more waits for
+the main process than :data:`srmp_spark.queue_manager.gateway.channel.CONGESTED_BYTES`, no connection is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import LocalProtocolError, SrmpSparkError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
+from srmp_spark.queue_manager.log_once import LogOnce
+from srmp_spark.queue_manager.puller.answers import NotSentError, Unreadable
+from srmp_spark.queue_manager.puller.connection import RpcClient, find_port
+from srmp_spark.queue_manager.puller.crossing import (
+    OPENING,
+    Answer,
+    Call,
+    Close,
+    CloseCursor,
+    CursorMade,
+    Done,
+    End,
+    EndAnswered,
+    NotThere,
+    Open,
+    Opened,
+    OpenQueue,
+    Read,
+    ToGateway,
+    Unread,
+    crossable,
+    failed_of,
+    found_of,
+)
+from srmp_spark.queue_manager.puller.pulled import Pulled
+from srmp_spark.queue_manager.puller.remote import RemoteQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from srmp_spark.queue_manager.gateway.channel import Channel
+    from srmp_spark.queue_manager.puller.crossing import ToMain
+
+UNFINISHED_MAX = 256 * 1_048_576
+"""Bytes of unfinished answers of all connections: those of sixty that each get a message of the largest size. Above it the
+connection with the most of them is closed, so a server that begins many large answers and ends none costs the other
+subscriptions nothing."""
+
+log = logging.getLogger(__name__)
+
+
+class RemoteConnection:
+    """One connection that the main process asked for: its client, and the queue that is open over it."""
+
+    def __init__(
+        self, asked: Open, send: Callable[[ToMain], object], on_read: Callable[[], object], logged: LogOnce
+    ) -> None:
+        """``on_read`` is called when :attr:`unfinished_bytes` may have changed."""
+        self._number = asked.connection
+        self._host = asked.host
+        self._credentials = asked.credentials
+        self._send = send
+        self._on_read = on_read
+        self._logged = logged
+        self._queue: RemoteQueue | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.client: RpcClient | None = None
+        """``None`` until the server has taken us."""
+        self._start(self._open())
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of answers of which the last fragment has not arrived."""
+        return 0 if self.client is None else self.client.unfinished_bytes
+
+    def close(self) -> None:
+        """End the connection at once."""
+        if self.client is not None:
+            self.client.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def call(self, asked: Call) -> None:
+        """Make a call and answer the main process."""
+        self._start(self._answer(asked))
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self) -> None:
+        host = self._host
+        try:
+            port = host.port if host.port is not None else await find_port(host.name)
+            settings = await asyncio.to_thread(self._credentials.settings, host)  # Kerberos asks a third party
+            client = self.client = await RpcClient.connect(host.name, port, settings)
+            client.on_read = self._on_read
+            self._send(Opened(self._number, client.address, client.calls_at_once))
+        except Exception as error:  # each error is the main process's to judge
+            self._fail(OPENING, error)
+
+    async def _answer(self, asked: Call) -> None:
+        try:
+            self._send(await self._carry_out(asked))
+        except Exception as error:  # each error is the main process's to judge
+            self._fail(asked.call, error)
+
+    async def _carry_out(self, asked: Call) -> Answer:
+        number, call, client = self._number, asked.call, self.client
+        if client is None:
+            raise NotSentError(f"{self._host.text}: there is no connection")
+        if isinstance(asked, OpenQueue):
+            self._queue = await RemoteQueue.open(client, asked.format, receive=asked.receive)
+            return Done(number, call)
+        queue = self._queue
+        if queue is None:
+            raise LocalProtocolError("a call to a queue that is not open")
+        if isinstance(asked, Read):
+            found = await queue.read(
+                Action(asked.action), wait_s=asked.wait_s, lookup_id=asked.lookup_id, cursor=asked.cursor
+            )
+            if isinstance(found, Pulled):
+                return found_of(number, call, found)
+            if isinstance(found, Unreadable):
+                return Unread(number, call, found.request, crossable(found.reason))
+            return NotThere(number, call, int(found))
+        if isinstance(asked, End):
+            return EndAnswered(number, call, await queue.end(asked.request, keep=asked.keep))
+        if isinstance(asked, CloseCursor):
+            await queue.close_cursor(asked.cursor)
+            return Done(number, call)
+        return CursorMade(number, call, await queue.cursor())
+
+    def _fail(self, call: int, error: Exception) -> None:
+        if not isinstance(error, SrmpSparkError | OSError):  # a bug of ours: the main process says where it is written down
+            name = type(error).__name__
+            if self._logged.line(f"{name}: {error}", time.monotonic()) is not None:
+                log.error("subscription.failed host=%s", ascii(self._host.text), exc_info=error)
+            error = SrmpSparkError(f"{name}: see the log")
+        self._send(failed_of(self._number, call, error))
+
+
+class RemoteConnections:
+    """All connections of all subscriptions."""
+
+    def __init__(self, channel: Channel[ToMain, ToGateway]) -> None:
+        self._channel = channel
+        self._connections: dict[int, RemoteConnection] = {}
+        self._logged = LogOnce()
+        self._unfinished: dict[int, int] = {}
+        """Bytes of unfinished answers of each connection that has any."""
+
+    def on_message(self, message: ToGateway) -> None:
+        """Do what the main process says."""
+        if isinstance(message, Open):
+            number = message.connection
+            self._connections[number] = RemoteConnection(
+                message, self._send, lambda: self._count_unfinished(number), self._logged
+            )
+        elif isinstance(message, Close):
+            connection = self._connections.pop(message.connection, None)
+            self._unfinished.pop(message.connection, None)
+            if connection is not None:
+                connection.close()
+        else:
+            self._connections[message.connection].call(message)  # only a Close, which is its last word, ends one
+
+    def on_room(self) -> None:
+        """Read the servers again: the main process has caught up."""
+        for each in self._connections.values():
+            if each.client is not None:
+                each.client.release_reading()
+
+    def _count_unfinished(self, number: int) -> None:
+        """Close the connection with the most unfinished answers if all together are too much."""
+        connection = self._connections.get(number)
+        size = 0 if connection is None else connection.unfinished_bytes
+        if size:
+            self._unfinished[number] = size
+        else:
+            self._unfinished.pop(number, None)
+        if (total := sum(self._unfinished.values())) > UNFINISHED_MAX:
+            largest = max(self._unfinished, key=self._unfinished.__getitem__)
+            client = self._connections[largest].client
+            assert client is not None, "it was read"
+            held = self._unfinished.pop(largest)
+            client.close(f"{held} bytes of unfinished answers, {total} of all connections: UNFINISHED_MAX is {UNFINISHED_MAX}")
+
+    def _send(self, message: ToMain) -> None:
+        self._channel.send(message)
+        if self._channel.is_congested:
+            for each in self._connections.values():
+                if each.client is not None:
+                    each.client.hold_reading()
+
+
+async def serve(gateway: Gateway) -> Served:
+    """Wait for what the main process says."""
+    connections = RemoteConnections(gateway.channel)
+    return Served(connections.on_message, connections.on_room)
+
+
+if __name__ == "__main__":
+    run_gateway(ToGateway, serve)

@@ -1,0 +1,233 @@
+"""The main process's side of the gateway of subscriptions: connections and open queues, whose bytes are elsewhere.
+
+    remotes = Remotes()
+    connection = await remotes.connect(host, credentials)
+    queue = await connection.open(queue_format, receive=True)
+
+The gateway is started with the first connection that is asked for, and stays until :meth:`Remotes.stop`. When it dies, each
+connection is lost, as if the network had lost it: a call that was in flight may have been carried out, and the next
+:meth:`Remotes.connect` waits for the next gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING
+
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
+from srmp_spark.queue_manager.puller.answers import Ended, LostError, NotSentError, Unreadable
+from srmp_spark.queue_manager.puller.crossing import (
+    OPENING,
+    Answer,
+    Call,
+    Close,
+    CloseCursor,
+    CursorMade,
+    End,
+    EndAnswered,
+    Failed,
+    Found,
+    MakeCursor,
+    NotThere,
+    Open,
+    Opened,
+    OpenQueue,
+    Read,
+    ToGateway,
+    ToMain,
+    Unread,
+    error_of,
+    pulled_of_found,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from srmp_spark.mqrr.actions import Action
+    from srmp_spark.mqrr.queue_format import QueueFormat
+    from srmp_spark.mqrr.remote_host import RemoteHost
+    from srmp_spark.queue_manager.puller.pulled import Pulled
+    from srmp_spark.signing_in.credentials import Credentials
+
+GONE = "the process that reads remote queues ended, and is started again"
+"""Why every connection is lost when the gateway dies."""
+
+
+class RemotesLink(GatewayLink[ToGateway, ToMain]):
+    """Keeps the gateway of subscriptions running."""
+
+    module = "srmp_spark.queue_manager.puller.gateway"
+    noun = "subscriptions"
+
+
+class Remotes:
+    """All connections to remote queue managers, by way of the gateway."""
+
+    def __init__(self) -> None:
+        self._link: RemotesLink | None = None
+        """``None`` until a connection is asked for."""
+        self._is_up = asyncio.Event()
+        self._numbers = itertools.count(1)
+        self._calls = itertools.count(OPENING + 1)
+        self._connections: dict[int, RemoteConnection] = {}
+
+    async def connect(self, host: RemoteHost, credentials: Credentials) -> RemoteConnection:
+        """Connect and sign in. Raises :class:`LostError`, :class:`RefusedError`, and other errors of this package."""
+        if self._link is None:
+            self._link = RemotesLink({}, {}, ToMain, self._on_message, on_up=self._is_up.set, on_lost=self._on_lost)
+            self._link.start()
+        try:
+            await asyncio.wait_for(self._is_up.wait(), START_SECONDS)
+        except asyncio.TimeoutError:
+            raise LostError("the process that reads remote queues does not start; the log says why") from None
+        number = next(self._numbers)
+        connection = RemoteConnection(number, host.text, self._link, self._calls, self._connections.pop)
+        self._connections[number] = connection
+        try:
+            await connection.connect(Open(number, host, credentials))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def stop(self) -> None:
+        """End the gateway. No connection may be asked for any more."""
+        if self._link is not None:
+            await self._link.stop()
+        self._on_lost()
+
+    def _on_message(self, message: ToMain) -> None:
+        connection = self._connections.get(message.connection)
+        if connection is not None:  # else it was closed meanwhile
+            connection.receive(message)
+
+    def _on_lost(self) -> None:
+        self._is_up.clear()
+        for each in tuple(self._connections.values()):
+            each.lost()
+
+
+class RemoteConnection:
+    """One connection to a remote queue manager, made by the gateway."""
+
+    def __init__(
+        self, number: int, where: str, link: RemotesLink, calls: Iterator[int], on_closed: Callable[[int], object]
+    ) -> None:
+        """``where`` is what errors call the server. ``calls`` numbers the calls of all connections."""
+        self._number = number
+        self._where = where
+        self._link = link
+        self._calls = calls
+        self._on_closed = on_closed
+        self._waiting: dict[int, asyncio.Future[Opened | Answer]] = {}
+        """Whoever waits for an answer, by call."""
+        self._is_open = True
+        self.address = ("", 0)
+        """The address and the port that were reached."""
+        self.calls_at_once = 1
+        """How many calls may wait at the same time."""
+
+    async def connect(self, asked: Open) -> None:
+        """Let the gateway connect. Raises what :meth:`Remotes.connect` does."""
+        opened = await self._ask(OPENING, asked)
+        if not isinstance(opened, Opened):
+            raise _unexpected(opened)
+        self.address, self.calls_at_once = opened.address, opened.calls_at_once
+
+    async def open(self, queue: QueueFormat, *, receive: bool) -> CrossedQueue:
+        """Open the one queue of this connection. Raises :class:`RefusedError`, :class:`LostError`."""
+        await self.call(lambda number, call: OpenQueue(number, call, queue, receive))
+        return CrossedQueue(self)
+
+    async def call(self, make: Callable[[int, int], Call]) -> Opened | Answer:
+        """Cross with what ``make`` makes of the number of this connection and of a new call, and wait for the answer.
+
+        Raises :class:`RefusedError`, :class:`LostError`, and :class:`NotSentError` for a call that never left.
+        """
+        call = next(self._calls)
+        return await self._ask(call, make(self._number, call))
+
+    async def _ask(self, call: int, message: Open | Call) -> Opened | Answer:
+        if not self._is_open or not self._link.send(message):
+            raise NotSentError(f"{self._where}: {GONE}")
+        future: asyncio.Future[Opened | Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[call] = future
+        try:
+            return await future
+        finally:
+            self._waiting.pop(call, None)
+
+    def receive(self, message: ToMain) -> None:
+        """Take an answer of the gateway."""
+        future = self._waiting.get(OPENING if isinstance(message, Opened) else message.call)
+        if future is None or future.done():
+            return  # whoever asked was cancelled
+        if isinstance(message, Failed):
+            future.set_exception(error_of(message))
+        else:
+            future.set_result(message)
+
+    def lost(self) -> None:
+        """Fail every call: the gateway is gone, and the connection with it."""
+        self._is_open = False
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(LostError(f"{self._where}: {GONE}"))
+
+    def close(self) -> None:
+        """End it; what it has locked is unlocked."""
+        if self._is_open:
+            self._link.send(Close(self._number))
+        self.lost()
+        self._on_closed(self._number)
+
+
+class CrossedQueue:
+    """An open remote queue (:class:`.answers.ReadableQueue`)."""
+
+    def __init__(self, connection: RemoteConnection) -> None:
+        self._connection = connection
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls may be made without waiting for the first."""
+        return self._connection.calls_at_once
+
+    async def read(
+        self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
+    ) -> Pulled | Unreadable | Status:
+        """Return a message, locked by us if ``action`` receives; or why there is none."""
+        answer = await self._connection.call(
+            lambda number, call: Read(number, call, int(action), wait_s, lookup_id, cursor)
+        )
+        if isinstance(answer, Found):
+            return pulled_of_found(answer)
+        if isinstance(answer, Unread):
+            return Unreadable(answer.request, answer.reason)
+        if isinstance(answer, NotThere):
+            return Status(answer.status)
+        raise _unexpected(answer)
+
+    async def end(self, request: int, *, keep: bool = False) -> Ended:
+        """Remove the message that ``request`` locked, or with ``keep`` unlock it."""
+        answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
+        if not isinstance(answer, EndAnswered):
+            raise _unexpected(answer)
+        return answer.ended
+
+    async def cursor(self) -> int:
+        """Make a cursor."""
+        answer = await self._connection.call(MakeCursor)
+        if not isinstance(answer, CursorMade):
+            raise _unexpected(answer)
+        return answer.cursor
+
+    async def close_cursor(self, cursor: int) -> None:
+        """Forget a cursor."""
+        await self._connection.call(lambda number, call: CloseCursor(number, call, cursor))
+
+
+def _unexpected(answer: Opened | Answer) -> TypeError:
+    return TypeError(f"the gateway of subscriptions answered {type(answer).__name__}")

@@ -1,0 +1,84 @@
+"""What is stored of remote messages that are no rows yet, and of those that were copied."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.mqrr.message_of_packet import message_of
+from srmp_spark.mqrr.packets.message_packet import parse_message_packet
+from srmp_spark.mqrr.pulled_states import PulledState
+from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
+from srmp_spark.store.set_aside import SetAside
+
+_SIGNED = 2**63
+
+
+class Left(NamedTuple):
+    """What a subscription has stored."""
+
+    kept: list[Pulled]
+    copied: set[PulledKey]
+    unreadable: list[SetAside]
+    """Messages that cannot be read. While there is one, the subscription must not read: it could not tell that it has it."""
+
+
+def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
+    """Load what is stored. Whether End of a kept message was sent, nobody knows."""
+    kept: list[Pulled] = []
+    unreadable: list[SetAside] = []
+    found = connection.execute(
+        "SELECT lookup_id, message_id, packet FROM pulled WHERE subscription = ? ORDER BY rowid", (subscription,)
+    )
+    for lookup_id, message_id, packet in found:
+        try:
+            message = message_of(parse_message_packet(packet))
+        except RemoteProtocolError as error:
+            unreadable.append(SetAside("pulled", f"{subscription} {message_id}", str(error)))
+            continue
+        kept.append(Pulled(PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED))
+    return Left(kept, load_copied(connection, subscription), unreadable)
+
+
+def keep_pulled(connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int) -> None:
+    """Store them, once."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO pulled(subscription, lookup_id, message_id, pulled_at, packet) VALUES (?, ?, ?, ?, ?)",
+        [(subscription, _signed(each.key.lookup_id), each.key.message_id, now, each.raw) for each in messages],
+    )
+
+
+def forget_pulled(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+    """They are rows, or nobody's here."""
+    connection.executemany(
+        "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
+        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
+    )
+
+
+def load_copied(connection: sqlite3.Connection, subscription: str) -> set[PulledKey]:
+    """What are rows, copied, and may still be in the remote queue."""
+    found = connection.execute("SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,))
+    return {PulledKey(lookup_id % 2**64, message_id) for lookup_id, message_id in found}
+
+
+def note_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+    """They are rows."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO copied(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
+        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
+    )
+
+
+def forget_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+    """They are in the remote queue no more."""
+    connection.executemany(
+        "DELETE FROM copied WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
+        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
+    )
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= _SIGNED else number

@@ -1,0 +1,259 @@
+"""The gateway of remote read: the RPC port and the endpoint mapper, in a process of their own.
+
+Everything that a client's bytes can cost is spent here: connections, sign-in, fragments, the seals of 4 MB of answers, and
+the decoding of stubs. The main process gets whole calls whose stubs can be decoded (:mod:`.crossing`), and answers with
+stubs. It decodes each stub again, which takes some 50 µs: the fields of a call cross in the encoding that both ends know
+anyway. The endpoint mapper answers here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from srmp_spark.clock import SystemClock
+from srmp_spark.mqrr.errors import BadStubError
+from srmp_spark.mqrr.ndr.methods import METHODS
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
+from srmp_spark.mqrr.rpc.associations import Association
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.endpoint_mapper import ENDPOINT_MAPPER, EPT_MAP
+from srmp_spark.mqrr.rpc.security import SecurityContext
+from srmp_spark.mqrr.rpc.server_connection import ServerSettings
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.gateway.channel import Channel
+from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
+from srmp_spark.queue_manager.remote_read.crossing import (
+    AnswersTaken,
+    AssociationEnded,
+    Called,
+    CallWasCancelled,
+    CallWasOrphaned,
+    Close,
+    Closed,
+    ConnectionEnded,
+    Failed,
+    Responded,
+    ToGateway,
+    ToMain,
+)
+from srmp_spark.queue_manager.remote_read.endpoint import Replies, RpcEndpoint
+from srmp_spark.queue_manager.remote_read.mapper import MapperService
+from srmp_spark.queue_manager.sockets import BACKLOG
+from srmp_spark.signing_in.accounts import Account, Accounts
+from srmp_spark.signing_in.delays import SignInDelays
+from srmp_spark.signing_in.ntlm import AUTH_TYPE, NtlmAcceptor
+from srmp_spark.srmp.stream_room import holder_of
+
+REQUEST_MAX = 65_536
+"""Bytes of a request: the longest, R_OpenQueue and ept_map, carry a name and have less than 3,000. With the PDU that comes in
+it is what a connection holds of its reader's bytes, 2,000 of them 256 MB at worst."""
+NETBIOS_NAME_MAX = 15
+
+log = logging.getLogger(__name__)
+
+
+class Caller:
+    """A connection that the main process may know."""
+
+    __slots__ = ("association", "number", "replies")
+
+    def __init__(self, number: int, replies: Replies) -> None:
+        self.number = number
+        self.replies = replies
+        self.association: Association[Any] | None = None
+        """Set by the first call: from then on the main process knows the connection."""
+
+
+class Front:
+    """The service of the port: judges what needs no queue, and hands the rest to the main process."""
+
+    def __init__(self, channel: Channel[Any, Any]) -> None:
+        self._channel = channel
+        self._numbers = 0
+        self._callers: dict[Hashable, Caller] = {}
+        self._by_number: dict[int, Caller] = {}
+        """The callers that the main process knows."""
+        self._associations: dict[Association[Any], int] = {}
+        """Those that the main process knows, by number: an identifier on the wire may come again."""
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def connected(self, key: Hashable, replies: Replies) -> None:
+        """Expect calls of a connection; the main process learns of it with the first one."""
+        self._callers[key] = Caller(self._next_number(), replies)
+
+    def disconnected(self, key: Hashable) -> None:
+        """Give up the calls of a connection."""
+        caller = self._callers.pop(key)
+        if self._by_number.pop(caller.number, None) is not None:
+            self._channel.send(ConnectionEnded(caller.number))
+
+    def answers_taken(self, key: Hashable) -> None:
+        """Report what the reader has taken, if the main process has answered it."""
+        caller = self._callers[key]
+        self._channel.send(AnswersTaken(caller.number, caller.replies.taken()))
+
+    def call(self, key: Hashable, received: CallReceived) -> None:
+        """Hand a call on, unless its stub cannot be decoded."""
+        caller, association = self._callers[key], received.association
+        try:
+            METHODS[received.opnum].decode_request(received.stub, received.syntax)
+        except BadStubError:
+            caller.replies.fail(received.call_id, Status.RPC_X_BAD_STUB_DATA)
+            return
+        if caller.association is None:
+            caller.association = association
+            self._by_number[caller.number] = caller
+        number = self._associations.get(association)
+        if number is None:
+            number = self._associations[association] = self._next_number()
+            association.handles_elsewhere = 0
+        self._channel.send(
+            Called(
+                caller.number, association.peer, number, received.call_id, received.syntax is NDR64, received.opnum,
+                received.stub, received.identity, received.auth_level, caller.replies.taken(),
+            )
+        )  # fmt: skip
+
+    def cancelled(self, key: Hashable, call_id: int) -> None:
+        """Answer a call soon."""
+        self._channel.send(CallWasCancelled(self._callers[key].number, call_id))
+
+    def orphaned(self, key: Hashable, call_id: int) -> None:
+        """Forget a call."""
+        self._channel.send(CallWasOrphaned(self._callers[key].number, call_id))
+
+    def run_down(self, association: Association[Any]) -> None:
+        """Run down the handles of an association, if the main process may have any."""
+        number = self._associations.pop(association, None)
+        if number is not None:
+            self._channel.send(AssociationEnded(number))
+
+    # --- from the main process ------------------------------------------------------------------------------------------
+
+    def answer(self, message: Responded | Failed) -> None:
+        """Answer a call, if its connection is still there."""
+        caller = self._by_number.get(message.connection)
+        if caller is None:
+            return
+        if isinstance(message, Failed):
+            caller.replies.fail(message.call_id, message.status)
+            return
+        assert caller.association is not None, "it has called"
+        caller.association.handles_elsewhere = message.handles
+        caller.replies.respond(message.call_id, message.stub)
+
+
+class Ports:
+    """The ports of this process, until their end."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._channel: Channel[ToMain, ToGateway] = gateway.channel
+        self._front = Front(self._channel)
+        self._listening: list[tuple[asyncio.Server, RpcEndpoint]] = []
+        self._closing: asyncio.Task[None] | None = None
+
+    async def listen(self) -> None:
+        """Listen on the sockets of the main process."""
+        settings, sockets = self._gateway.settings, self._gateway.listening
+        number = sockets["rpc"].getsockname()[1]
+        accounts = accounts_of(settings["accounts"])
+        accept = partial(_acceptor, accounts, SignInDelays(), SystemClock()) if len(accounts) else None
+        reading = ServerSettings(
+            interfaces={REMOTE_READ: frozenset(METHODS)}, port=number, min_auth_level=settings["min_auth_level"],
+            accept_security=accept, stub_max=REQUEST_MAX,
+        )  # fmt: skip
+        is_held = lambda: self._channel.is_congested  # noqa: E731  # a property, asked for each time
+        await self._listen(RpcEndpoint(self._front, reading, settings["connections_max"], is_held), sockets["rpc"])
+        mapper = sockets.get("mapper")
+        if mapper is not None:
+            mapping = ServerSettings(
+                interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=mapper.getsockname()[1], syntaxes=(NDR,),
+                stub_max=REQUEST_MAX,
+            )  # fmt: skip
+            service = MapperService({REMOTE_READ: number})
+            await self._listen(RpcEndpoint(service, mapping, settings["mapper_connections_max"]), mapper)
+
+    async def _listen(self, endpoint: RpcEndpoint, listening: socket.socket) -> None:
+        server = await endpoint.loop.create_server(endpoint.connection, sock=listening, backlog=BACKLOG)
+        self._listening.append((server, endpoint))
+
+    def on_message(self, message: Responded | Failed | Close) -> None:
+        """Do what the main process says."""
+        if isinstance(message, Close):
+            self._closing = asyncio.ensure_future(self._close())
+        else:
+            self._front.answer(message)
+
+    def on_room(self) -> None:
+        """Work on calls again: the main process has caught up."""
+        for _, endpoint in self._listening:
+            endpoint.release()
+
+    async def _close(self) -> None:
+        for server, _ in self._listening:
+            server.close()
+        await asyncio.gather(*(endpoint.close() for _, endpoint in self._listening))
+        self._channel.send(Closed())
+
+
+class _PeerGate:
+    """Holds back the attempts of one address: the port of :class:`srmp_spark.signing_in.ntlm.Gate`."""
+
+    def __init__(self, delays: SignInDelays, peer: str) -> None:
+        self._delays = delays
+        self._address = holder_of(f"{peer}:0", None)
+        self._now = asyncio.get_running_loop().time
+
+    def seconds_to_wait(self, accounts: Sequence[str]) -> float:
+        """Return how long an attempt must wait."""
+        return self._delays.seconds_to_wait(self._address, accounts, self._now())
+
+    def failed(self, accounts: Sequence[str]) -> None:
+        """Count an attempt that failed."""
+        self._delays.failed(self._address, accounts, self._now())
+
+    def succeeded(self, account: str) -> None:
+        """Count an attempt that did not fail."""
+        self._delays.succeeded(self._address, account)
+
+
+def _acceptor(
+    accounts: Accounts, delays: SignInDelays, clock: SystemClock, auth_type: int, level: int, peer: str
+) -> SecurityContext | None:
+    """Return one side of a negotiation, for a connection that asks for it; ``None``: that protocol is not spoken here."""
+    if auth_type != AUTH_TYPE:
+        log.warning("mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here", auth_type, AUTH_TYPE)
+        return None
+    return NtlmAcceptor(
+        level, accounts.of, challenge=secrets.token_bytes(8),
+        name=socket.gethostname().partition(".")[0].upper()[:NETBIOS_NAME_MAX], utc=clock.utc(),
+        told=lambda what: log.warning('mqrr.signing_in peer=%s who_and_why="%s"', peer, what),
+        gate=_PeerGate(delays, peer),
+    )  # fmt: skip
+
+
+def accounts_of(settings: Mapping[str, str]) -> Accounts:
+    """Return the accounts that :func:`.port.settings_of` has written."""
+    return Accounts(Account(name, bytes.fromhex(nt_hash)) for name, nt_hash in settings.items())
+
+
+async def serve(gateway: Gateway) -> Served:
+    """Listen on the sockets of the main process."""
+    ports = Ports(gateway)
+    await ports.listen()
+    return Served(ports.on_message, ports.on_room)
+
+
+if __name__ == "__main__":
+    run_gateway(ToGateway, serve)

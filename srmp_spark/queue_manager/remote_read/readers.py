@@ -1,0 +1,237 @@
+"""The connections of remote readers as the main process sees them: what crosses to the service, and answers back.
+
+**What a reader may cost.** An answer counts from the moment it is sent to the gateway until the gateway reports that
+the reader has taken it, so the bytes that wait in the channel count too. Above ANSWERS_OF_ONE_MAX no further message
+is read for that reader, above ANSWERS_MAX none for any reader that has answers to take, and none at all while the
+channel is congested (:meth:`Reader.has_room`). So one message of 4 MB that many readers wait for is answered for one of
+them, and for the next one when the gateway has caught up: the loop has its turns in between.
+
+**What a gateway's death means.** Each of its connections is lost, as when the network loses it: calls get no answer,
+handles are run down, and messages that their readers had locked are there again. A receive whose end is stored stays
+stored; the reader was not answered and may ask again, as after any lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
+from srmp_spark.mqrr.rpc.associations import Association
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.server.shared_queue import OpenQueue
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.gateway.channel import TURN_SECONDS
+from srmp_spark.queue_manager.remote_read.crossing import (
+    AnswersTaken,
+    AssociationEnded,
+    Called,
+    CallWasCancelled,
+    CallWasOrphaned,
+    ConnectionEnded,
+    Failed,
+    Responded,
+)
+from srmp_spark.queue_manager.remote_read.service import RemoteReadService
+
+ANSWERS_OF_ONE_MAX = 4 * 1_048_576
+"""Bytes of answers that one connection has not taken: above it no message is read for it. One of 4 MiB fits always."""
+ANSWERS_MAX = 256 * 1_048_576
+"""The same for all connections of the port: above it none is read for anybody who has answers to take."""
+
+log = logging.getLogger(__name__)
+
+
+class ToReaders(Protocol):
+    """The way to the gateway of some readers: a :class:`srmp_spark.queue_manager.gateway.channel.Channel`."""
+
+    is_congested: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent."""
+        ...
+
+    def send(self, message: Responded | Failed) -> bool:
+        """Send ``message`` after all earlier ones."""
+        ...
+
+
+class Reader:
+    """One connection that has called: the port of :class:`.service.Answers`."""
+
+    __slots__ = ("_channel", "_given", "_number", "_readers", "_taken", "calls")
+
+    def __init__(self, readers: Readers, channel: ToReaders, number: int) -> None:
+        """``channel``: of the gateway that has the connection; the next gateway has other connections."""
+        self._readers = readers
+        self._channel = channel
+        self._number = number
+        self._given = 0
+        self._taken = 0
+        self.calls: dict[int, Association[OpenQueue]] = {}
+        """Calls that wait for an answer, and whose handles they may open and close."""
+
+    @property
+    def untaken(self) -> int:
+        """Bytes of answers that were given and not taken."""
+        return self._given - self._taken
+
+    def has_room(self) -> bool:
+        """Return whether another message may be read for this reader."""
+        if self.untaken >= ANSWERS_OF_ONE_MAX or self._channel.is_congested or not self._channel.is_open:
+            return False
+        return not self.untaken or self._readers.untaken < ANSWERS_MAX
+
+    def note_taken(self, taken: int) -> bool:
+        """Note that the reader has taken ``taken`` bytes so far. Return whether that is news."""
+        news = min(taken, self._given) - self._taken
+        if news <= 0:
+            return False
+        self._taken += news
+        self._readers.untaken -= news
+        return True
+
+    def respond(self, call_id: int, stub: bytes) -> None:
+        """Send the answer of a call, unless nobody waits for it."""
+        association = self.calls.pop(call_id, None)
+        if association is not None and self._channel.send(Responded(self._number, call_id, stub, len(association))):
+            self._given += len(stub)
+            self._readers.untaken += len(stub)
+
+    def fail(self, call_id: int, status: int) -> None:
+        """Send the fault of a call, unless nobody waits for it."""
+        if self.calls.pop(call_id, None) is not None:
+            self._channel.send(Failed(self._number, call_id, status))
+
+    def __repr__(self) -> str:
+        return f"<Reader {self._number} calls={sorted(self.calls)} untaken={self.untaken}>"
+
+
+class Readers:
+    """All readers of one gateway at a time, and the handles of their associations."""
+
+    def __init__(self, service: RemoteReadService) -> None:
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._readers: dict[int, Reader] = {}
+        self._associations: dict[int, Association[OpenQueue]] = {}
+        self._ending: deque[Callable[[], None]] = deque()
+        """What the death of a gateway has ended and is not given up yet: first connections, then associations."""
+        self.untaken = 0
+        """Bytes of answers that were given to readers and not taken."""
+
+    def __len__(self) -> int:
+        """Return the number of connections that have called."""
+        return len(self._readers)
+
+    # --- what the gateway says ------------------------------------------------------------------------------------------
+
+    def called(self, message: Called, channel: ToReaders) -> None:
+        """Hand a call to the service."""
+        reader = self._readers.get(message.connection)
+        if reader is None:
+            reader = self._readers[message.connection] = Reader(self, channel, message.connection)
+            self._service.connected(reader, reader)
+        association = self._associations.get(message.association)
+        if association is None:
+            association = Association(message.association, message.peer, partial(secrets.token_bytes, 16))
+            association.connections = 1  # until the gateway says that the last one is gone
+            self._associations[message.association] = association
+        reader.calls[message.call_id] = association
+        if reader.note_taken(message.taken):
+            self._service.has_room()
+        received = CallReceived(
+            message.call_id, REMOTE_READ, NDR64 if message.is_ndr64 else NDR, message.opnum, message.stub, association,
+            message.identity, message.auth_level,
+        )  # fmt: skip
+        try:
+            self._service.call(reader, received)
+        except Exception:
+            reader.fail(message.call_id, Status.NCA_S_FAULT_UNSPEC)
+            raise
+
+    def cancelled(self, message: CallWasCancelled) -> None:
+        """Answer a call soon."""
+        reader = self._readers.get(message.connection)
+        if reader is not None and message.call_id in reader.calls:  # else its answer has crossed the cancel
+            self._service.cancelled(reader, message.call_id)
+
+    def orphaned(self, message: CallWasOrphaned) -> None:
+        """Forget a call."""
+        reader = self._readers.get(message.connection)
+        if reader is not None and reader.calls.pop(message.call_id, None) is not None:
+            self._service.orphaned(reader, message.call_id)
+
+    def answers_taken(self, message: AnswersTaken) -> None:
+        """Read messages that waited until their reader took its answers."""
+        reader = self._readers.get(message.connection)
+        if reader is not None and reader.note_taken(message.taken):
+            self._service.has_room()
+
+    def connection_ended(self, message: ConnectionEnded) -> None:
+        """Give up the calls of a connection."""
+        reader = self._readers.pop(message.connection, None)
+        if reader is not None:
+            self._end(reader)
+            self._service.has_room()
+
+    def association_ended(self, message: AssociationEnded) -> None:
+        """Run down the handles of an association."""
+        association = self._associations.pop(message.association, None)
+        if association is not None:
+            self._run_down(association)
+
+    def _end(self, reader: Reader) -> None:
+        self.untaken -= reader.untaken
+        calls, reader.calls = tuple(reader.calls), {}
+        self._service.disconnected(reader, calls)
+
+    def _run_down(self, association: Association[OpenQueue]) -> None:
+        association.connections = 0
+        self._service.run_down(association.run_down())
+
+    # --- what becomes of the gateway ------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """End every connection and every association: their gateway is gone.
+
+        That may be thousands at once, so the loop has its turns in between. The next gateway's readers are others.
+        """
+        readers, self._readers = self._readers, {}
+        associations, self._associations = self._associations, {}
+        if readers:
+            log.warning('mqrr.connections_lost connections=%d because="their gateway process died"', len(readers))
+        is_ending = bool(self._ending)
+        self._ending += [partial(self._end, each) for each in readers.values()]
+        self._ending += [partial(self._run_down, each) for each in associations.values()]
+        if self._ending and not is_ending:
+            self._end_some()
+
+    def _end_some(self) -> None:
+        ends = time.perf_counter() + TURN_SECONDS
+        while self._ending and time.perf_counter() < ends:
+            self._end_next()
+        if self._ending:
+            self._loop.call_soon(self._end_some)
+        else:
+            self._service.has_room()
+
+    def _end_next(self) -> None:
+        try:
+            self._ending.popleft()()
+        except Exception:  # one connection's bug must not keep what the others had locked
+            log.exception("mqrr.end_failed")
+
+    def close(self) -> None:
+        """End everything now."""
+        self.lost()
+        while self._ending:
+            self._end_next()
