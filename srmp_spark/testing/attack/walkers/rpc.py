@@ -29,6 +29,7 @@ from srmp_spark.mqrr.rpc.pdu import (
     PduType,
     encode_pdu,
 )
+from srmp_spark.testing.attack.judge import OPTIONAL_MAX
 from srmp_spark.testing.attack.scene import OWN, Scene
 from srmp_spark.testing.attack.steps import Step
 from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR
@@ -45,6 +46,8 @@ FLOOD_BYTES = 32_000_000
 """Bytes of one flood over one connection: 2 million cancels."""
 FLOODS_BYTES = 320_000_000
 """Bytes of one flood over all its connections."""
+FLOOD_SECONDS = OPTIONAL_MAX + 5.0
+"""How long a flood over connections of its own lasts at most: longer than a good client waits."""
 CUT_PIECES = 64
 """Pieces of a flood that are cut; the rest comes as it is."""
 HELD_FRAGMENT = 60_000
@@ -85,6 +88,8 @@ class RpcWalker:
             })  # fmt: skip
         step = self._pdu(rng, rng.choice(PDUS))
         if kind == "flood":
+            if rng.random() < 0.3:
+                return Step("flood", {**step.given, "what": "cancel", "count": 1_000_000, "lines": LINES[-1]})
             what = rng.choice((*PDUS, "cancel", "cancel"))
             count, lines = rng.choice((200, 5_000, 40_000, 1_000_000)), rng.choice(LINES)
             return Step("flood", {**step.given, "what": what, "count": count, "lines": lines})
@@ -184,7 +189,7 @@ class RpcPlayer:
             connection = await Connection.open(self.scene.ports[self._port], given["who"])
             try:
                 await connection.send([bind_pdu(0, 10)])
-                await asyncio.wait_for(connection.send(_flood_of(piece, count, most)), 10.0)
+                await asyncio.wait_for(connection.send(_flood_of(piece, count, most)), FLOOD_SECONDS)
             finally:
                 connection.abort()
 
