@@ -7,6 +7,7 @@ import http.client
 import json
 import multiprocessing
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from peer_kit import Peer
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.api.http import CALL_BODY_MAX, JSON_ITEMS_MAX
+from srmp_spark.queue_manager.api.port import PIPELINED_MAX
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX
 from srmp_spark.queue_manager.http_limits import HEAD_SECONDS
 from srmp_spark.queue_manager.peer_process import owner_of_peer
@@ -72,6 +74,37 @@ class TestConnections:
             each.settimeout(HEAD_SECONDS + 15)
             assert each.recv(100) == b""
             each.close()
+
+
+class TestPipelining:
+    def test_requests_without_end_cost_one_read(self, running: RunningQueueManager) -> None:
+        """Before any token, and without reading an answer."""
+        assert running.pid is not None
+        before = memory_of(running.pid)
+        requests_of_one_write = b"GET / HTTP/1.1\r\n\r\n" * 50_000
+        with contextlib.ExitStack() as stack:
+            for _ in range(8):
+                connection = stack.enter_context(connected(running))
+                connection.setblocking(False)
+                end = time.monotonic() + 1
+                with contextlib.suppress(OSError):
+                    while time.monotonic() < end:
+                        with contextlib.suppress(BlockingIOError):
+                            connection.send(requests_of_one_write)
+            began = time.monotonic()
+            assert call(running, "GET", "/healthz")[0] == 200
+            assert time.monotonic() - began < 2
+            assert memory_of(running.pid) - before < 50_000_000
+
+    def test_a_few_are_answered_in_their_order(self, running: RunningQueueManager) -> None:
+        with connected(running) as connection:
+            paths = ["healthz", "nothing"] * (PIPELINED_MAX // 2)
+            connection.sendall(b"".join(b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % path.encode() for path in paths))
+            answers = b""
+            while answers.count(b"HTTP/1.1 ") < len(paths) or not answers.rstrip().endswith(b"}"):
+                answers += connection.recv(65_536)
+        statuses = [int(each) for each in re.findall(rb"HTTP/1\.1 (\d+)", answers)]
+        assert statuses == [200 if path == "healthz" else 404 for path in paths]
 
 
 class TestBodies:

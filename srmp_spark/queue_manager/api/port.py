@@ -9,6 +9,10 @@ takes the certificate of that moment, and a system without descriptors is no bus
 its connection or its first byte, a body must keep a minimum rate, and an answer that the caller
 does not read ends its connection after ANSWER_SECONDS. A long poll waits as long as the handler
 says: while a handler works the caller owes nothing.
+
+**Turns.** The port begins STARTS_AT_ONCE calls in one turn of the loop, in the order in which they came, so that
+callers of the API delay no sender of SRMP. A connection has at most PIPELINED_MAX requests that wait for the answers
+before them.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ import errno
 import logging
 import socket
 import ssl
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
@@ -36,6 +43,11 @@ ANSWER_SECONDS = 120.0
 """A caller that takes no byte of its answer for that long is given up, as the reader process gives it up."""
 HANDSHAKE_SECONDS = 10.0
 """From the connection to the end of the handshake: what a head may take too."""
+PIPELINED_MAX = 16
+"""Requests of one connection that wait for the answers before them. Hardly a client sends a request before it has its answer;
+each one that waits costs some 4 KB, and one read brings thousands of them."""
+STARTS_AT_ONCE = 8
+"""Calls that begin in one turn of the loop: 2 ms for those that are refused."""
 ACCEPTS_AT_ONCE = 64
 """Connections taken in one turn of the loop: others must have theirs."""
 NO_DESCRIPTOR_SECONDS = 1.0
@@ -61,6 +73,8 @@ class ApiProtocol(LendingProtocol):
         self._unread_since = port.now
         self.has_called = False
         """A whole head came: before that, the connection makes way for others."""
+        self._is_over = False
+        """It had too many requests at once: nothing more is read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count it."""
@@ -72,8 +86,26 @@ class ApiProtocol(LendingProtocol):
         self._port.left(self)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Read requests, unless there were too many at once."""
+        if not self._is_over:
+            super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request; end a connection with too many of them, whose answers are owed in their order."""
+        if self._is_over:
+            self.transport.abort()
+        else:
+            super().send_400_response(msg)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  # uvicorn's
+        self._port.begins(partial(super()._start_asgi_task, cycle, app))
+
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Begin a request. Raises :class:`OverflowError`, which ends the connection, beyond PIPELINED_MAX."""
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self._is_over = True
+            raise OverflowError(f"PIPELINED_MAX is {PIPELINED_MAX}")
         super().on_message_begin()
         self._head_begun, self._since = True, self._port.now
         extensions: dict[str, Any] = dict(self.scope.get("extensions") or {})
@@ -150,6 +182,11 @@ class ApiPort:
         self._entries: dict[ApiProtocol, object] = {}
         self._accepting: dict[object, asyncio.Task[None]] = {}
         self._again: asyncio.TimerHandle | None = None
+        self._starts: deque[Callable[[], object]] = deque()
+        """Calls that wait for a turn of the loop."""
+        self._started = 0
+        """Calls that began in this turn."""
+        self._turn: asyncio.Handle | None = None
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def __repr__(self) -> str:
@@ -166,6 +203,22 @@ class ApiPort:
             self._again.cancel()
         self._loop.remove_reader(self._socket)
         await end(tuple(self._accepting.values()))
+
+    def begins(self, start: Callable[[], object]) -> None:
+        """Begin a call, now or in a later turn of the loop."""
+        if self._started < STARTS_AT_ONCE and not self._starts:
+            self._started += 1
+            start()
+        else:
+            self._starts.append(start)
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._started = min(len(self._starts), STARTS_AT_ONCE)
+        for _ in range(self._started):
+            self._starts.popleft()()
+        self._turn = self._loop.call_soon(self._next_turn) if self._started else None
 
     def left(self, protocol: ApiProtocol) -> None:
         """Give the place of a connection to others."""
