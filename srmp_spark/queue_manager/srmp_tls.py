@@ -5,7 +5,7 @@
 
 Connections are accepted here and not by ``create_server(ssl=…)``, for two reasons. Each handshake takes the context of that
 moment, so a renewed certificate counts at once (:mod:`.tls`). And a handshake counts as a connection: strangers who connect
-and say nothing can hold no more of them than over plain HTTP.
+and say nothing can hold no more of them than over plain HTTP. Handshakes take turns (:mod:`.handshake_turns`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint, State
 from srmp_spark.queue_manager.tls import ServerTls, sender_name_of
 
 if TYPE_CHECKING:
     from srmp_spark.message import Transport
 
-HANDSHAKE_SECONDS = 10.0
-"""From the connection to the end of the handshake: what a head may take too."""
 ACCEPTS_AT_ONCE = 64
 """Connections taken in one turn of the loop: others must have theirs."""
 NO_DESCRIPTOR_SECONDS = 1.0
@@ -102,6 +101,7 @@ class TlsPort:
         self._count_failure = count_failure
         self._loop = endpoint.loop
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._turns = HandshakeTurns()
         self._again: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
 
@@ -167,20 +167,26 @@ class TlsPort:
         task = asyncio.current_task()
         assert task is not None
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: self._made(task),
-                accepted,
-                ssl=self._tls.context(),
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            )
+            async with self._turns.turn(accepted, peer) as seconds:
+                try:
+                    await self._loop.connect_accepted_socket(
+                        lambda: self._made(task), accepted, ssl=self._tls.context(), ssl_handshake_timeout=seconds
+                    )
+                except asyncio.CancelledError:
+                    if self._turns.was_slow():
+                        self._refused(peer, asyncio.TimeoutError("others waited"))
+                    raise
         except asyncio.CancelledError:
             accepted.close()
             raise
-        except OSError as error:  # ssl.SSLError is one
+        except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError
             accepted.close()
-            why = refusal_of(error)
-            self._count_failure(why)
-            now = self._loop.time()
-            if now - self._logged_at >= LOG_SECONDS:
-                self._logged_at = now
-                log.info('tls.refused peer=%s why=%s reason="%s"', peer, why, error)
+            self._refused(peer, error)
+
+    def _refused(self, peer: str, error: BaseException) -> None:
+        why = refusal_of(error)
+        self._count_failure(why)
+        now = self._loop.time()
+        if now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
+            log.info('tls.refused peer=%s why=%s reason="%s"', peer, why, error)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.http_limits import BODY_RATE_MIN, BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
 from srmp_spark.queue_manager.peer_process import owner_of_peer
 from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, API_SHARE, ConnectionRoom
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 120.0
 """A caller that takes no byte of its answer for that long is given up, as the reader process gives it up."""
-HANDSHAKE_SECONDS = 10.0
-"""From the connection to the end of the handshake: what a head may take too."""
 PIPELINED_MAX = 16
 """Requests of one connection that wait for the answers before them. Hardly a client sends a request before it has its answer;
 each one that waits costs some 4 KB, and one read brings thousands of them."""
@@ -181,6 +180,7 @@ class ApiPort:
         self.connections: set[ApiProtocol] = set()
         self._entries: dict[ApiProtocol, object] = {}
         self._accepting: dict[object, asyncio.Task[None]] = {}
+        self._turns = HandshakeTurns()
         self._again: asyncio.TimerHandle | None = None
         self._starts: deque[Callable[[], object]] = deque()
         """Calls that wait for a turn of the loop."""
@@ -243,7 +243,7 @@ class ApiPort:
             accepted.setblocking(False)
             entry = object()
             self.room.enter(entry, host)
-            task = self._loop.create_task(self._begin(accepted, entry))
+            task = self._loop.create_task(self._begin(accepted, entry, host))
             self._accepting[entry] = task
 
     def _makes_way(self) -> bool:
@@ -266,7 +266,7 @@ class ApiPort:
         self._again = None
         self._loop.add_reader(self._socket, self._accept)
 
-    async def _begin(self, accepted: socket.socket, entry: object) -> None:
+    async def _begin(self, accepted: socket.socket, entry: object, host: str) -> None:
         protocol: ApiProtocol | None = None
         try:
             owner = owner_of_peer(accepted) if self._asks_for_owner else None
@@ -278,12 +278,16 @@ class ApiPort:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(lambda: made, accepted)
             else:
-                await self._loop.connect_accepted_socket(
-                    lambda: made, accepted, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_SECONDS
-                )
+                async with self._turns.turn(accepted, host) as seconds:
+                    await self._loop.connect_accepted_socket(
+                        lambda: made, accepted, ssl=self._tls.context(), ssl_handshake_timeout=seconds
+                    )
         except (OSError, ssl.SSLError, asyncio.TimeoutError) as error:  # a handshake that failed, or a caller that is gone
             log.debug("api.not_connected reason=%s", error)
             accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
         finally:
             self._accepting.pop(entry, None)
             if protocol is None or protocol not in self.connections:
