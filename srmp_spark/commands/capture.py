@@ -41,7 +41,7 @@ def _capture(args: argparse.Namespace) -> int:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            raise ConfigurationError(f"--out {out} is not empty")
+            raise ConfigurationError(f"--out {out} is not empty: name another folder, or empty this one")
     except OSError as error:
         raise ConfigurationError(f"--out {out}: {error.strerror}") from None
     from srmp_spark.rows.group import FORM_OF

@@ -54,6 +54,8 @@ DEFAULT_LISTEN = "127.0.0.1:8080"
 DEFAULT_API = "127.0.0.1:8081"
 STATE_INTERVAL_SECONDS = 5.0
 """How far the Delta state may lag behind by default (docs/INTERFACE.md section 2, ``--state-interval``)."""
+QUEUES_OF_TOKENS_MAX = 1_000
+"""With so many queues a token that is not for all of them makes none: the rest is for operators and for a start."""
 QUEUES_MAX = 10_000
 """Queues of one queue manager: each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0

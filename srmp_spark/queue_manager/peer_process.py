@@ -19,7 +19,8 @@ _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI2s2s16s16sIII")
 """inet_diag_req_v2: family, protocol, extensions, states, then the socket: ports, addresses, interface, cookie."""
 _ANSWER_UID = 4 + 48 + 12
-"""Offset of the owner in inet_diag_msg: four bytes, the socket, and three counters stand before it."""
+"""Offset of the owner in inet_diag_msg, and of the inode behind it: four bytes, the socket, and three counters stand before."""
+_OWNER_AND_INODE = struct.Struct("=II")
 _ALL_STATES = 0xFFFFFFFF
 _NO_COOKIE = 0xFFFFFFFF
 _ANSWER_MAX = 8_192
@@ -54,10 +55,11 @@ def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int
         kernel.settimeout(1.0)
         kernel.send(message)
         answer = kernel.recv(_ANSWER_MAX)
-    if len(answer) < _HEADER.size + _ANSWER_UID + 4 or _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
+    if len(answer) < _HEADER.size + _ANSWER_UID + _OWNER_AND_INODE.size or _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
         return None
-    user: int = struct.unpack_from("=I", answer, _HEADER.size + _ANSWER_UID)[0]
-    return user
+    user: int
+    user, inode = _OWNER_AND_INODE.unpack_from(answer, _HEADER.size + _ANSWER_UID)
+    return user if inode else None  # a socket that was closed is nobody's, and the kernel shows it as root's
 
 
 def _packed(host: str, family: int) -> bytes:

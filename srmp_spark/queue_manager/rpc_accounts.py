@@ -112,7 +112,8 @@ def _parse(where: str, entry: dict[str, Any]) -> RpcAccount:
 
 def _verbs(where: str, given: object) -> frozenset[RpcVerb]:
     if not isinstance(given, list) or not given:
-        raise ConfigurationError(f"{where}: verbs is a list of {', '.join(RPC_VERBS)}, got {given!r}")
+        got = "and is missing" if given is None else f"got {given!r}"
+        raise ConfigurationError(f"{where}: verbs is a list of {', '.join(RPC_VERBS)}, {got}")
     unknown = [verb for verb in given if verb not in RPC_VERBS]
     if unknown:
         raise ConfigurationError(f"{where}: unknown verb {unknown[0]!r}; known: {', '.join(RPC_VERBS)}")

@@ -41,6 +41,7 @@ from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
+from srmp_spark.queue_manager.log_lines import log_to_stderr
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
@@ -104,7 +105,7 @@ class _ApiServer(uvicorn.Server):
 
 def serve(config: ServeConfig) -> int:
     """Run a queue manager until SIGTERM or SIGINT; the exit code. Raises what the command line turns into exit codes."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     logging.Formatter.converter = time.gmtime
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the API logs its own faults, without tracebacks for remote ones

@@ -26,7 +26,7 @@ from srmp_spark.names import (
 )
 from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
-from srmp_spark.queue_manager.config import QUEUES_MAX, ServeConfig
+from srmp_spark.queue_manager.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX, ServeConfig
 from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, holder_text, try_register
 from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
@@ -241,10 +241,13 @@ class QueueManager:
             open_journal(queue, switch, self.directory.writer)
         return queue
 
-    async def create_queue(self, name: str, *, transactional: bool | None, journal: bool | None = None) -> bool:
+    async def create_queue(
+        self, name: str, *, transactional: bool | None, journal: bool | None = None, is_restricted: bool = False
+    ) -> bool:
         """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind.
 
-        ``journal`` switches its journal on or off; ``None``: it stays as it is.
+        ``journal`` switches its journal on or off; ``None``: it stays as it is. ``is_restricted``: for a token that is not
+        for all queues.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -261,6 +264,11 @@ class QueueManager:
                 return False
             if len(self.catalogue) >= QUEUES_MAX:
                 raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
+            if is_restricted and len(self.catalogue) >= QUEUES_OF_TOKENS_MAX:
+                raise ApiError(
+                    409, "too-many-queues", f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
+                    "delete queues that are no longer used, or make it with a token for all queues",
+                )  # fmt: skip
             if name == ORDER_QUEUE and transactional:
                 raise ApiError(400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional")
             stored = await self.journal.transact(lambda t: queues.create(t, name, transactional=bool(transactional)))

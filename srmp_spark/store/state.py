@@ -100,7 +100,8 @@ def load(connection: sqlite3.Connection) -> StoredState:
     unreadable: list[SetAside] = []
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
     found = connection.execute("SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers")
-    consumers = [_consumer(names[row[0]], row, unreadable) for row in found.fetchall() if row[0] in names]
+    named = [row for row in found.fetchall() if row[0] in names]
+    consumers = list(readable("consumers", named, lambda row: _consumer(names[row[0]], row, unreadable), unreadable, key=2))
     owed = connection.execute("SELECT id, payload FROM owed_receipts ORDER BY id")
     return StoredState(
         queues=[load_queue(connection, queue_id, unreadable) for queue_id in names],
@@ -120,8 +121,21 @@ def _receipt(row: Sequence[Any]) -> StoredReceipt:
 
 
 def _consumer(queue: str, row: Sequence[Any], unreadable: list[SetAside]) -> StoredConsumer:
-    """Return a consumer. Of one whose ranges cannot be read the mark counts alone: rows come again rather than never."""
+    """Return a consumer. Of one whose ranges cannot be read the mark counts alone: rows come again rather than never.
+
+    One whose lease cannot be read is nobody's: whoever registers next has it. Raises :class:`TypeError` or
+    :class:`ValueError` for one without a name or a mark.
+    """
     _, name, received, ahead, planned, holder, lease_until = row
+    typed((name, received), (str, int))
+    if received < 0:
+        raise ValueError(f"received {received}")
+    try:
+        typed((planned, holder, lease_until), (_INT_OR_NONE, _TEXT_OR_NONE, _INT_OR_NONE))
+        json.loads("null" if holder is None else holder)
+    except (ValueError, TypeError) as error:
+        unreadable.append(SetAside("consumers", f"{queue} {name}", f"its lease: {error}"[:REASON_MAX]))
+        planned = holder = lease_until = None
     try:
         ranges = [(int(first), int(last)) for first, last in json.loads(ahead)]
     except (ValueError, TypeError) as error:
@@ -207,7 +221,10 @@ def _run(row: Sequence[Any]) -> HistoryRun:
     lineage, first, last, at = row
     if type(lineage) is not str or type(at) is not int:  # the two numbers are tested by what is done with them
         raise TypeError(f"lineage {lineage!r:.50}, received at {at!r:.50}")
-    return HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
+    run = HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
+    if run.first > run.last:
+        raise ValueError(f"the run {run.first} to {run.last} ends before it begins")
+    return run
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
@@ -279,14 +296,14 @@ def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
     """The mark of the default consumer; 0 before it received anything."""
     row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
-    return int(row[0]) if row else 0
+    return row[0] if row and type(row[0]) is int else 0
 
 
 def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int | None:
     """The mark of the default consumer of the queue's journal; ``None`` if nobody ever received from it."""
     name = JOURNAL_CONSUMERS + "default"
     row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name)).fetchone()
-    return int(row[0]) if row else None
+    return row[0] if row and type(row[0]) is int else None
 
 
 def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:

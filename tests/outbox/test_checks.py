@@ -189,3 +189,9 @@ def test_old_stages_and_files_of_nobody_are_deleted(desk: Desk) -> None:
     os.utime(stranger, (old, old))
     desk.outbox.sweep(NOW + STAGE_HOURS * 3_600_000_000 + 1)
     assert list(desk.outbox.stages.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, 10**400])
+def test_a_number_that_no_column_takes_is_refused(tmp_path: Path, value: int) -> None:
+    with pytest.raises(BatchError, match="a value has the wrong type"):
+        stage_file.write_rows(tmp_path, [{"body": b"", "destination": A, "body_type": value}], dead_letter=False)

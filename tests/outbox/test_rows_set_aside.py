@@ -46,6 +46,7 @@ OTHERS = {
     "a batch's number in parts": ("parts", "UPDATE parts SET batch_no = 'x' WHERE queue_id IS NULL"),
     "a scope": ("scopes", "UPDATE scopes SET batch_no = x''"),
     "a note of identities": ("identity_log", "UPDATE identity_log SET hashes = 3"),
+    "how many rows a dead letter has": ("moved", "UPDATE moved SET rows = x'ff'"),
     "a dead letter": ("moved", "UPDATE moved SET serials = x'01'"),
     "a note of damage": ("meta", "INSERT INTO meta VALUES ('damaged stream http://x', '[1]')"),
     "how far receipts were read": ("meta", "INSERT INTO meta VALUES ('order_queue_read_to', 'x')"),

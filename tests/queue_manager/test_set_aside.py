@@ -19,6 +19,7 @@ from srmp_spark.testing.service import RunningQueueManager
 ORDERS = "private$/orders"
 GUID = "caf195ea-615c-4264-ae08-11a4e60194c0"
 
+ITS_ID, OF_IT = "SELECT id", f"FROM queues WHERE name = '{ORDERS}'"
 DAMAGE = {
     "streams": f"INSERT INTO streams VALUES ('{ORDERS}', '{GUID}', 'seven', 1, 1, 'http://h/', 'p:1', NULL, 0, 1, 1, NULL)",
     "streams, a number": f"INSERT INTO streams VALUES ('{ORDERS}', 'g', '7', 'x', 1, 'http://h/', 'p:1', NULL, 0, 1, 1, NULL)",
@@ -27,6 +28,10 @@ DAMAGE = {
     "owed_receipts, a field": "INSERT INTO owed_receipts VALUES (2, 'delivery', 'http://h/', 'p:1', '{\"kind\": 1}', 1)",
     "history": f"INSERT INTO history VALUES ('{GUID}', 'one', 'two', 'three')",
     "history, a time": f"INSERT INTO history VALUES ('{GUID}', 1, 2, x'00')",
+    "history, an order": f"INSERT INTO history VALUES ('{GUID}', 9, 2, 1)",
+    "consumers, a lease": "UPDATE consumers SET holder = 'zzz' WHERE name = 'default'",
+    "consumers, a name": f"INSERT INTO consumers {ITS_ID}, x'fffe', 0, '[]', NULL, NULL, NULL {OF_IT}",
+    "consumers, a mark": f"INSERT INTO consumers {ITS_ID}, 'c', 'x', '[]', NULL, NULL, NULL {OF_IT}",
     "consumers": "UPDATE consumers SET ahead = '[[1' WHERE name = 'default'",
     "queues": f"UPDATE queues SET options = 'journal' WHERE name = '{ORDERS}'",
 }

@@ -50,7 +50,9 @@ class QueuesApi:
             name = canonical_queue_name(request.parameters["queue"])
         except ValueError as error:
             raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
-        created = await self._manager.create_queue(name, transactional=transactional, journal=journal)
+        created = await self._manager.create_queue(
+            name, transactional=transactional, journal=journal, is_restricted=not request.sees_all
+        )
         return Response.json(queue_status(self._manager.catalogue.find(name), self._manager), 201 if created else 200)
 
     async def delete(self, request: Request) -> Response:

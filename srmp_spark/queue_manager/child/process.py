@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
+from srmp_spark.queue_manager.log_lines import log_to_stderr
 
 _PR_SET_PDEATHSIG = 1
 
@@ -42,7 +43,7 @@ def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoRet
     # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     logging.Formatter.converter = time.gmtime  # as the main process: all three write to one standard error
     serve(socket.socket(fileno=int(sys.argv[1])), settings)
     logging.shutdown()

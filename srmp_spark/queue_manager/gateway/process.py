@@ -107,7 +107,8 @@ async def _run(
     gc.freeze()
     control.setblocking(False)
     loop.add_reader(control.fileno(), _answer, control, over)
-    control.send(json.dumps({"listens": True, "pid": os.getpid()}).encode())
+    with contextlib.suppress(OSError):  # the main process may have ended meanwhile; then reading says so
+        control.send(json.dumps({"listens": True, "pid": os.getpid()}).encode())
     await over.wait()
     logging.shutdown()
     os._exit(0)  # connections end with the process, at once: nothing here is worth a tidy end

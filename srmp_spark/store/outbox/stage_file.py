@@ -156,7 +156,7 @@ def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]], *, dead_letter: 
     types = {name: pa.string() if KINDS[name] == NAME else ARROW[KINDS[name]] for name in names}
     try:
         arrays = [pa.array([row.get(name) for row in rows], types[name]) for name in names]
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise BatchError(400, BAD_STAGE, f"a value has the wrong type: {error}", "see INTERFACE.md section 4, Sink") from error
     metadata = {DEAD_LETTER: b"true" if dead_letter else b"false"}
     batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(types.items()), metadata=metadata))

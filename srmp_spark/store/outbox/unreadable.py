@@ -174,7 +174,7 @@ def _queue_of(
 
 def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Find dead letters whose list of serials does not fit."""
-    for number, in connection.execute("SELECT id FROM moved WHERE length(serials) != 8 * rows").fetchall():
+    for number, in connection.execute("SELECT id FROM moved WHERE length(serials) IS NOT 8 * rows").fetchall():
         yield Problem("moved", {"id": number}, "serials has not the length that rows says")
 
 
@@ -225,11 +225,14 @@ def _class_of(value: Any) -> str:  # noqa: ANN401  # a value of SQLite
 
 
 def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, Any]:
-    """Move a row into ``set_aside``; return its values."""
+    """Move a row into ``set_aside``; return its values, none if it is there already."""
     condition = " AND ".join(f"{name} = ?" for name in problem.where)
     place = (*problem.where.values(),)
     cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
-    values = dict(zip((column[0] for column in cursor.description), cursor.fetchone(), strict=True))
+    row = cursor.fetchone()
+    if row is None:
+        return {}  # for another reason it is set aside already
+    values = dict(zip((column[0] for column in cursor.description), row, strict=True))
     destination, kind = values.get("destination"), values.get("kind")
     if problem.queue_id is not None:
         row = connection.execute("SELECT destination, kind FROM queues WHERE id = ?", (problem.queue_id,)).fetchone()

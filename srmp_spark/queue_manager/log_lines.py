@@ -1,0 +1,27 @@
+"""The log: one line for each record, whatever strangers have put into it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_CONTROLS = {
+    number: f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+    for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+}
+"""What ends a line, or moves a terminal's cursor: a URL of a message would write lines of its own."""
+
+
+class OneLineFormatter(logging.Formatter):
+    """Writes control characters of a message as escapes. A traceback has lines of its own, behind the message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        """Return the line."""
+        return super().formatMessage(record).translate(_CONTROLS)
+
+
+def log_to_stderr() -> None:
+    """Send the log of this process to its standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
