@@ -214,7 +214,7 @@ class RemoteReadService:
                 self._loop.call_soon(self._take_what_came)
             self._taking.append(effect)
         elif isinstance(effect, Open):
-            self._begin(self._open(effect))
+            self._open(effect)
         elif isinstance(effect, Purge):
             self._begin(self._purge(effect))
         elif isinstance(effect, Close):
@@ -234,12 +234,21 @@ class RemoteReadService:
 
     # --- opening and closing ----------------------------------------------------------------------------------------------
 
-    async def _open(self, asked: Open) -> None:
+    def _open(self, asked: Open) -> None:
+        """Open, or begin to: a task is made only where something must be waited for."""
         try:
             queue = self._find(asked)
         except CannotOpenError as error:
             self._refuse(asked, error.status, error)
             return
+        served = self._served.get(id(queue))
+        if asked.receive or served is None or served.lock.locked() or not self._server.knows(served.view):
+            self._begin(self._open_there(asked, queue))
+            return
+        served.opened += 1
+        self._do(self._server.opened(asked.opening, served.view, (), self._loop.time()))
+
+    async def _open_there(self, asked: Open, queue: Queue) -> None:
         served = self._served.get(id(queue))
         if served is None:
             served = self._served[id(queue)] = ServedQueue(self._manager, queue, came=self._came, deleted=self._deleted)
@@ -263,7 +272,7 @@ class RemoteReadService:
         self._do(self._server.not_opened(asked.opening, status))
 
     def _find(self, asked: Open) -> Queue:
-        """Raises :class:`CannotOpenError`, an :class:`ApiError` for names that no queue has."""
+        """Raises :class:`CannotOpenError`; a name that no queue has costs as much as one that the caller has no right to."""
         named = which_queue(asked.queue)
         host = canonical_host(named.host)
         if host != "." and host not in self._manager.hosts:
@@ -272,11 +281,13 @@ class RemoteReadService:
                 f"{named.host} is not this queue manager; if it is, start it with --host-name {named.host}",
             )
         try:
-            queue = self._manager.catalogue.find(named.name)
-        except ApiError as error:
-            self._check_right(asked, named.name)  # which queues there are is told to those alone who may open them
+            name = canonical_queue_name(named.name)
+        except ValueError as error:
             raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, str(error)) from None
-        self._check_right(asked, queue.name)
+        self._check_right(asked, name)  # first: which queues there are is told to those alone who may open them
+        queue = self._manager.catalogue.get(name)
+        if queue is None:
+            raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"there is no queue {name}")
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
         if asked.move and queue.log_name != queue.name:
@@ -285,11 +296,7 @@ class RemoteReadService:
 
     def _check_right(self, asked: Open, name: str) -> None:
         right: RpcVerb = "receive" if asked.receive or asked.move else "peek"
-        try:
-            is_allowed = self._allows(asked.caller, right, canonical_queue_name(name))
-        except ValueError:  # no queue is called that
-            return
-        if not is_allowed:
+        if not self._allows(asked.caller, right, name):
             raise CannotOpenError(
                 Status.MQ_ERROR_ACCESS_DENIED,
                 f"the account {asked.caller} has no right to {right} from {name}: [[rpc_account]]",
