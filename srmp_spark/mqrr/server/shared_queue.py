@@ -74,12 +74,12 @@ class SharedQueue:
 
     __slots__ = ("_positions", "_states", "descriptors", "view", "waiting")
 
-    def __init__(self, view: QueueView) -> None:
+    def __init__(self, view: QueueView, positions: Positions | None = None) -> None:
         self.view = view
         self.descriptors: list[OpenQueue] = []
         self.waiting: list[Waiter] = []
         """In the order in which they came."""
-        self._positions = Positions()
+        self._positions = Positions() if positions is None else positions
         """Messages that are ``AVAILABLE``, and some that have left the queue and that nobody has come upon. What somebody holds
         is not here: however much it is, nobody passes by it message by message."""
         self._states: dict[int, PositionState] = {}

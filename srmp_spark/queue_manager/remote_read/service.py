@@ -106,6 +106,8 @@ class RemoteReadService:
         """Messages that wait until a reader has taken the answers that it has: for it alone memory would be used."""
         self._served: dict[int, ServedQueue] = {}
         """By the identity of the queue: one that is deleted and made again is another one."""
+        self._turn = asyncio.Lock()
+        """Of queues that are taken over: however many are opened at once, a turn of the loop has a slice of one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
@@ -246,12 +248,14 @@ class RemoteReadService:
             self._begin(self._open_there(asked, queue))
             return
         served.opened += 1
-        self._do(self._server.opened(asked.opening, served.view, (), self._loop.time()))
+        self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
 
     async def _open_there(self, asked: Open, queue: Queue) -> None:
         served = self._served.get(id(queue))
         if served is None:
-            served = self._served[id(queue)] = ServedQueue(self._manager, queue, came=self._came, deleted=self._deleted)
+            served = self._served[id(queue)] = ServedQueue(
+                self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
+            )  # fmt: skip
         served.opened += 1
         served.receivers += asked.receive  # before we wait: nobody gives up the lease that we are about to share
         try:
@@ -259,8 +263,8 @@ class RemoteReadService:
                 await self._manager.register(queue, queue.default.name, HOLDER, None, self._stopping)
             self._check_there(queue)
             async with served.lock:
-                runs = [] if self._server.knows(served.view) else await served.load()
-                self._do(self._server.opened(asked.opening, served.view, runs, self._loop.time()))
+                positions = None if self._server.knows(served.view) else await served.load()
+                self._do(self._server.opened(asked.opening, served.view, positions, self._loop.time()))
         except (ApiError, ConnectionResetError, CannotOpenError) as error:
             self._refuse(asked, _status_of(error), error)
             self._close(Close(served.view, asked.receive))
