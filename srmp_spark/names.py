@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from heapq import nlargest
 from ipaddress import IPv4Address
+from itertools import islice
+from operator import eq
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -42,6 +45,17 @@ JOURNAL_SUFFIX = ";journal"
 """After a queue's name: its journal ([MS-MQMQ] 2.1.2). No queue's own name ends so."""
 CONSUMER_NAME_LENGTH_MAX = 100
 """Characters of a consumer's name: people read it in ``status`` beside the queue's."""
+
+NEAR_LENGTH_MAX = 64
+"""Characters of a name, without ``private$/``, that is compared with others for a hint: the cost grows with their square."""
+NEAR_NAMES_MAX = 4_000
+"""Names that are looked at for a hint, by length, first and last character: a millisecond or two."""
+NEAR_ALIKE_MAX = 400
+"""Of these, names that are compared place by place: about as much."""
+NEAR_SEEN_MAX = 32
+"""Of these, the likest, about which is asked whether the caller may hear of them: globs are tried for each."""
+NEAR_COMPARED_MAX = 4
+"""Of these, names that are compared thoroughly: up to a millisecond for each."""
 
 ENCODED_SEPARATOR = re.compile(r"%(?:2f|5c|2e|00)", re.IGNORECASE)
 """What must not stand in the path of a queue URL: slash, backslash, dot, NUL, percent-encoded. Why: the module's docstring."""
@@ -108,13 +122,30 @@ def local_queue_name(text: str) -> str:
         raise ConfigurationError(str(error)) from None
 
 
-def nearest_queue_name(name: str, known: Iterable[str]) -> str | None:
-    """The queue meant by a canonical ``name`` that is not ``known``: it has a typing error, or no ``private$/``."""
-    names = list(known)
-    for tried in (name, PRIVATE_PREFIX + name):
-        if close := difflib.get_close_matches(tried, names, 1, 0.6 if tried == name else 0.85):
-            return close[0]
-    return None
+def nearest_queue_name(name: str, known: Iterable[str], sees: Callable[[str], bool] = lambda _: True) -> str | None:
+    """The queue meant by a canonical ``name`` that is not ``known``: it has a typing error, or no ``private$/``.
+
+    ``sees``: whether who asked may hear of a queue. Whoever can call asks for names that are not there, as long and as often as
+    the caller likes: what one answer costs has limits, :data:`NEAR_NAMES_MAX` and those behind it.
+    """
+    wanted = name.removeprefix(PRIVATE_PREFIX)
+    if not 0 < len(wanted) <= NEAR_LENGTH_MAX:
+        return None
+    first, last, shortest, longest = wanted[0], wanted[-1], len(wanted) * 3 / 7, len(wanted) * 7 / 3  # a ratio below 0.6
+    alike: list[tuple[str, str]] = []
+    for each in islice(known, NEAR_NAMES_MAX):
+        base = each.removeprefix(PRIVATE_PREFIX)
+        if shortest <= len(base) <= longest and len(base) <= NEAR_LENGTH_MAX and (base[0] == first or base[-1] == last):
+            alike.append((base, each))
+    close = nlargest(NEAR_SEEN_MAX, alike[:NEAR_ALIKE_MAX], key=lambda pair: _same_places(wanted, pair[0]))
+    seen = {base: each for base, each in close if sees(each)}
+    found = difflib.get_close_matches(wanted, list(seen)[:NEAR_COMPARED_MAX], 1, 0.6)
+    return seen[found[0]] if found else None
+
+
+def _same_places(one: str, other: str) -> int:
+    """How many characters stand where the other has them, counted from the front and from the back."""
+    return int(sum(map(eq, one, other)) + sum(map(eq, one[::-1], other[::-1])))
 
 
 def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:

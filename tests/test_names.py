@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 
 from srmp_spark.errors import RemoteProtocolError
@@ -10,6 +13,7 @@ from srmp_spark.names import (
     canonical_host,
     canonical_queue_name,
     message_id,
+    nearest_queue_name,
     parse_guid,
     parse_queue_url,
     queue_matches,
@@ -209,3 +213,29 @@ def test_one_rule_for_names_and_globs(queue: str, pattern: str, matches: bool) -
 
 def test_a_queue_name_is_one_path_segment_of_the_api() -> None:
     assert quote_queue_name("private$/orders") == "private%24%2Forders"
+
+
+@pytest.mark.parametrize("written", ["private$/ordrs", "ordrs", "orders", "private$/ordres", "private$/order"])
+def test_the_queue_that_was_meant_is_found(written: str) -> None:
+    others = [f"private$/department-{n}" for n in range(300)]
+    assert nearest_queue_name(written, [*others, "private$/orders"]) == "private$/orders"
+    assert nearest_queue_name("private$/department-2999", others) is not None
+    assert nearest_queue_name("private$/payments", [*others, "private$/orders"]) is None
+
+
+def test_a_hint_names_no_queue_that_the_caller_may_not_see() -> None:
+    known = ["private$/orders-secret", "private$/orders-public"]
+    assert nearest_queue_name("private$/orders-secre", known) == "private$/orders-secret"
+    assert nearest_queue_name("private$/orders-secre", known, lambda queue: "secret" not in queue) != "private$/orders-secret"
+    assert nearest_queue_name("private$/orders-secre", known, lambda _: False) is None
+
+
+@pytest.mark.parametrize("length", [12, 62, 115])
+def test_names_that_are_not_there_cost_little_however_many_queues_there_are(length: int) -> None:
+    """Names of few letters in common places: each comparison is as dear as it can be."""
+    draw = random.Random(5)
+    names = [f"private$/x{''.join(draw.choices('ab', k=length))}z" for _ in range(3_001)]
+    began = time.process_time()
+    for _ in range(20):
+        nearest_queue_name(names[0], names[1:])
+    assert time.process_time() - began < 20 * 0.05, "50 ms each, on a slow machine; difflib alone took seconds"

@@ -34,6 +34,15 @@ WAITERS_MAX = 1_000
 """Long polls on one queue at once."""
 
 
+class UnknownQueueError(ApiError):
+    """There is no queue called ``queue``. :meth:`Catalogue.explained` finds the one that was meant, for people to read."""
+
+    def __init__(self, queue: str) -> None:
+        hint = "create it with serve --queue, or PUT /v1/queues/NAME"
+        super().__init__(404, UNKNOWN_QUEUE, f"there is no queue {queue}", hint)
+        self.queue = queue
+
+
 class QueueEpoch(NamedTuple):
     """The rows of one epoch in one queue begin at ``first``, and end before the next one's."""
 
@@ -282,24 +291,29 @@ class Catalogue:
         return found if base is None or base not in self._queues else self._queues[base].journal
 
     def find(self, text: str) -> Queue:
-        """A queue by any spelling of its name. Raises a 400 or 404."""
+        """A queue by any spelling of its name. Raises a 400 or :class:`UnknownQueueError`, which is cheap."""
         try:
             name = canonical_queue_name(text)
         except ValueError as error:
             raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
         queue = self.get(name)
         if queue is None:
-            close = nearest_queue_name(name, self._queues)
-            if base_of_journal(name) in self._queues:
-                hint = f"{base_of_journal(name)} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
-            elif is_glob(name):
-                hint = "this takes one name and no glob: srmp-spark queues lists the names"
-            elif close:
-                hint = f"did you mean {close!r}? (srmp-spark queues lists the names)"
-            else:
-                hint = "create it with serve --queue, or PUT /v1/queues/NAME"
-            raise ApiError(404, UNKNOWN_QUEUE, f"there is no queue {name}", hint)
+            raise UnknownQueueError(name)
         return queue
+
+    def explained(self, unknown: UnknownQueueError, sees: Callable[[str], bool]) -> ApiError:
+        """Return the error with what the caller can do next; ``sees``: whether the caller may hear of a queue."""
+        name = unknown.queue
+        base = base_of_journal(name)
+        if base in self._queues:
+            hint = f"{base} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
+        elif is_glob(name):
+            hint = "this takes one name and no glob: srmp-spark queues lists the names"
+        elif close := nearest_queue_name(name, self._queues, sees):
+            hint = f"did you mean {close!r}? (srmp-spark queues lists the names)"
+        else:
+            return unknown
+        return ApiError(unknown.status, unknown.code, unknown.message, hint)
 
     def find_base(self, text: str) -> Queue:
         """:meth:`find` for what can be done to a queue alone. Raises a 400 for a journal."""

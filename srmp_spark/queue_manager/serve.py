@@ -300,7 +300,7 @@ class _Process:
             if config.api_key is not None:
                 refuse_open_secret("--api-key", config.api_key)
             settings = uvicorn.Config(
-                ApiApp(Router(routes(manager, health)), guard),
+                ApiApp(Router(routes(manager, health)), guard, manager.catalogue),
                 loop="none",
                 ws="none",
                 lifespan="off",

@@ -49,7 +49,7 @@ from srmp_spark.mqrr.server.effects import (
     Take,
     Taken,
 )
-from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.status import Status
 
@@ -157,7 +157,9 @@ class World:
                 return
             self.open.append((box, effect.receive))
             runs = [Came(priority, n, n) for n, priority in box.priorities.items() if n not in box.left]
-            self.do(self.server.opened(effect.opening, box, runs, self.now))
+            positions = Positions()
+            positions.add(runs)
+            self.do(self.server.opened(effect.opening, box, positions, self.now))
         elif isinstance(effect, Read):
             box = effect.queue
             if box.has_left(effect.sequence):

@@ -358,3 +358,20 @@ def test_what_is_given_back_or_comes_with_a_higher_priority_is_first_again(world
     assert one.get(request=201) == 6
     assert one.end(requests[2], RR_NACK) == Status.MQ_OK
     assert [one.get(request=300 + n) for n in range(3)] == [2, 5, 4]
+
+
+@pytest.mark.parametrize("action", [Action.LOOKUP_PEEK_PREV, Action.LOOKUP_PEEK_NEXT])
+def test_a_step_over_what_others_hold_is_one_step(action):
+    """Backward from the tail, and forward from the head while what stands there is given back and locked again."""
+    box = Counting()
+    world = World(box)
+    world.came(*[3] * 400)
+    one, other = world.reader().opened(), world.reader().opened()
+    for n in range(399):
+        assert one.get(request=n + 1) == n + 1
+    anchor, box.asked = rebuilt(400 if action is Action.LOOKUP_PEEK_PREV else 2, priority=3), 0
+    for _ in range(30):
+        assert one.end(1, RR_NACK) == Status.MQ_OK
+        assert other.get(action, lookup_id=anchor) == (1 if action is Action.LOOKUP_PEEK_PREV else 400)
+        assert one.get(request=1) == 1
+    assert box.asked < 30 * 20

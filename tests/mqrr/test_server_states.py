@@ -54,7 +54,7 @@ def test_the_order_of_a_queue_is_that_of_a_sorted_list():
     """1,000 random queues: what follows, what precedes, what is there."""
     rng = random.Random(20261122)
     for _ in range(1_000):
-        positions, model, sequence = Positions(), set(), 0
+        positions, model, sequence, dropped, removed = Positions(), set(), 0, 0, set()
         for _ in range(rng.randrange(1, 30)):
             what = rng.random()
             if what < 0.6:
@@ -62,13 +62,19 @@ def test_the_order_of_a_queue_is_that_of_a_sorted_list():
                 positions.add([Came(priority, sequence + 1, sequence + size)])
                 model |= {(7 - priority) << 56 | n for n in range(sequence + 1, sequence + size + 1)}
                 sequence += size + rng.randrange(2)
-            elif what < 0.9 and model:
+            elif what < 0.8 and model:
                 gone = rng.choice(sorted(model))
                 positions.remove(gone)
                 model.remove(gone)
+                removed.add(gone)
+            elif what < 0.95 and removed:
+                back = rng.choice(sorted(removed))
+                positions.put_back(back)
+                model |= {back} if back & (1 << 56) - 1 > dropped else set()
             else:
                 low = rng.randrange(sequence + 1)
                 positions.drop_through(low)
+                dropped = max(dropped, low)
                 model = {each for each in model if each & (1 << 56) - 1 > low}
         assert len(positions) == len(model)
         ordered = sorted(model)

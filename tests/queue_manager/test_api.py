@@ -24,6 +24,7 @@ from srmp_spark.holder import Holder
 from srmp_spark.queue_manager.api.app import ApiApp
 from srmp_spark.queue_manager.api.http import Response, usage
 from srmp_spark.queue_manager.api.router import Router
+from srmp_spark.queue_manager.catalogue import Catalogue
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.testing.foreign.messages import ForeignStream
@@ -416,6 +417,6 @@ class TestText:
             def check(self, path: str, headers: object) -> None:
                 raise error
 
-        app = ApiApp(Router([]), Refusing())  # type: ignore[arg-type]
+        app = ApiApp(Router([]), Refusing(), Catalogue())  # type: ignore[arg-type]
         response = asyncio.run(app._respond(scope, lambda: None, contextlib.ExitStack()))  # type: ignore[arg-type]
         assert response.status == 503

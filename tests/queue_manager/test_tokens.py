@@ -239,6 +239,16 @@ verbs = ["enqueue"]
     assert everything["quota"]["machine_bytes_waiting"] > 0, "what waits in queues of others too"
     assert {each["name"] for each in everything["queues"]} >= {"private$/orders", "private$/payments"}
 
+    near = {
+        token: call("POST", "queues/private$%2Forder/messages", token, json=message).json()["error"]
+        for token in (OTHER, "0123456789abcdef-admin")
+    }
+    assert all("did you mean 'private$/orders'" in each["hint"] for each in near.values())
+    # Of two that are near, the nearer one is not for this token.
+    call("PUT", "queues/private$%2Fxorders1", "0123456789abcdef-admin", json={})
+    said = call("POST", "queues/private$%2Forders1/messages", OTHER, json=message).json()["error"]
+    assert "xorders1" not in said["hint"]
+
     log = running.stderr()
     for secret in (SECRET, OTHER, "0123456789abcdef-admin", "0123456789abcdef-nobody"):
         assert secret not in log

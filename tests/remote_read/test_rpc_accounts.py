@@ -89,6 +89,30 @@ def test_an_account_opens_the_queues_that_are_listed_and_no_others(guarded: Serv
     guarded.client.purge("private$/orders")
 
 
+def cpu_of(process: int) -> float:
+    """Seconds of the processor that the main thread has used."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+
+
+def test_names_that_are_not_there_cost_as_little_as_those_that_are_forbidden(tmp_path: Path):
+    """Which queues there are is told neither by an answer nor by its time, and no caller buys much work with a made-up name."""
+    forbidden = [f"private$/department-{n:03d}-{'abcdefgh' * 10}" for n in range(500)]
+    used, calls = {}, 60
+    with (
+        Served(tmp_path / "data", config=configuration(tmp_path), queues=["private$/orders", *forbidden]) as served,
+        sign_in(served, "looker") as looker,
+    ):
+        assert served.process is not None
+        for kind, ending in (("there", ""), ("not there", "x")):
+            before = cpu_of(served.process.pid)
+            for name in forbidden[:calls]:
+                with pytest.raises(RemoteReadError) as refused:
+                    opened(looker, name + ending)
+                assert refused.value.status == DENIED
+            used[kind] = cpu_of(served.process.pid) - before
+    assert used["not there"] < 2 * used["there"] + 0.1, used
+
+
 def test_who_may_receive_may_not_purge_and_who_may_purge_does(guarded: Served):
     guarded.send("private$/orders", 3, 3)
     with sign_in(guarded, "receiver") as machine:

@@ -37,16 +37,19 @@ def in_order(runs: Iterable[Came]) -> list[tuple[int, int]]:
 class _Runs:
     """Ascending, disjoint runs; they are used up from the head, mostly."""
 
-    __slots__ = ("_firsts", "_head", "_lasts")
+    __slots__ = ("_end", "_firsts", "_head", "_lasts")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._head = 0
+        self._end = 0
+        """The last that came, also if it is not here now."""
 
     def append(self, first: int, last: int) -> None:
-        if self._head < len(self._lasts) and first <= self._lasts[-1]:
-            raise LocalProtocolError(f"messages {first} to {last} do not follow {self._lasts[-1]}")
+        if first <= self._end:
+            raise LocalProtocolError(f"messages {first} to {last} do not follow {self._end}")
+        self._end = last
         if self._head < len(self._lasts) and self._lasts[-1] == first - 1:
             self._lasts[-1] = last
         else:
@@ -91,6 +94,25 @@ class _Runs:
             self._lasts.insert(at + 1, last)
         return True
 
+    def insert(self, sequence: int) -> None:
+        """One that was here and was removed."""
+        at = bisect_right(self._firsts, sequence, self._head)
+        behind_last = at > self._head and self._lasts[at - 1] == sequence - 1
+        before_first = at < len(self._firsts) and self._firsts[at] == sequence + 1
+        if behind_last and before_first:
+            self._lasts[at - 1] = self._lasts[at]
+            del self._firsts[at], self._lasts[at]
+        elif behind_last:
+            self._lasts[at - 1] = sequence
+        elif before_first:
+            self._firsts[at] = sequence
+        elif at == self._head > 0:  # where one was used up: nothing is moved
+            self._head -= 1
+            self._firsts[self._head] = self._lasts[self._head] = sequence
+        else:
+            self._firsts.insert(at, sequence)
+            self._lasts.insert(at, sequence)
+
     def drop_through(self, sequence: int) -> None:
         self._skip(bisect_right(self._lasts, sequence, self._head))
         if self._head < len(self._firsts) and self._firsts[self._head] <= sequence:
@@ -108,7 +130,7 @@ class _Runs:
 
 
 class Positions:
-    """The messages of one queue, whatever their state."""
+    """Messages of one queue: those that are there and that nobody holds."""
 
     __slots__ = ("_dropped", "_ranks")
 
@@ -156,6 +178,11 @@ class Positions:
         rank = lookup_id >> SEQUENCE_BITS
         if 0 <= rank <= PRIORITY_MAX:
             self._ranks[rank].remove(lookup_id & SEQUENCE_MAX)
+
+    def put_back(self, lookup_id: int) -> None:
+        """One that came and was removed is there again; nothing happens if it is dropped, or was not removed."""
+        if lookup_id & SEQUENCE_MAX > self._dropped and lookup_id not in self:
+            self._ranks[lookup_id >> SEQUENCE_BITS].insert(lookup_id & SEQUENCE_MAX)
 
     def drop_through(self, sequence: int) -> None:
         """Everything that came up to ``sequence`` is gone, of all priorities."""

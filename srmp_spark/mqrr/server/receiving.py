@@ -376,7 +376,8 @@ class Receiving:
         """Messages came."""
         runs = tuple(runs)
         queue.came(runs)
-        self.satisfy(queue, in_order(runs))
+        if queue.waiting:
+            self.satisfy(queue, in_order(runs))
         if queue.view.is_behind():
             return
         for waiter in tuple(queue.waiting):

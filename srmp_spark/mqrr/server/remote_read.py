@@ -1,7 +1,7 @@
 """The RemoteRead server: calls in, effects out ([MS-MQRR] 3.1.4).
 
     effects = server.call(connection, received, now)       a CallReceived of the RPC layer
-    effects = server.opened(opening, view, runs, now)      what the owner did of what the effects said
+    effects = server.opened(opening, view, positions, now) what the owner did of what the effects said
     effects = server.came(view, runs, now)                 messages came
     server.timer(), server.handle_timer(now)
 
@@ -48,7 +48,7 @@ from srmp_spark.mqrr.server.effects import Answer, CallId, Close, Effect, Fault,
 from srmp_spark.mqrr.server.limits import CURSORS_MAX, OPEN_MAX
 from srmp_spark.mqrr.server.moving import Moving
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
-from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.mqrr.server.receiving import Receiving
 from srmp_spark.mqrr.server.requests import RequestState
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue
@@ -201,18 +201,17 @@ class RemoteReadServer:
             self._effects.append(Open(opening, asked.queue, receive, for_move, received.identity))
 
     def knows(self, view: QueueView) -> bool:
-        """Whether the queue is open, so that :meth:`opened` needs no runs."""
+        """Whether the queue is open, so that :meth:`opened` needs no positions."""
         return view in self._queues
 
-    def opened(self, opening: int, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
-        """The queue was found, and is held if it is to be received from. ``runs``: all that is in it; what comes from now on
-        is told by :meth:`came`. For a queue that is open already ``runs`` are not looked at."""
+    def opened(self, opening: int, view: QueueView, positions: Positions | None, now: float) -> list[Effect]:
+        """The queue was found, and is held if it is to be received from. ``positions``: all that is in it, and the server's
+        from now on; what comes is told by :meth:`came`. For a queue that is open already they are not looked at."""
         asked = self._openings.pop(opening)
         receive = asked.access == ACCESS_RECEIVE
         queue = self._queues.get(view)
         if queue is None:
-            queue = SharedQueue(view)
-            queue.came(runs)
+            queue = SharedQueue(view, positions)
         status = self._why_not(asked, queue)
         if status is None:
             descriptor = OpenQueue(queue, asked.access, asked.share)

@@ -11,7 +11,7 @@ from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_RECEIVE, SHARE_DENY_
 from srmp_spark.mqrr.server.cursors import Cursor, CursorState
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState, moved
-from srmp_spark.mqrr.server.positions import START, Came, Positions, in_order
+from srmp_spark.mqrr.server.positions import START, Came, Positions
 from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.status import Status
 
@@ -72,18 +72,18 @@ class Sought:
 class SharedQueue:
     """One queue."""
 
-    __slots__ = ("_none_through", "_positions", "_states", "descriptors", "view", "waiting")
+    __slots__ = ("_positions", "_states", "descriptors", "view", "waiting")
 
-    def __init__(self, view: QueueView) -> None:
+    def __init__(self, view: QueueView, positions: Positions | None = None) -> None:
         self.view = view
         self.descriptors: list[OpenQueue] = []
         self.waiting: list[Waiter] = []
         """In the order in which they came."""
-        self._positions = Positions()
+        self._positions = Positions() if positions is None else positions
+        """Messages that are ``AVAILABLE``, and some that have left the queue and that nobody has come upon. What somebody holds
+        is not here: however much it is, nobody passes by it message by message."""
         self._states: dict[int, PositionState] = {}
-        """Of messages that are not ``AVAILABLE``."""
-        self._none_through = START
-        """No message up to this identifier is available: a reader that locks many does not pass by them for each."""
+        """Of messages that are neither ``AVAILABLE`` nor ``GONE``."""
 
     # --- who has it open ----------------------------------------------------------------------------------------------------
 
@@ -106,10 +106,7 @@ class SharedQueue:
 
     def came(self, runs: Iterable[Came]) -> None:
         """Messages came, behind all of their priority that are here."""
-        runs = tuple(runs)
         self._positions.add(runs)
-        for first, _ in in_order(runs)[:1]:
-            self._none_through = min(self._none_through, first - 1)
 
     def state_of(self, lookup_id: int) -> PositionState:
         """Of any identifier."""
@@ -129,14 +126,14 @@ class SharedQueue:
     def move(self, lookup_id: int, event: PositionEvent) -> PositionState:
         """The next state of a message, which :meth:`state_of` has just told or which is not gone."""
         target = moved(self._states.get(lookup_id, PositionState.AVAILABLE), event)
-        if target is PositionState.AVAILABLE:
+        if target is PositionState.AVAILABLE or target is PositionState.GONE:
             self._states.pop(lookup_id, None)
-            self._none_through = min(self._none_through, lookup_id - 1)
-        elif target is PositionState.GONE:
-            self._states.pop(lookup_id, None)
-            self._positions.remove(lookup_id)
         else:
             self._states[lookup_id] = target
+        if target is PositionState.AVAILABLE:
+            self._positions.put_back(lookup_id)
+        else:
+            self._positions.remove(lookup_id)
         return target
 
     def locked(self) -> tuple[int, ...]:
@@ -146,11 +143,8 @@ class SharedQueue:
     def available_after(self, lookup_id: int) -> int | None:
         """Seek Available Message Position, forward (3.1.7.3.2)."""
         self._positions.drop_through(self.view.floor())
-        from_head = lookup_id <= self._none_through
-        at = self._positions.following(max(lookup_id, self._none_through))
-        while at is not None and self.state_of(at) is not PositionState.AVAILABLE:
-            if from_head:
-                self._none_through = at
+        at = self._positions.following(lookup_id)
+        while at is not None and self.state_of(at) is not PositionState.AVAILABLE:  # it has left, and is passed by once
             at = self._positions.following(at)
         return at
 

@@ -23,6 +23,7 @@ from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
+from srmp_spark.queue_manager.catalogue import Catalogue, UnknownQueueError
 from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.tokens import VERBS, Token
 
@@ -83,9 +84,10 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
 class ApiApp:
     """What uvicorn calls."""
 
-    def __init__(self, router: Router, guard: Guard) -> None:
+    def __init__(self, router: Router, guard: Guard, catalogue: Catalogue) -> None:
         self._router = router
         self._guard = guard
+        self._catalogue = catalogue
         self._bodies = Bodies()
         self._calls: Counter[str] = Counter()
         """Calls that are not answered to their end, by the name of their token."""
@@ -158,6 +160,8 @@ class ApiApp:
             )
             try:
                 return await route.handler(request)
+            except UnknownQueueError as error:
+                raise self._catalogue.explained(error, request.sees) from None
             finally:
                 request.done()
         except ApiError as error:

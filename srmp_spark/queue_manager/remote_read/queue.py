@@ -11,14 +11,14 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.interface import DEFAULT_CONSUMER, TRIMMED, UNKNOWN_QUEUE
 from srmp_spark.mqrr.packets.message_packet import EncodedPacket
 from srmp_spark.mqrr.server.effects import Message
-from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.remote_read.frames import RUN, SRMP, UNREADABLE, Frame, Frames
 from srmp_spark.rows.group import Record, unpack_group
@@ -36,6 +36,9 @@ KEPT_BYTES = 16 * 1024 * 1024
 """Messages kept of one queue; one that is larger goes through all the same."""
 FOLLOW_SECONDS = 30.0
 """Longest wait for the next commit: every so often the queue itself is looked at."""
+SLICE_RUNS = 2_000
+"""Runs of one priority that are taken over in one turn of the loop, a few milliseconds: where priorities alternate each message
+is a run."""
 AGAIN_SECONDS = 1.0
 """Pause after a question that the reader process did not answer."""
 
@@ -90,6 +93,7 @@ class ServedQueue:
         manager: QueueManager,
         queue: Queue,
         *,
+        turn: asyncio.Lock,
         came: Callable[[ServedView, list[Came]], None],
         deleted: Callable[[ServedView], None],
     ) -> None:
@@ -100,6 +104,7 @@ class ServedQueue:
         """How often it is open to be received from."""
         self._manager = manager
         self._queue = queue
+        self._turn = turn
         self._came = came
         self._deleted = deleted
         self.lock = asyncio.Lock()
@@ -115,29 +120,32 @@ class ServedQueue:
 
     # --- what came ----------------------------------------------------------------------------------------------------------
 
-    async def load(self) -> list[Came]:
+    async def load(self) -> Positions:
         """All that is in the queue, under the lock. Raises what the reader process refuses."""
         self.view.known = self.view.floor()
-        return await self._news()
+        positions = Positions()
+        async for runs in self._news():
+            positions.add(runs)
+        return positions
 
     def follow(self) -> None:
         """Tell what comes from now on."""
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
-    async def _news(self) -> list[Came]:
-        """What has come since; of a transactional queue all has priority 0 ([MS-MQMQ] 2.2.19.1), and nothing need be read."""
+    async def _news(self) -> AsyncIterator[list[Came]]:
+        """What has come since, in slices with turns of the loop between them; ``view.known`` goes along. The last may be empty.
+
+        Of a transactional queue all has priority 0 ([MS-MQMQ] 2.2.19.1), and nothing need be read.
+        """
         after, to = self.view.known, self._queue.end
-        if to <= after:
-            return []
-        runs: list[Came] = []
-        if self._queue.state.transactional:
-            runs.append(Came(0, after + 1, to))
-        else:
+        if to > after and not self._queue.state.transactional:
             for low, high, epoch in self._epochs(after, to):
-                runs += await self._priorities(epoch, low, high)
-        self.view.known = to
-        return runs
+                async for runs in self._priorities(epoch, low, high):
+                    self.view.known = max(self.view.known, runs[-1].last)
+                    yield runs
+        self.view.known = max(after, to)
+        yield [Came(0, after + 1, to)] if to > after and self._queue.state.transactional else []
 
     def _epochs(self, after: int, to: int) -> list[tuple[int, int, str]]:
         """(after, to, epoch) for each epoch that has a part in (after, to]."""
@@ -149,11 +157,14 @@ class ServedQueue:
                 found.append((low, high, epoch))
         return found
 
-    async def _priorities(self, epoch: str, after: int, to: int) -> list[Came]:
+    async def _priorities(self, epoch: str, after: int, to: int) -> AsyncIterator[list[Came]]:
         command = {"op": "priorities", "queue": self._queue.log_name, "epoch": epoch, "after": after, "to": to}
         _, pieces = await self._manager.reader.open(command)
         data = b"".join([piece async for piece in pieces])
-        return [Came(*each) for each in RUN.iter_unpack(data)]
+        for at in range(0, len(data), SLICE_RUNS * RUN.size):
+            async with self._turn:
+                await asyncio.sleep(0)
+            yield [Came(*each) for each in RUN.iter_unpack(data[at : at + SLICE_RUNS * RUN.size])]
 
     async def _follow(self) -> None:
         while await self._told():
@@ -169,7 +180,8 @@ class ServedQueue:
                 self._deleted(self.view)
                 return False
             async with self.lock:
-                self._came(self.view, await self._news())
+                async for runs in self._news():
+                    self._came(self.view, runs)
         except (ApiError, ConnectionResetError) as error:
             if isinstance(error, ApiError) and error.code == TRIMMED:  # retention was faster
                 self.view.known = max(self.view.known, self._queue.trimmed_to)

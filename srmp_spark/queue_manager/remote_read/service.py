@@ -106,6 +106,8 @@ class RemoteReadService:
         """Messages that wait until a reader has taken the answers that it has: for it alone memory would be used."""
         self._served: dict[int, ServedQueue] = {}
         """By the identity of the queue: one that is deleted and made again is another one."""
+        self._turn = asyncio.Lock()
+        """Of queues that are taken over: however many are opened at once, a turn of the loop has a slice of one."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
@@ -214,7 +216,7 @@ class RemoteReadService:
                 self._loop.call_soon(self._take_what_came)
             self._taking.append(effect)
         elif isinstance(effect, Open):
-            self._begin(self._open(effect))
+            self._open(effect)
         elif isinstance(effect, Purge):
             self._begin(self._purge(effect))
         elif isinstance(effect, Close):
@@ -234,15 +236,26 @@ class RemoteReadService:
 
     # --- opening and closing ----------------------------------------------------------------------------------------------
 
-    async def _open(self, asked: Open) -> None:
+    def _open(self, asked: Open) -> None:
+        """Open, or begin to: a task is made only where something must be waited for."""
         try:
             queue = self._find(asked)
         except CannotOpenError as error:
             self._refuse(asked, error.status, error)
             return
         served = self._served.get(id(queue))
+        if asked.receive or served is None or served.lock.locked() or not self._server.knows(served.view):
+            self._begin(self._open_there(asked, queue))
+            return
+        served.opened += 1
+        self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
+
+    async def _open_there(self, asked: Open, queue: Queue) -> None:
+        served = self._served.get(id(queue))
         if served is None:
-            served = self._served[id(queue)] = ServedQueue(self._manager, queue, came=self._came, deleted=self._deleted)
+            served = self._served[id(queue)] = ServedQueue(
+                self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
+            )  # fmt: skip
         served.opened += 1
         served.receivers += asked.receive  # before we wait: nobody gives up the lease that we are about to share
         try:
@@ -250,8 +263,8 @@ class RemoteReadService:
                 await self._manager.register(queue, queue.default.name, HOLDER, None, self._stopping)
             self._check_there(queue)
             async with served.lock:
-                runs = [] if self._server.knows(served.view) else await served.load()
-                self._do(self._server.opened(asked.opening, served.view, runs, self._loop.time()))
+                positions = None if self._server.knows(served.view) else await served.load()
+                self._do(self._server.opened(asked.opening, served.view, positions, self._loop.time()))
         except (ApiError, ConnectionResetError, CannotOpenError) as error:
             self._refuse(asked, _status_of(error), error)
             self._close(Close(served.view, asked.receive))
@@ -263,7 +276,7 @@ class RemoteReadService:
         self._do(self._server.not_opened(asked.opening, status))
 
     def _find(self, asked: Open) -> Queue:
-        """Raises :class:`CannotOpenError`, an :class:`ApiError` for names that no queue has."""
+        """Raises :class:`CannotOpenError`; a name that no queue has costs as much as one that the caller has no right to."""
         named = which_queue(asked.queue)
         host = canonical_host(named.host)
         if host != "." and host not in self._manager.hosts:
@@ -272,11 +285,13 @@ class RemoteReadService:
                 f"{named.host} is not this queue manager; if it is, start it with --host-name {named.host}",
             )
         try:
-            queue = self._manager.catalogue.find(named.name)
-        except ApiError as error:
-            self._check_right(asked, named.name)  # which queues there are is told to those alone who may open them
+            name = canonical_queue_name(named.name)
+        except ValueError as error:
             raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, str(error)) from None
-        self._check_right(asked, queue.name)
+        self._check_right(asked, name)  # first: which queues there are is told to those alone who may open them
+        queue = self._manager.catalogue.get(name)
+        if queue is None:
+            raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"there is no queue {name}")
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
         if asked.move and queue.log_name != queue.name:
@@ -285,11 +300,7 @@ class RemoteReadService:
 
     def _check_right(self, asked: Open, name: str) -> None:
         right: RpcVerb = "receive" if asked.receive or asked.move else "peek"
-        try:
-            is_allowed = self._allows(asked.caller, right, canonical_queue_name(name))
-        except ValueError:  # no queue is called that
-            return
-        if not is_allowed:
+        if not self._allows(asked.caller, right, name):
             raise CannotOpenError(
                 Status.MQ_ERROR_ACCESS_DENIED,
                 f"the account {asked.caller} has no right to {right} from {name}: [[rpc_account]]",

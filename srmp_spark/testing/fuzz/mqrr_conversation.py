@@ -49,7 +49,7 @@ from srmp_spark.mqrr.server.effects import (
     Read,
     Take,
 )
-from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
@@ -129,7 +129,9 @@ class Conversation:
                 return
             self.opened += 1
             there = [Came(p, n, n) for n, p in enumerate(queue.priorities, 1) if n not in queue.left]
-            self.do(server.opened(effect.opening, queue, there, self.now))
+            positions = Positions()
+            positions.add(there)
+            self.do(server.opened(effect.opening, queue, positions, self.now))
         elif isinstance(effect, Read):
             message = Message(EncodedPacket(b"head", b"body", b"tail"), srmp=False, arrived_at=1)
             self.do(server.read(effect.reading, message, self.now))

@@ -1,0 +1,87 @@
+"""How a queue is taken over when a remote reader opens it: in slices, whatever its messages are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.queue_manager.catalogue import QueueEpoch
+from srmp_spark.queue_manager.remote_read.frames import RUN
+from srmp_spark.queue_manager.remote_read.queue import SLICE_RUNS, ServedQueue, ServedView
+
+ROWS = 5 * SLICE_RUNS + 7
+
+
+class Turns:
+    """Counts the turns of the loop, and the runs that are taken over in each."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.runs: dict[int, int] = {}
+        self.taken: list[Came] = []
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self.now += 1
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def took(self, runs: list[Came]) -> None:
+        self.runs[self.now] = self.runs.get(self.now, 0) + len(runs)
+        self.taken += runs
+
+
+class Reader:
+    """The reader process: where priorities alternate each row is a run."""
+
+    async def open(self, command: dict[str, Any]) -> tuple[None, AsyncIterator[bytes]]:
+        async def pieces() -> AsyncIterator[bytes]:
+            for n in range(command["after"] + 1, command["to"] + 1):
+                yield RUN.pack(n % 8, n, n)
+
+        return None, pieces()
+
+
+def served(turns: Turns, turn: asyncio.Lock) -> ServedQueue:
+    queue: Any = SimpleNamespace(
+        name="q", log_name="q", end=ROWS, trimmed_to=0, epochs=[QueueEpoch("e", 1)], consumers={},
+        state=SimpleNamespace(transactional=False), waiting=SimpleNamespace(holes=[]),
+    )  # fmt: skip
+    manager: Any = SimpleNamespace(reader=Reader(), catalogue=SimpleNamespace(get=lambda _: queue))
+
+    def came(view: ServedView, runs: list[Came]) -> None:
+        assert view.is_behind() == (len(turns.taken) + len(runs) < ROWS), "until the last is told more is to come"
+        turns.took(runs)
+
+    return ServedQueue(manager, queue, turn=turn, came=came, deleted=lambda _: None)
+
+
+def test_queues_that_are_opened_at_once_are_taken_over_a_slice_in_a_turn(monkeypatch):
+    async def main() -> None:
+        turns, turn = Turns(), asyncio.Lock()
+        add = Positions.add
+
+        def counted(self: Positions, runs: list[Came]) -> None:
+            turns.took(runs)
+            add(self, runs)
+
+        monkeypatch.setattr(Positions, "add", counted)
+        loaded = await asyncio.gather(*(served(turns, turn).load() for _ in range(3)))
+        assert [len(each) for each in loaded] == [ROWS] * 3
+        assert max(turns.runs.values()) <= SLICE_RUNS
+
+    asyncio.run(main())
+
+
+def test_what_comes_is_told_a_slice_in_a_turn():
+    async def main() -> None:
+        turns = Turns()
+        it = served(turns, asyncio.Lock())
+        assert await it._told()
+        assert turns.taken == [Came(n % 8, n, n) for n in range(1, ROWS + 1)]
+        assert max(turns.runs.values()) <= SLICE_RUNS
+        assert it.view.known == ROWS
+
+    asyncio.run(main())
