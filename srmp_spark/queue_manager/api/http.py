@@ -82,6 +82,11 @@ class Request:
         return self.token is None or self.token.is_for(queue)
 
     @property
+    def caller(self) -> str | None:
+        """Return the name of the caller's token, by which shares are counted; ``None`` where no token is asked for."""
+        return None if self.token is None else self.token.name
+
+    @property
     def sees_all(self) -> bool:
         """Whether it is for every queue, and so for what goes out."""
         return self.token is None or self.token.is_for_all

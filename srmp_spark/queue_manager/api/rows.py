@@ -53,6 +53,7 @@ class RowsApi:
         if max_bytes is not None and last > after:
             command = {
                 "op": "end",
+                "caller": request.caller,
                 "queue": queue.log_name,
                 "epoch": span.epoch,
                 "after": after,
@@ -71,6 +72,7 @@ class RowsApi:
         span = queue.span(request.text("epoch"))
         command = {
             "op": "holes",
+            "caller": request.caller,
             "queue": queue.log_name,
             "after": request.required_integer("after"),
             "to": request.required_integer("to"),
@@ -97,6 +99,7 @@ class RowsApi:
         dense = DENSE_STREAM in request.headers.get("accept", "")
         command = {
             "op": "rows",
+            "caller": request.caller,
             "queue": queue.log_name,
             "shown": queue.name,
             "epoch": span.epoch,
