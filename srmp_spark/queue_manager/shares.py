@@ -60,6 +60,10 @@ class Shares(Generic[_T]):
         """Return whether another caller waits for a place, and not for the end of a call of its own."""
         return any(each != caller and self._may_have_more(each) for each in self._waiting)
 
+    def is_wanted(self, caller: str | None) -> bool:
+        """Return whether a place of ``caller`` would go to something that waits now."""
+        return any(each == caller or self._may_have_more(each) for each in self._waiting)
+
     def _may_have_more(self, caller: str | None) -> bool:
         return caller is None or self._held[caller] < self._share
 
