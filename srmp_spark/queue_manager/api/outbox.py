@@ -39,7 +39,7 @@ class OutboxApi:
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
-        self._turns = StageTurns(manager.clock.monotonic)
+        self._turns = StageTurns(lambda: manager.clock.monotonic())
 
     async def stage(self, request: Request) -> Response:
         """``POST stage?partition&attempt`` with an Arrow IPC stream."""

@@ -7,6 +7,7 @@ given up, one for each stage that waits, the slowest first.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -96,7 +97,7 @@ class StageTurns:
         self._clock = clock
         self._shares: Shares[asyncio.Event] = Shares(STAGES_AT_ONCE, STAGES_OF_TOKEN_MAX)
         self._turns: set[StageTurn] = set()
-        self._looked_at = clock()
+        self._looked_at = -math.inf
 
     @asynccontextmanager
     async def turn(self, caller: str | None) -> AsyncGenerator[StageTurn, None]:
