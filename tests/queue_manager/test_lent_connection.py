@@ -103,6 +103,21 @@ def test_a_call_sent_ahead_is_answered_behind_the_rows(
     assert health.startswith(b"HTTP/1.1 200 OK")
 
 
+@pytest.mark.parametrize("accept", [DENSE_STREAM, "*/*"])
+def test_head_is_answered_without_rows_and_the_connection_goes_on(
+    running: RunningQueueManager, client: QueueManagerClient, large: int, accept: str
+) -> None:
+    host, _, port = running.api.partition("://")[2].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as both:
+        both.sendall(f"HEAD {path_of(client, large)} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n\r\n".encode())
+        both.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        got = b"".join(iter(lambda: both.recv(1 << 20), b""))
+    head, _, rest = got.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert rest.startswith(b"HTTP/1.1 200 OK"), rest[:100]
+    assert rest.endswith(b"\r\n\r\nok\n")
+
+
 def test_a_caller_that_goes_away_harms_nobody(running: RunningQueueManager, client: QueueManagerClient, large: int) -> None:
     for _ in range(40):  # more than the reader has threads
         connection = connect(running)

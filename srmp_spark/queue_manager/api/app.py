@@ -105,7 +105,7 @@ class ApiApp:
 
     async def _send(self, response: Response, scope: Scope, send: Send) -> None:
         try:
-            await response.send(send)
+            await response.send(send, has_body=scope["method"] != "HEAD")
         except ConnectionResetError as error:
             # The answer had begun: cut the connection, so that nobody takes the part for the whole.
             log.warning('api.read_cut path=%s reason="%s"', scope["path"], error)

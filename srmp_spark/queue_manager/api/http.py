@@ -82,6 +82,11 @@ class Request:
         return self.token is None or self.token.is_for(queue)
 
     @property
+    def caller(self) -> str | None:
+        """Return the name of the caller's token, by which shares are counted; ``None`` where no token is asked for."""
+        return None if self.token is None else self.token.name
+
+    @property
     def sees_all(self) -> bool:
         """Whether it is for every queue, and so for what goes out."""
         return self.token is None or self.token.is_for_all
@@ -246,14 +251,16 @@ class Response:
         body = {"error": {"code": error.code, "message": error.message, "hint": error.hint, "section": error.section}}
         return cls.json(body, error.status)
 
-    async def send(self, send: Send) -> None:
-        """Write it out."""
+    async def send(self, send: Send, *, has_body: bool = True) -> None:
+        """Write it out; only its head with ``has_body=False``, which is the whole answer to HEAD."""
         headers = [(b"content-type", self.content_type.encode("ascii")), (b"cache-control", b"no-store")]
         headers += [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in self.headers]
         if self.stream is None and self.direct is None:
             headers.append((b"content-length", str(len(self.body)).encode("ascii")))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        if self.direct is not None:
+        if not has_body:
+            await send({"type": "http.response.body", "body": b""})
+        elif self.direct is not None:
             await self.direct()
             await send({"type": "http.response.body", "body": b""})
         elif self.stream is not None:

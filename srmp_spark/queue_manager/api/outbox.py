@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from srmp_spark.errors import ApiError
 from srmp_spark.private_files import FOLDER_MODE, create_private
 from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.api.stage_turns import StageTurn, StageTurns
 from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, BATCH_STAGES_MAX, STAGE_BYTES_MAX
@@ -32,16 +33,13 @@ PIECE_BYTES = 1_048_576
 """What is collected of a stage before it is written: one trip to a thread per megabyte."""
 SYNC_BYTES = 32 * 1_048_576
 """After so many bytes what is written is synced, beside the next ones: the disk works while the task still sends."""
-STAGES_AT_ONCE = 64
-"""Stages whose bytes come in at once: as many as a cluster of that many cores has tasks; further ones wait."""
-
 
 class OutboxApi:
     """The handlers."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
-        self._turns = asyncio.Semaphore(STAGES_AT_ONCE)
+        self._turns = StageTurns(lambda: manager.clock.monotonic())
 
     async def stage(self, request: Request) -> Response:
         """``POST stage?partition&attempt`` with an Arrow IPC stream."""
@@ -53,14 +51,14 @@ class OutboxApi:
         gate = self._manager.acceptor.gate
         if gate is not None:
             raise ApiError(503, gate.reason, gate.message, "try again")
-        async with self._turns:
-            name = await self._receive(request)
+        async with self._turns.turn(request.caller) as turn:
+            name = await self._receive(request, turn)
         command = {
             "op": "stage", "application": application, "batch": batch, "partition": partition, "attempt": attempt, "file": name,
         }  # fmt: skip
         return Response.json(await self._manager.outgoing.ask(command, seconds=STAGE_SECONDS))
 
-    async def _receive(self, request: Request) -> str:
+    async def _receive(self, request: Request, turn: StageTurn) -> str:
         """Write the body down; the file's name in the folder of stages."""
         folder = self._manager.outgoing.folder
         under_way: set[asyncio.Future[Any]] = set()
@@ -71,7 +69,7 @@ class OutboxApi:
         syncing: asyncio.Future[None] | None = None
         unsynced = 0
         try:
-            async for pieces in _pieces(request):
+            async for pieces in _pieces(request, turn):
                 await in_thread(_write, file, pieces)
                 unsynced += sum(map(len, pieces))
                 if unsynced >= SYNC_BYTES and (syncing is None or syncing.done()):
@@ -128,12 +126,12 @@ def _names(request: Request) -> tuple[str, str]:
     return names
 
 
-async def _pieces(request: Request) -> AsyncGenerator[list[bytes], None]:
+async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[bytes], None]:
     """The body, collected until it is worth a trip to a thread; the bytes are not copied for it."""
     pending: list[bytes] = []
     collected, size, more = 0, 0, True
     while more:
-        event = await request.receive()
+        event = await turn.next_event(request.receive)
         if event["type"] == "http.disconnect":
             raise ConnectionResetError
         piece, more = event.get("body", b""), event.get("more_body", False)

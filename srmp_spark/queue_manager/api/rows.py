@@ -53,6 +53,7 @@ class RowsApi:
         if max_bytes is not None and last > after:
             command = {
                 "op": "end",
+                "caller": request.caller,
                 "queue": queue.log_name,
                 "epoch": span.epoch,
                 "after": after,
@@ -71,6 +72,7 @@ class RowsApi:
         span = queue.span(request.text("epoch"))
         command = {
             "op": "holes",
+            "caller": request.caller,
             "queue": queue.log_name,
             "after": request.required_integer("after"),
             "to": request.required_integer("to"),
@@ -95,8 +97,11 @@ class RowsApi:
                 409, PAST_THE_END, f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {to}", "ask for its range"
             )
         dense = DENSE_STREAM in request.headers.get("accept", "")
+        if request.method == "HEAD":  # no read is begun whose rows nobody gets
+            return Response(content_type=DENSE_STREAM if dense else ARROW_STREAM)
         command = {
             "op": "rows",
+            "caller": request.caller,
             "queue": queue.log_name,
             "shown": queue.name,
             "epoch": span.epoch,

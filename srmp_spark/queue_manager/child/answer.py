@@ -6,12 +6,16 @@ import json
 import os
 import select
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
 
 STALL_SECONDS = 120.0
-"""A caller that takes nothing for so long is given up: its thread is needed."""
+"""A caller that takes nothing for that long is given up: its thread is needed."""
+STALL_LOOK_SECONDS = 1.0
+"""How often a thread that waits for its caller looks at whether it may wait on (:attr:`AnswerWriter.patience`)."""
 DATA_MAX = PACKET_MAX - 1
 SEND_MAX = 1024 * 1024
 """Bytes of one call into the caller's connection: what STALL_SECONDS count for."""
@@ -25,12 +29,14 @@ class AnswerWriter:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         connection.settimeout(STALL_SECONDS)
+        self.patience: Callable[[], float] = lambda: STALL_SECONDS
+        """How long a caller may take nothing now. It is asked while the caller is waited for: others may begin to wait."""
         self._caller: socket.socket | None = None
         self._pending = bytearray()
 
     def head(self, value: dict[str, Any]) -> None:
         """The head, or the whole answer."""
-        self._connection.send(HEAD + json.dumps(value).encode())
+        self._put(HEAD + json.dumps(value).encode())
 
     def whole(self, value: dict[str, Any]) -> None:
         """The whole answer, whatever its length (:meth:`.link.ChildLink.ask_long`)."""
@@ -44,11 +50,12 @@ class AnswerWriter:
 
     def take_caller(self) -> None:
         """Wait for the caller's own connection: data goes into it, as chunks of HTTP."""
+        self._wait_for(self._connection, select.POLLIN)  # the head of the answer may wait for the caller
         _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
         if not descriptors:
             raise BrokenPipeError  # the caller went away
         self._caller = socket.socket(fileno=descriptors[0])
-        self._caller.settimeout(STALL_SECONDS)
+        self._caller.setblocking(False)
 
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
         """Data; collected into full packets."""
@@ -91,8 +98,8 @@ class AnswerWriter:
         while at < size:
             try:
                 sent = os.sendfile(self._caller.fileno(), file.fileno(), at, min(size - at, SEND_MAX))
-            except BlockingIOError:  # a socket with a time-out does not wait by itself
-                self._until_writable(self._caller)
+            except BlockingIOError:
+                self._wait_for(self._caller, select.POLLOUT)
                 continue
             if not sent:
                 raise EOFError(f"{file.name} ends {size - at} bytes early")
@@ -107,33 +114,41 @@ class AnswerWriter:
 
     def _send(self, data: memoryview) -> None:
         if self._caller is None:
+            self._wait_for(self._connection, select.POLLOUT)
             self._connection.sendmsg((DATA, data))
             return
         for part in (memoryview(b"%x\r\n" % len(data)), data, memoryview(b"\r\n")):
             self._send_all(part)
 
     def _send_all(self, data: memoryview) -> None:
-        """Into the caller's connection. Not ``sendall``, whose timeout is for all of it: a slow caller is no stalled one."""
+        """Send into the caller's connection. Each part has its own wait: a slow caller is no stalled one."""
         assert self._caller is not None
         while data:
+            self._wait_for(self._caller, select.POLLOUT)
             data = data[self._caller.send(data[:SEND_MAX]) :]
 
-    @staticmethod
-    def _until_writable(connection: socket.socket) -> None:
+    def _put(self, packet: bytes) -> None:
+        self._wait_for(self._connection, select.POLLOUT)
+        self._connection.send(packet)
+
+    def _wait_for(self, connection: socket.socket, event: int) -> None:
+        """Wait until a socket is ready. Raises :class:`TimeoutError` when the caller's patience is over."""
         poll = select.poll()
-        poll.register(connection, select.POLLOUT)
-        if not poll.poll(STALL_SECONDS * 1000):
-            raise TimeoutError("the caller takes nothing")
+        poll.register(connection, event)
+        began = time.monotonic()
+        while not poll.poll(STALL_LOOK_SECONDS * 1000):
+            if time.monotonic() - began >= self.patience():
+                raise TimeoutError("the caller takes nothing")
 
     def end(self) -> None:
         """Everything was sent."""
         self.flush()
-        self._connection.send(END)
+        self._put(END)
 
     def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
         """Say why there is no answer, or no more of it."""
         refusal = {"status": status, "code": code, "message": message[:REFUSAL_TEXT_MAX], "hint": hint[:REFUSAL_TEXT_MAX]}
-        self._connection.send(REFUSAL + json.dumps(refusal).encode())
+        self._put(REFUSAL + json.dumps(refusal).encode())
 
     def receive(self, size: int) -> bytes:
         """A packet from the main process: of a command that was too long to go by itself."""

@@ -25,20 +25,31 @@ from typing import Any
 import pyarrow as pa
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.queue_manager.child.answer import AnswerWriter
+from srmp_spark.queue_manager.child.answer import STALL_SECONDS, AnswerWriter
 from srmp_spark.queue_manager.child.commands import receive_command
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
 from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
 from srmp_spark.queue_manager.reader.events import Events
 from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs, record_blob
+from srmp_spark.queue_manager.reader.shared_pool import SharedPool
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log
 
 READS_MAX = 32
-"""Reads at once; further ones wait. A Spark query reads with as many tasks as it has cores."""
+"""Reads of rows at once; further ones wait. A Spark query reads with as many tasks as it has cores."""
+READS_OF_TOKEN_MAX = READS_MAX // 2
+"""Reads of rows at once of one token: half, so that callers that take nothing stop the readers of their own token alone."""
+SHORT_READS_MAX = 16
+"""Commands at once that no caller can hold up: ends of batches, holes, and what the RPC port reads, which the main process
+takes at once. They have threads of their own, which reads of rows cannot fill."""
+SHORT_READS_OF_TOKEN_MAX = SHORT_READS_MAX // 2
+"""Of these the commands of one token. The RPC port has no share."""
+STALL_WAITED_SECONDS = 10.0
+"""A caller that takes no byte for that long is given up while calls of others wait for its thread. A task of Spark that does
+not read for that long is between two batches of rows; it fails, and Spark tries it again."""
 SEAL_NICENESS = 15
 """Of the thread that seals: what is left of the processor."""
 PUBLISH_STOP_SECONDS = 4.0
@@ -57,7 +68,8 @@ class Reader:
         self._queue_manager: str = settings["queue_manager"]
         self._state: str | None = settings["state"]
         self._state_interval: float = settings["state_interval"]
-        self._reads = ThreadPoolExecutor(READS_MAX, "read")
+        self._reads = SharedPool(READS_MAX, READS_OF_TOKEN_MAX, "read")
+        self._short_reads = SharedPool(SHORT_READS_MAX, SHORT_READS_OF_TOKEN_MAX, "short-read")
         self._seals = ThreadPoolExecutor(1, "seal", initializer=_be_nice)
         self._commands: dict[str, Callable[[dict[str, Any], AnswerWriter], None]] = {
             "rows": self._rows,
@@ -79,12 +91,22 @@ class Reader:
         while (received := receive_command(self._control)) is not None:
             command, answer = json.loads(received.packet), received.answer
             assert answer is not None  # the reader is asked, never told
-            pool = self._seals if command["op"] in ("seal", "trim") else self._reads
-            pool.submit(self._answer, command, answer)
+            self._submit(command, answer)
         self._stop.set()
         end = time.monotonic() + PUBLISH_STOP_SECONDS
         for thread in self._publishers:
             thread.join(max(0.0, end - time.monotonic()))
+
+    def _submit(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        job = partial(self._answer, command, answer)
+        op, caller = command["op"], command.get("caller")
+        if op in ("seal", "trim"):
+            self._seals.submit(job)
+        elif op == "rows":
+            answer.patience = lambda: STALL_WAITED_SECONDS if self._reads.others_wait(caller) else STALL_SECONDS
+            self._reads.submit(caller, job)
+        else:
+            self._short_reads.submit(caller, job)
 
     def _answer(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         try:

@@ -1,0 +1,143 @@
+"""Whose stages may come in now: places for their bodies, with a share for each token, and the least rate of a body.
+
+A body that comes in slowly costs nothing while no other stage waits for its place. Once one waits, bodies below the rate are
+given up, one for each stage that waits, the slowest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.shares import Shares
+
+STAGES_AT_ONCE = 64
+"""Stages whose bytes come in at once: as many as a cluster of that many cores has tasks; further ones wait."""
+STAGES_OF_TOKEN_MAX = STAGES_AT_ONCE // 2
+"""Of these the stages of one token: half, so that slow ones keep the sinks of their own token waiting alone."""
+STAGE_RATE_MIN = 16 * 1_024
+"""Bytes per second of a stage's body while others wait for its place; a slower one is answered 408. A task sends 8 MiB that are
+ready before it sends what it still makes, and at this rate it would have made those in nine minutes."""
+STAGE_RATE_SECONDS = 10.0
+"""The rate is the mean of that many seconds in which we waited for the body: as many as any body has before its rate counts."""
+STAGE_AHEAD_SECONDS = 60.0
+"""Bytes of that many seconds count for later ones: a task may pause between two batches of rows."""
+LOOK_SECONDS = 1.0
+"""How often a stage that waits looks for slow ones."""
+
+
+class StageTurn:
+    """One stage whose body comes in."""
+
+    def __init__(self, caller: str | None, clock: Callable[[], float]) -> None:
+        self.caller = caller
+        self._clock = clock
+        self._bytes = 0.0
+        self._waited = 0.0
+        self._waits_since: float | None = None
+        self._task: asyncio.Task[Any] | None = None
+        """Who waits for the body now."""
+        self._is_given_up = False
+
+    async def next_event(self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> MutableMapping[str, Any]:
+        """Return the next part of the body. Raises a 408 when others need the place."""
+        self._waits_since = self._clock()
+        self._task = asyncio.current_task()
+        try:
+            event = await receive()
+        except asyncio.CancelledError:
+            if not self._is_given_up or _is_cancelled_again(self._task):
+                raise
+            raise ApiError(
+                408, "stage-too-slow",
+                f"the body came in at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a second while other stages waited",
+                "send the stage again once its rows are there, or let fewer tasks write at once",
+            ) from None  # fmt: skip
+        finally:
+            self._task = None
+            self._waited += self._clock() - self._waits_since
+            self._waits_since = None
+        self._bytes += len(event.get("body", b""))
+        return event
+
+    def slow_rate(self) -> float | None:
+        """Return the rate of the last STAGE_RATE_SECONDS if it is below STAGE_RATE_MIN. Begin to count anew if not."""
+        waited = self._waited if self._waits_since is None else self._waited + self._clock() - self._waits_since
+        if waited < STAGE_RATE_SECONDS:
+            return None
+        ahead = self._bytes - STAGE_RATE_MIN * waited
+        if ahead < 0:
+            return self._bytes / waited
+        self._bytes, self._waited = min(ahead, STAGE_RATE_MIN * STAGE_AHEAD_SECONDS), 0.0
+        if self._waits_since is not None:
+            self._waits_since = self._clock()
+        return None
+
+    def give_up(self) -> None:
+        """End the body, if it is waited for now. What writes it down goes on undisturbed."""
+        if self._task is not None and not self._is_given_up:
+            self._is_given_up = True
+            self._task.cancel()
+
+
+def _is_cancelled_again(task: asyncio.Task[Any] | None) -> bool:
+    """Take one cancellation of a task back, and return whether there is another one. Python 3.10 does not count them."""
+    uncancel: Callable[[], int] = getattr(task, "uncancel", lambda: 0)
+    return uncancel() > 0
+
+
+class StageTurns:
+    """All stages whose bodies come in, and those that wait."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._shares: Shares[asyncio.Event] = Shares(STAGES_AT_ONCE, STAGES_OF_TOKEN_MAX)
+        self._turns: set[StageTurn] = set()
+        self._looked_at = -math.inf
+
+    @asynccontextmanager
+    async def turn(self, caller: str | None) -> AsyncGenerator[StageTurn, None]:
+        """Wait for a place among the stages of ``caller`` and hold it."""
+        await self._wait(caller)
+        turn = StageTurn(caller, self._clock)
+        self._turns.add(turn)
+        try:
+            yield turn
+        finally:
+            self._turns.discard(turn)
+            self._start(self._shares.leave(caller))
+
+    async def _wait(self, caller: str | None) -> None:
+        admitted = asyncio.Event()
+        self._start(self._shares.enter(caller, admitted))
+        try:
+            while not admitted.is_set():
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(admitted.wait(), LOOK_SECONDS)
+                    break
+                self._look()
+        except BaseException:
+            if not self._shares.withdraw(caller, admitted):  # it got its place in the same turn of the loop
+                self._start(self._shares.leave(caller))
+            raise
+
+    @staticmethod
+    def _start(admitted: list[asyncio.Event]) -> None:
+        for each in admitted:
+            each.set()
+
+    def _look(self) -> None:
+        """Give up slow bodies, one for each stage that waits. One look serves all that wait."""
+        now = self._clock()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        rates = [(turn.slow_rate(), turn) for turn in self._turns if self._shares.is_wanted(turn.caller)]
+        slow = [(rate, turn) for rate, turn in rates if rate is not None]
+        slow.sort(key=lambda each: each[0])
+        for _, turn in slow[: self._shares.waiting]:
+            turn.give_up()
