@@ -6,6 +6,7 @@ call, because the answer did not come in time, asks whether it holds. An answer 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,6 +15,10 @@ from srmp_spark.queue_manager.consumers import Consumer
 from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.transaction import Transaction
+
+RUNS_WAITING_MAX = 40_000
+"""Runs of all consumers together, but for the default ones, that wait to be written. One commit writes them all, in the loop:
+some milliseconds. Marks of others wait for the next commit; those of a default consumer decide rows, and never wait."""
 
 
 class ConsumerSaves:
@@ -26,11 +31,14 @@ class ConsumerSaves:
         self._journal = journal
         self._is_there = is_there
         self._decide = decide
+        self._door = asyncio.Lock()
+        self._written = asyncio.Event()
+        self._runs = 0
 
     async def save(self, queue: Queue, consumer: Consumer) -> None:
         """It was changed: return when that is on stable storage. Raises :class:`StoreSyncError`."""
         consumer.changes += 1
-        await self._journal.transact(partial(self._write, queue=queue, consumer=consumer))
+        await self._save_in_turn(queue, consumer)
 
     async def save_together(self, changed: Sequence[tuple[Queue, Consumer]]) -> None:
         """:meth:`save` of several in one transaction."""
@@ -46,17 +54,37 @@ class ConsumerSaves:
     async def settle(self, queue: Queue, consumer: Consumer) -> None:
         """It was not changed: return when it is on stable storage as it is, mostly at once. Errors as for :meth:`save`."""
         if not consumer.is_stored:
-            await self._journal.transact(partial(self._write, queue=queue, consumer=consumer))
+            await self._save_in_turn(queue, consumer)
 
     def join(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
         """It was changed by what is inside this transaction, which writes it."""
         consumer.changes += 1
         self._note(transaction, queue, consumer)
 
+    async def _save_in_turn(self, queue: Queue, consumer: Consumer) -> None:
+        write = partial(self._write, queue=queue, consumer=consumer)
+        if consumer is queue.default:
+            await self._journal.transact(write)
+            return
+        async with self._door:  # first come, first served
+            while self._runs and self._runs + len(consumer.ahead) > RUNS_WAITING_MAX:
+                self._written.clear()
+                await self._written.wait()
+            runs = len(consumer.ahead)
+            self._runs += runs
+        try:
+            if not consumer.is_stored:  # else an earlier commit held this change, too
+                await self._journal.transact(write)
+        finally:
+            self._runs -= runs
+            self._written.set()
+
     def _write(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
         self._decide(transaction, queue)
         if not self._is_there(queue):
             return  # deleted meanwhile, and its consumers with it
+        if queue.consumers.get(consumer.name) is not consumer:
+            return  # deleted while it waited for its turn: it must not come back
         row = consumer.row()
         stored = state.StoredConsumer(
             queue.log_name, queue.stored_name(consumer.name), row.received, row.ahead, row.planned, row.holder, row.lease_until

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, RemoteProtocolError
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, store
+from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, stored, submit
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import content_type_of
 
@@ -99,12 +99,13 @@ class DeadLetters:
             return self._not_yet(name, gate.message)
         left = [message for each in letters if (message := self._message(name, each)) is not None]
         while left:
-            positions = own_positions(manager, name)
-            placed = [each._replace(message=each.message._replace(stream=next(positions))) for each in left]
-            stored_in, error = await store(manager, placed)
-            stored = len(stored_in)
-            log.info("dead_letters.stored queue=%s rows=%d", name, stored)
-            left = left[stored:]
+            async with manager.own_order.order(name):
+                positions = own_positions(manager, name)
+                placed = [each._replace(message=each.message._replace(stream=next(positions))) for each in left]
+                waiting = await submit(manager, placed)
+            stored_in, error = await stored(waiting)
+            log.info("dead_letters.stored queue=%s rows=%d", name, len(stored_in))
+            left = left[len(stored_in) :]
             if error is not None:
                 if error.status == 503:
                     return self._not_yet(name, error.message)

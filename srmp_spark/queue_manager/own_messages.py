@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import ApiError
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.effects import Ok
 
 _TRANSPORT: Transport = "api"
+
+CHUNK_MESSAGES = 100
+"""Messages submitted in one turn of the loop: some milliseconds."""
+CHUNK_BYTES = 2 * 1_048_576
+"""Bytes of their posts, unless one alone has more."""
 
 
 class OwnMessage(NamedTuple):
@@ -62,7 +68,7 @@ def refusal(status: int, reason: str, section: str) -> ApiError:
 
 
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
-    """The next positions in our stream to a transactional queue, from the engine's count on: no await until they are used."""
+    """The next positions in our stream to a transactional queue, from the engine's count on, for the holder of its order."""
     guid = manager.directory.queue_manager
     stream = manager.receiver.streams.get(name_of_house_stream(queue), guid)
     ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
@@ -77,28 +83,60 @@ def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]
             yield StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
 
 
-async def store(manager: QueueManager, messages: Iterable[OwnMessage]) -> tuple[list[str], ApiError | None]:
-    """Submit them together; the queues of those that are on stable storage, and why the next one is not.
+async def submit(manager: QueueManager, messages: Sequence[OwnMessage]) -> list[asyncio.Future[str]]:
+    """Hand them to the engine in their order, a chunk in each turn of the loop; return who waits for each.
 
     What follows one that the engine refuses is not submitted: in a stream it would stand behind a gap, be answered 200, and
-    be nowhere.
+    be nowhere. So only the last future may hold an error.
     """
-    waiting = []
-    for each in messages:
-        stored = Stored()
-        arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
-        outcome = manager.acceptor.take(each.message, arrival, each.post, each.head_length, stored)
-        waiting.append(stored.done)
+    waiting: list[asyncio.Future[str]] = []
+    at = 0
+    while at < len(messages):
+        chunk = _chunk(messages, at)
+        size = sum(len(each.post) for each in chunk)
+        await manager.own_order.room(len(chunk), size)
+        gate = manager.acceptor.gate
+        if gate is not None and at:
+            manager.own_order.written(len(chunk), size)
+            refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            refused.set_exception(ApiError(503, gate.reason, gate.message, "try again"))
+            return [*waiting, refused]
+        outcome = None
+        for each in chunk:
+            requester = Stored()
+            arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
+            outcome = manager.acceptor.take(each.message, arrival, each.post, each.head_length, requester)
+            waiting.append(requester.done)
+            if isinstance(outcome, Refused):
+                break
+        waiting[-1].add_done_callback(partial(_give_back, manager, len(chunk), size))
         if isinstance(outcome, Refused):
             break
+        at += len(chunk)
+        if at < len(messages):
+            await asyncio.sleep(0)
+    return waiting
+
+
+def _give_back(manager: QueueManager, messages: int, size: int, _done: asyncio.Future[str]) -> None:
+    manager.own_order.written(messages, size)
+
+
+def _chunk(messages: Sequence[OwnMessage], at: int) -> Sequence[OwnMessage]:
+    end, size = at, 0
+    while end < len(messages) and end - at < CHUNK_MESSAGES and (end == at or size + len(messages[end].post) <= CHUNK_BYTES):
+        size += len(messages[end].post)
+        end += 1
+    return messages[at:end]
+
+
+async def stored(waiting: Sequence[asyncio.Future[str]]) -> tuple[list[str], ApiError | None]:
+    """Wait for what :func:`submit` returned: the queues of those that are on stable storage, and why the next one is not."""
     stored_in: list[str] = []
-    error: ApiError | None = None
-    for number, done in enumerate(await asyncio.gather(*waiting, return_exceptions=True)):
-        if isinstance(done, ApiError):
-            assert number == len(waiting) - 1, "nothing is submitted behind a refusal"
-            error = done
-        elif isinstance(done, BaseException):
-            raise done
-        else:
-            stored_in.append(done)
-    return stored_in, error
+    try:
+        for done in waiting:
+            stored_in.append(await done)  # noqa: PERF401  # those before an error count
+    except ApiError as error:
+        assert len(stored_in) == len(waiting) - 1, "nothing is submitted behind a refusal"
+        return stored_in, error
+    return stored_in, None

@@ -33,6 +33,7 @@ from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
+from srmp_spark.queue_manager.own_order import OwnOrder
 from srmp_spark.queue_manager.queue_journal import (
     JournalSwitch,
     QueueJournal,
@@ -47,6 +48,7 @@ from srmp_spark.queue_manager.remote_queues import RemoteQueues
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
+from srmp_spark.queue_manager.slices import Slices
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.queue_manager.writers import Writers, open_forwarding
@@ -143,6 +145,8 @@ class QueueManager:
             on_fatal=on_fatal,
             on_commit=self._on_commit,
         )
+        self.own_order = OwnOrder()
+        self.slices = Slices()
         self.saves = ConsumerSaves(
             self.journal,
             is_there=lambda queue: self.catalogue.get(queue.name) is queue,

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
@@ -321,7 +323,7 @@ def save_consumer(connection: sqlite3.Connection, queue_id: int, consumer: Store
     """A consumer's mark and lease."""
     connection.execute(
         "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (queue_id, *consumer[1:3], json.dumps(consumer.ahead), *consumer[4:]),
+        (queue_id, *consumer[1:3], msgspec.json.encode(consumer.ahead).decode(), *consumer[4:]),
     )
 
 

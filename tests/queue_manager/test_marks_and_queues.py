@@ -452,10 +452,10 @@ def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: 
         full = Refused(503, "quota", "full", "[MC-MQSRM] 3.1.5.1.12", 1)
         monkeypatch.setattr(manager.receiver, "_not_now", lambda *given: full if next(calls) == 3 else judge(*given))
 
-        async def items(_limit: int) -> list[dict[str, str]]:
-            return [{"label": f"{n}"} for n in range(5)]
+        async def pieces(_limit: int) -> list[bytes]:
+            return [json.dumps([{"label": f"{n}"} for n in range(5)]).encode()]
 
-        request: Any = SimpleNamespace(parameters={"queue": "t"}, json=items)
+        request: Any = SimpleNamespace(parameters={"queue": "t"}, pieces=pieces)
         with pytest.raises(ApiError) as refused:
             await MessagesApi(manager).post(request)
         assert refused.value.status == 503

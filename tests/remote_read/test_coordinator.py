@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -131,10 +132,11 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
 
 
 async def send(manager: QueueManager, count: int) -> None:
-    async def items(_limit: int) -> list[dict[str, str]]:
-        return [{"body_base64": base64.b64encode(b"body %d" % n).decode()} for n in range(1, count + 1)]
+    async def pieces(_limit: int) -> list[bytes]:
+        items = [{"body_base64": base64.b64encode(b"body %d" % n).decode()} for n in range(1, count + 1)]
+        return [json.dumps(items).encode()]
 
-    request: Any = SimpleNamespace(parameters={"queue": QUEUE}, json=items)
+    request: Any = SimpleNamespace(parameters={"queue": QUEUE}, pieces=pieces)
     await MessagesApi(manager).post(request)
 
 

@@ -135,7 +135,11 @@ class Request:
         self.taken = 0
 
     async def body(self, limit: int = CALL_BODY_MAX) -> bytes:
-        """Read the whole body. Raises a 413 beyond ``limit`` bytes, before anything is read if the caller says so."""
+        """Read the whole body; errors as for :meth:`pieces`."""
+        return b"".join(await self.pieces(limit))
+
+    async def pieces(self, limit: int) -> list[bytes]:
+        """Read the whole body, as it arrives. Raises a 413 beyond ``limit``, before anything is read if the caller says so."""
         said = self.headers.get("content-length", "")
         if said.isascii() and said.isdigit() and int(said[:19]) > limit:
             raise _too_large(limit)
@@ -153,18 +157,18 @@ class Request:
             self.taken += len(piece)
             parts.append(piece)
             if not event.get("more_body", False):
-                return b"".join(parts)
+                return parts
 
     async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # whatever the caller sent
         """Read the body as JSON, ``limit`` bytes at most."""
-        return _parse_json(await self.body(limit))
+        return parse_json(await self.body(limit))
 
     async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, Any]:
         """Read the body as a JSON object, ``limit`` bytes at most; an empty body is an empty object."""
         text = await self.body(limit)
         if not text:
             return {}
-        value = _parse_json(text)
+        value = parse_json(text)
         if not isinstance(value, dict):
             raise usage("the body is not a JSON object")
         return value
@@ -174,27 +178,56 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, "too-large", f"the body is longer than {limit} bytes", "send fewer messages at once")
 
 
-def _parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
-    """The one place where JSON comes in. What it returns can be written again: UTF-8 without half characters, finite numbers.
+def parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
+    """Parse a body. What this returns can be written again: UTF-8 without half characters, finite numbers.
 
-    Raises a 400, or a 413 for more than JSON_ITEMS_MAX values.
+    Raises a 400, or a 413 for more than JSON_ITEMS_MAX values. Long lists are read by :mod:`.json_items`, to the same rules.
     """
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > JSON_ITEMS_MAX:
-        message = f"the body holds more than {JSON_ITEMS_MAX} values (JSON_ITEMS_MAX)"
-        raise ApiError(413, "too-large", message, "send fewer messages at once")
+    if values_in(body) > JSON_ITEMS_MAX:
+        raise too_many_values()
     try:
         text = body.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_no_number)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(text, parse_constant=no_number)
     except UnicodeError:
-        raise usage("the body is not JSON in UTF-8, or a text in it is half of a surrogate pair") from None
+        raise not_json_in_utf8() from None
     except (ValueError, RecursionError):
-        raise usage("the body is not JSON") from None
+        raise not_json() from None
+    check_no_half_characters(text, value, 0, len(text))
     return value
 
 
-def _no_number(text: str) -> Any:  # noqa: ANN401  # the signature of json; it does not return
+def values_in(text: bytes) -> int:
+    """Count the values that JSON text may hold at most, but for one."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def check_no_half_characters(text: str, value: object, begin: int, end: int) -> None:
+    """Raise a 400 if ``value``, which was parsed from that part of ``text``, has half of a surrogate pair in it."""
+    if _SURROGATE.search(text, begin, end):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeError:
+            raise not_json_in_utf8() from None
+
+
+def too_many_values() -> ApiError:
+    """Return the 413 for a body of more than JSON_ITEMS_MAX values."""
+    message = f"the body holds more than {JSON_ITEMS_MAX} values (JSON_ITEMS_MAX)"
+    return ApiError(413, "too-large", message, "send fewer messages at once")
+
+
+def not_json() -> ApiError:
+    """Return the 400 for a body that is no JSON."""
+    return usage("the body is not JSON")
+
+
+def not_json_in_utf8() -> ApiError:
+    """Return the 400 for a body that is no text, or holds half a character."""
+    return usage("the body is not JSON in UTF-8, or a text in it is half of a surrogate pair")
+
+
+def no_number(text: str) -> Any:  # noqa: ANN401  # the signature of json; it does not return
+    """Refuse NaN and infinity, which Python takes for JSON."""
     raise ValueError(f"{text} is no JSON")
 
 

@@ -4,13 +4,15 @@ Each becomes an SRMP message with our own identity, is written as Windows would 
 one that came over the wire: same checks, same commit, same row, transport ``api`` (:mod:`..own_messages`).
 
 A list is written and read back as a whole before the first of it is submitted: what the engine gets is what readers will
-decode, and a 400 means that nothing was stored.
+decode, and a 400 means that nothing was stored. All of it is done in slices (:mod:`..slices`): a caller with a token for one
+queue takes no more than milliseconds of a turn of the loop from everybody else.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,7 +20,8 @@ from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_integer, field_text, usage
-from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, store
+from srmp_spark.queue_manager.api.json_items import json_items
+from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, stored, submit
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode, http_head
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 MESSAGES_MAX = 10_000
-"""Messages in one call; they are committed together."""
+"""Messages in one call. Few are committed together; many in chunks, in their order."""
+ANSWERS_AT_ONCE = 500
+"""Answers that become JSON in one step: a millisecond."""
 LABEL_MAX = 8_192
 """Characters of a label: MSMQ's own end at 249, rows of other senders may have more, and any of these fits an envelope."""
 NUMBER_MAX = 2**32 - 1
@@ -62,23 +67,41 @@ class MessagesApi:
     async def post(self, request: Request) -> Response:
         """One message, or a list of them; answered when all are on stable storage."""
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
-        body = await request.json(REQUEST_BODY_MAX)
-        items = body if isinstance(body, list) else [body]
-        if not 0 < len(items) <= MESSAGES_MAX:
-            raise usage(f"1 to {MESSAGES_MAX} messages")
+        pieces = await request.pieces(REQUEST_BODY_MAX)
+        self._check_gate()
+        drafts = await self._drafts(queue, pieces)
+        numbers = [await self._manager.identifiers.take() for _ in drafts]
+        async with self._order(queue):  # the positions of a stream follow each other until all are submitted
+            prepared = await self._prepare(queue, drafts, numbers)
+            self._check_gate()
+            waiting = await submit(self._manager, prepared)
+        stored_in, error = await stored(waiting)
+        if error is not None:
+            count = len(stored_in)
+            error.message = f"message {count + 1} of {len(drafts)}: {error.message} ({count} were stored)"
+            raise error
+        return await self._answers([each.message for each in prepared], stored_in)
+
+    def _check_gate(self) -> None:
         gate = self._manager.acceptor.gate
         if gate is not None:
             raise ApiError(503, gate.reason, gate.message, "try again")
-        drafts = [self._draft(queue, item) for item in items]
-        numbers = [await self._manager.identifiers.take() for _ in drafts]
-        # No await from here until all are submitted: the positions of a stream follow each other.
-        prepared = self._prepare(queue, [draft._replace(uniquifier=n) for draft, n in zip(drafts, numbers, strict=True)])
-        stored_in, error = await store(self._manager, prepared)
-        if error is not None:
-            stored = len(stored_in)
-            error.message = f"message {stored + 1} of {len(items)}: {error.message} ({stored} were stored)"
-            raise error
-        return Response.json([self._answer(each.message, name) for each, name in zip(prepared, stored_in, strict=True)])
+
+    def _order(self, queue: Queue) -> contextlib.AbstractAsyncContextManager[object]:
+        """Messages of a queue without transactions have no positions, and wait for nobody's."""
+        return self._manager.own_order.order(queue.name) if queue.state.transactional else contextlib.nullcontext()
+
+    async def _drafts(self, queue: Queue, pieces: list[bytes]) -> list[Message]:
+        drafts: list[Message] = []
+        async with self._manager.slices.work() as work:
+            async for item in json_items(pieces, work):
+                if len(drafts) == MESSAGES_MAX:
+                    raise usage(f"1 to {MESSAGES_MAX} messages")
+                drafts.append(self._draft(queue, item))
+                await work.turn()
+        if not drafts:
+            raise usage(f"1 to {MESSAGES_MAX} messages")
+        return drafts
 
     def _draft(self, queue: Queue, item: object) -> Message:
         """What the caller gave, as a message without identity and position."""
@@ -132,21 +155,36 @@ class MessagesApi:
             source_qm=manager.directory.queue_manager,
         )
 
-    def _prepare(self, queue: Queue, messages: list[Message]) -> list[OwnMessage]:
-        """Place, write and read back all of them; stores nothing. Raises a 400, or what the engine would refuse them with."""
+    async def _prepare(self, queue: Queue, drafts: list[Message], numbers: list[int]) -> list[OwnMessage]:
+        """Place, write and read back all of them; stores nothing. The caller holds the order of the stream.
+
+        Raises a 400, or what the engine would refuse them with.
+        """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []
-        for n, message in enumerate(messages, 1):
-            if positions is not None:
-                message = message._replace(stream=next(positions), first_in_transaction=True, last_in_transaction=True)
-            try:
-                prepared.append(_written(message))
-            except (LocalProtocolError, RemoteProtocolError) as error:
-                raise usage(f"message {n} of {len(messages)} cannot be written: {error}", "nothing was stored") from None
-            refused = self._manager.receiver.judge(prepared[-1].message, own=True)
-            if isinstance(refused, Refused):
-                raise refusal(refused.status, refused.reason, refused.section)
+        async with self._manager.slices.work() as work:
+            for n, (draft, number) in enumerate(zip(drafts, numbers, strict=True), 1):
+                message = draft._replace(uniquifier=number)
+                if positions is not None:
+                    message = message._replace(stream=next(positions), first_in_transaction=True, last_in_transaction=True)
+                try:
+                    prepared.append(_written(message))
+                except (LocalProtocolError, RemoteProtocolError) as error:
+                    raise usage(f"message {n} of {len(drafts)} cannot be written: {error}", "nothing was stored") from None
+                refused = self._manager.receiver.judge(prepared[-1].message, own=True)
+                if isinstance(refused, Refused):
+                    raise refusal(refused.status, refused.reason, refused.section)
+                await work.turn()
         return prepared
+
+    async def _answers(self, messages: list[Message], stored_in: list[str]) -> Response:
+        parts: list[bytes] = []
+        async with self._manager.slices.work() as work:
+            for at in range(0, len(messages), ANSWERS_AT_ONCE):
+                chunk = zip(messages[at : at + ANSWERS_AT_ONCE], stored_in[at : at + ANSWERS_AT_ONCE], strict=True)
+                parts.append(Response.json([self._answer(message, name) for message, name in chunk]).body.strip()[1:-1])
+                await work.turn()
+        return Response(body=b"[%b]\n" % b",".join(parts))
 
     def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
         if stored_in == FORWARD_QUEUE:  # a redirection leads it to another host: ours by now, and not there yet
