@@ -205,7 +205,8 @@ class QueueManager:
         """Both are set by the process before it serves."""
         self.multicast: MulticastPorts | None = None
         """Set by the process if a queue listens on a multicast address."""
-        self.incoming_sequences: Callable[[], list[dict[str, object]]] = list  # set by the process, for status
+        self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = lambda sees: []
+        """For ``status``: those of the queues that the argument allows; set by the process."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:

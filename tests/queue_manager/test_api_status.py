@@ -8,13 +8,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from api_kit import call, fresh, queue
 from peer_kit import Peer
 from test_receipts_sender import Rig, rig
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.queue_manager.api.status import HealthApi
+from srmp_spark.queue_manager.api import status as status_module
+from srmp_spark.queue_manager.api.status import INCOMING_STREAMS_SHOWN_MAX, HealthApi
 from srmp_spark.testing.service import RunningQueueManager
+
+
+async def no_outgoing() -> list[dict[str, Any]]:
+    return []
+
+
+def stream_of(queue: str, number: int, gap_at: int | None = None) -> SimpleNamespace:
+    """An incoming stream as ``status`` reads it."""
+    return SimpleNamespace(
+        queue=queue, id=f"uid:{number}\\1", guid=str(number), sequence_number=1, last_acknowledged=1, gap_at=gap_at,
+        gap_next=None, reject_count=0, source_qm=None, last_access_at=number,
+    )  # fmt: skip
 
 
 class TestGuard:
@@ -52,7 +66,7 @@ class TestStatus:
         status = client.status()
         assert set(status) >= {
             "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues",
-            "incoming_streams",
+            "incoming_streams", "incoming_streams_count",
             "outgoing", "outgoing_seen_at", "blocked_urls", "subscriptions",
         }  # fmt: skip
         assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out"}
@@ -82,6 +96,7 @@ class TestStatus:
 
         class Sender:
             seen_at = 0
+            set_aside: tuple[dict[str, Any], ...] = ()
 
             def __init__(self, it: Rig) -> None:
                 self.it = it
@@ -102,6 +117,48 @@ class TestStatus:
             assert waiting == [1, 0]
 
         rig(tmp_path / "d", test, "http://other.example", store_and_forward=True)
+
+    def test_a_token_is_told_of_its_own_queues_alone_and_others_are_not_built(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A stranger's 3,000 streams into a queue that the token is not for cost one look at the queue's name."""
+        built: list[str] = []
+        stream_status = status_module._stream_status
+        monkeypatch.setattr(status_module, "_stream_status", lambda each: built.append(each.queue) or stream_status(each))
+
+        async def test(it: Rig) -> None:
+            streams = [stream_of("strangers", number) for number in range(INCOMING_STREAMS_SHOWN_MAX * 3)]
+            streams += [stream_of("own", 1, gap_at=None), stream_of("own", 2, gap_at=5)]
+            streams.insert(0, stream_of("strangers", 9_999, gap_at=7))
+            table = it.manager.receiver.streams
+            monkeypatch.setattr(table, "_streams", dict(enumerate(streams)))
+            multicast = {
+                "deaf": [{"queue": "own"}, {"queue": "strangers"}], "sources": [{"queue": "own"}, {"queue": "strangers"}],
+            }  # fmt: skip
+            it.manager.multicast = cast("Any", SimpleNamespace(status=lambda: multicast))
+            health = HealthApi(it.manager, listening=[], api="")
+            asked: list[str] = []
+
+            def sees(queue: str) -> bool:
+                asked.append(queue)
+                return queue == "own"
+
+            request = cast("Any", SimpleNamespace(sees_all=False, sees=sees))
+            answer = json.loads(cast("bytes", (await health.status(request)).body))
+            assert {each["queue"] for each in answer["incoming_streams"]} == {"own"}
+            assert (answer["incoming_streams_count"], built, asked.count("strangers")) == (2, ["own", "own"], 3)
+            assert answer["multicast"] == {"deaf": [{"queue": "own"}], "sources": [{"queue": "own"}]}
+            built.clear()
+            it.manager.multicast = None
+            outgoing = SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[])
+            it.manager.outgoing = cast("Any", outgoing)
+            answer = json.loads(cast("bytes", (await health.status(cast("Any", SimpleNamespace(sees_all=True)))).body))
+            assert answer["incoming_streams_count"] == len(streams)
+            assert len(answer["incoming_streams"]) == len(built) == INCOMING_STREAMS_SHOWN_MAX
+            assert {each["gap_at"] for each in answer["incoming_streams"][:2]} == {5, 7}, "gaps are for the operator: first"
+            monkeypatch.undo()
+
+        rig(tmp_path / "d", test, "http://other.example")
 
     def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
         fresh(client, running, "measured", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,18 @@ from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
 from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
-from srmp_spark.srmp.stream_name import shown_queue
+from srmp_spark.srmp.stream_name import StreamName, shown_queue
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.remote_queues import Reading
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.srmp.incoming_streams import IncomingStream
+
+INCOMING_STREAMS_SHOWN_MAX = 1_000
+"""Of ``incoming_streams``, those with a gap first, then those used last: an answer with each of STREAMS_MAX would have 30 MB
+and hold the loop for more than a second. ``incoming_streams_count`` tells of all; the table ``incoming_streams`` of the state
+has all."""
 
 
 def disk_free_bytes(manager: QueueManager) -> int:
@@ -82,8 +89,45 @@ def host_names(manager: QueueManager) -> list[str]:
     return list(dict.fromkeys((*config.host_name, *public)))
 
 
-def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
-    """The answer of ``GET status``, but for what the sender process says."""
+def _streams(manager: QueueManager, sees: Callable[[str], bool]) -> tuple[list[IncomingStream], int]:
+    """Return the streams to show of those that ``sees`` allows, INCOMING_STREAMS_SHOWN_MAX at most, and how many it allows."""
+    seen: dict[StreamName, bool] = {}
+    found = []
+    for stream in manager.receiver.streams:
+        is_seen = seen.get(stream.queue)
+        if is_seen is None:  # once for each queue: globs are slow, and a stranger may begin many streams
+            is_seen = seen[stream.queue] = sees(shown_queue(stream.queue))
+        if is_seen:
+            found.append(stream)
+    count = len(found)
+    if count > INCOMING_STREAMS_SHOWN_MAX:
+        found = heapq.nlargest(
+            INCOMING_STREAMS_SHOWN_MAX, found, key=lambda stream: (stream.gap_at is not None, stream.last_access_at or 0)
+        )
+    return found, count
+
+
+def _stream_status(stream: IncomingStream) -> dict[str, Any]:
+    """Return one entry of ``incoming_streams``."""
+    return {
+        "queue": shown_queue(stream.queue),
+        "stream_id": str(stream.id),
+        "source_qm": stream.guid,
+        "sequence_number": stream.sequence_number,
+        "last_acknowledged": stream.last_acknowledged,
+        "gap_at": stream.gap_at,
+        "gap_to": None if stream.gap_next is None else stream.gap_next - 1,
+        "reject_count": stream.reject_count,
+        "sender_identifier": stream.source_qm,
+        "last_access_at": rfc3339(stream.last_access_at or None),
+    }
+
+
+def status(
+    manager: QueueManager, *, listening: list[str], api: str, ready: bool, sees: Callable[[str], bool]
+) -> dict[str, Any]:
+    """The answer of ``GET status``, but for what the sender process says. Of queues only those that ``sees`` allows."""
+    streams, streams_count = _streams(manager, sees)
     return {
         "queue_manager": manager.directory.queue_manager,
         "epoch": manager.epoch,
@@ -106,23 +150,10 @@ def status(manager: QueueManager, *, listening: list[str], api: str, ready: bool
             "lag_seconds": state_lag_seconds(manager),
             "receipts_left_out": manager.state_lag.receipts_left_out,
         },
-        "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed],
-        "incoming_streams": [
-            {
-                "queue": shown_queue(stream.queue),
-                "stream_id": str(stream.id),
-                "source_qm": stream.guid,
-                "sequence_number": stream.sequence_number,
-                "last_acknowledged": stream.last_acknowledged,
-                "gap_at": stream.gap_at,
-                "gap_to": None if stream.gap_next is None else stream.gap_next - 1,
-                "reject_count": stream.reject_count,
-                "sender_identifier": stream.source_qm,
-                "last_access_at": rfc3339(stream.last_access_at or None),
-            }
-            for stream in manager.receiver.streams
-        ],
-        "incoming_sequences": manager.incoming_sequences(),
+        "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed and sees(queue.name)],
+        "incoming_streams": [_stream_status(stream) for stream in streams],
+        "incoming_streams_count": streams_count,
+        "incoming_sequences": manager.incoming_sequences(sees),
         "multicast": None if manager.multicast is None else manager.multicast.status(),
         "outgoing": [],
         "outgoing_seen_at": None,
@@ -227,6 +258,10 @@ def counters(manager: QueueManager) -> list[Gauge]:
     ]
 
 
+def _everything(queue: str) -> bool:
+    return True
+
+
 class HealthApi:
     """The paths without ``/v1``, and ``status``."""
 
@@ -259,11 +294,11 @@ class HealthApi:
     async def status(self, request: Request) -> Response:
         """Everything that the caller's token is for."""
         ready = self.ready and self._manager.acceptor.gate is None
-        answer = status(self._manager, listening=self._listening, api=self._api, ready=ready)
+        sees = _everything if request.sees_all else request.sees
+        answer = status(self._manager, listening=self._listening, api=self._api, ready=ready, sees=sees)
         answer["incoming_sequences"] = [
             each if request.allows("admin", each["queue"]) else each | {"sequence": None, "peer": None}
             for each in answer["incoming_sequences"]
-            if request.sees(each["queue"])
         ]  # whoever knows a sequence's identifier can speak in its client's name
         if request.sees_all:
             # After the queues: what is forwarded goes from there to here meanwhile, and must not be in neither.
@@ -272,13 +307,12 @@ class HealthApi:
             answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
             answer["set_aside"] += outgoing.set_aside
         else:
-            answer["queues"] = [each for each in answer["queues"] if request.sees(each["name"])]
             if answer["multicast"] is not None:
-                answer["multicast"]["sources"] = [e for e in answer["multicast"]["sources"] if request.sees(e["queue"])]
-            answer["incoming_streams"] = [each for each in answer["incoming_streams"] if request.sees(each["queue"])]
+                for part in ("deaf", "sources"):
+                    answer["multicast"][part] = [each for each in answer["multicast"][part] if sees(each["queue"])]
             answer["set_aside"] = []
             answer["blocked_urls"] = []
-            answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and request.sees(each["to"])]
+            answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and sees(each["to"])]
             # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
             answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}
         return Response.json(answer)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.gateway.link import GatewayLink
@@ -79,9 +80,9 @@ class ReliablePort:
         self._link.start()
         await self._link.started()
 
-    def status(self) -> list[dict[str, Any]]:
-        """For ``status.incoming_sequences``."""
-        return self._queues.status()
+    def status(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """For ``status.incoming_sequences``, of the queues that ``sees`` allows."""
+        return self._queues.status(sees)
 
     def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
         if isinstance(message, Asked | Arrived):

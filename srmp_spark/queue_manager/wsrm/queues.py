@@ -166,11 +166,15 @@ class ReliableQueues:
             entry.on_marks = partial(self._loop.call_soon, self._room_changed, queue)
         return found
 
-    def status(self) -> list[dict[str, Any]]:
-        """For ``status.incoming_sequences``: those that are open first, the newest first, SEQUENCES_SHOWN_MAX at most."""
+    def status(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """Return ``status.incoming_sequences`` of the queues that ``sees`` allows.
+
+        Open ones are first, then the newest ones, SEQUENCES_SHOWN_MAX at most.
+        """
         found = [
             (queue, each, self._origins[each.identifier])
             for queue, destination in self._destinations.items()
+            if sees(queue)
             for each in destination
             if each.identifier in self._origins
         ]
