@@ -288,7 +288,7 @@ class Response:
         """Write it out; only its head with ``has_body=False``, which is the whole answer to HEAD."""
         headers = [(b"content-type", self.content_type.encode("ascii")), (b"cache-control", b"no-store")]
         headers += [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in self.headers]
-        if self.stream is None and self.direct is None:
+        if self.stream is None and self.direct is None and (has_body or self.body):  # of rows nobody knows the length before
             headers.append((b"content-length", str(len(self.body)).encode("ascii")))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         if not has_body:
