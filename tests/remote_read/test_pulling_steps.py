@@ -21,7 +21,7 @@ from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller import locks
+from srmp_spark.queue_manager.puller import copying, locks
 from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
@@ -420,3 +420,28 @@ def test_a_full_queue_is_told_by_a_copy():
 
     asyncio.run(run())
     assert copier.is_full == "paused"
+
+
+def test_a_copy_keeps_no_more_keys_than_its_limit(monkeypatch: pytest.MonkeyPatch):
+    """What is beyond waits, and is said; what is removed there makes room, in the same walk."""
+    monkeypatch.setattr(copying, "COPIED_MAX", 2)
+    queue, disk, told = one_message()
+    for _ in range(4):
+        queue.put()
+    copier = Copier(disk, [], told=told.append)
+
+    async def run() -> None:
+        remote = await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+        assert await copier.walk(remote) == 2
+        assert (len(copier.seen), copier.not_copied) == (2, 3)
+        del queue.messages[min(each.lookup_id for each in copier.seen)]
+        assert await copier.walk(remote) == 0
+        assert (len(copier.seen), copier.not_copied) == (1, 3)
+        assert await copier.walk(remote) == 1
+
+    asyncio.run(run())
+    assert len(disk.rows) == 3
+    assert told[0] == (
+        "3 messages are not copied: a copy knows at most 2 messages of the remote queue (COPIED_MAX); "
+        'receive or purge messages there, or subscribe with mode = "move"'
+    )

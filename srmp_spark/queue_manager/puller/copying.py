@@ -21,6 +21,10 @@ from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.passing import UNREADABLE_WALKED_MAX
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 
+COPIED_MAX = 500_000
+"""Messages of one remote queue whose keys a copy keeps, about 470 bytes of memory each. Beyond, what is new there is counted
+and not copied, and ``last_error`` says so, until messages are removed there."""
+
 
 class Noting(Protocol):
     """Where copies are stored; each call returns when that is on stable storage."""
@@ -46,6 +50,8 @@ class Copier:
         """Rows since the start."""
         self.unreadable = 0
         """Messages that the last walk passed over; the next one reads them again."""
+        self.not_copied = 0
+        """Messages beyond COPIED_MAX that the last walk found."""
         self.is_full: str | None = None
 
     async def walk(self, queue: ReadableQueue) -> int:
@@ -60,7 +66,7 @@ class Copier:
         before, size = self.moved, 0
         place, reason = -1, ""
         action = Action.PEEK_CURRENT
-        self.is_full, self.unreadable = None, 0
+        self.is_full, self.unreadable, self.not_copied = None, 0, 0
         while self.is_full is None:
             found = await queue.read(action, cursor=cursor)
             action = Action.PEEK_NEXT
@@ -79,10 +85,13 @@ class Copier:
                 await self._copy(tuple(waiting.values()))
                 raise not_ascending(f"{found.key.lookup_id:#x}", f"{place:#x}")
             place = found.key.lookup_id
-            there.add(found.key)
             if found.key not in self.seen:
+                if len(self.seen) + len(waiting) >= COPIED_MAX:
+                    self.not_copied += 1
+                    continue
                 waiting[found.key] = found
                 size += len(found.raw)
+            there.add(found.key)
             if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
                 await self._copy(tuple(waiting.values()))
                 waiting, size = {}, 0
@@ -90,6 +99,8 @@ class Copier:
         await queue.close_cursor(cursor)
         if self.unreadable:
             self._told(unreadable_text(self.unreadable, reason))
+        if self.not_copied:
+            self._told(not_copied_text(self.not_copied))
         if self.is_full is None:
             await self._forget(queue, self.seen - there)
         return self.moved - before
@@ -105,6 +116,14 @@ class Copier:
         if gone:
             await self._noting.removed(gone)
             self.seen -= gone
+
+
+def not_copied_text(count: int) -> str:
+    """Return what ``last_error`` says of messages beyond COPIED_MAX."""
+    return (
+        f"{count} messages are not copied: a copy knows at most {COPIED_MAX} messages of the remote queue (COPIED_MAX); "
+        'receive or purge messages there, or subscribe with mode = "move"'
+    )
 
 
 async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:

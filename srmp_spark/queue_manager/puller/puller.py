@@ -277,7 +277,7 @@ class Puller:
             await self._pause_full(copier.is_full)
             return
         now = self._manager.clock.monotonic()
-        if not copier.unreadable and not self._mover.kept:
+        if not (copier.unreadable or copier.not_copied or self._mover.kept):
             self._error = None
             self._complete_at = began  # what came behind the cursor is for the next walk
         await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))  # of a long queue no more than half the time
