@@ -168,7 +168,7 @@ def test_a_body_below_the_rate_is_given_up_for_a_stage_that_waits_and_for_nobody
         good_body.put_nowait(LAST)
         stages.clock.now += 1
         await asyncio.wait_for(good, WAIT_S)
-        assert [(each.status, each.code) for each in stages.refused] == [(408, "stage-too-slow")], "one for each that waits"
+        assert [(each.status, each.code) for each in stages.refused] == [(503, "stage-too-slow")], "one for each that waits"
         assert not fast.done()
         for _, each in [*slow, (fast, body)]:
             each.put_nowait(LAST)

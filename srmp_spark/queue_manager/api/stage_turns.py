@@ -20,7 +20,8 @@ STAGES_AT_ONCE = 64
 STAGES_OF_TOKEN_MAX = STAGES_AT_ONCE // 2
 """Of these the stages of one token: half, so that slow ones keep the sinks of their own token waiting alone."""
 STAGE_RATE_MIN = 16 * 1_024
-"""Bytes per second of a stage's body while others wait for its place; a slower one is answered 408. A task sends 8 MiB that are
+"""Bytes per second of a stage's body while others wait for its place; a slower one is answered
+503, and sinks send it again from what they have kept. A task sends 8 MiB that are
 ready before it sends what it still makes, and at this rate it would have made those in nine minutes."""
 STAGE_RATE_SECONDS = 10.0
 """The rate is the mean of that many seconds in which we waited for the body: as many as any body has before its rate counts."""
@@ -44,7 +45,7 @@ class StageTurn:
         self._is_given_up = False
 
     async def next_event(self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> MutableMapping[str, Any]:
-        """Return the next part of the body. Raises a 408 when others need the place."""
+        """Return the next part of the body. Raises a 503 when others need the place: who sends again comes in turn."""
         self._waits_since = self._clock()
         self._task = asyncio.current_task()
         try:
@@ -53,7 +54,7 @@ class StageTurn:
             if not self._is_given_up or _is_cancelled_again(self._task):
                 raise
             raise ApiError(
-                408, "stage-too-slow",
+                503, "stage-too-slow",
                 f"the body came in at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a second while other stages waited",
                 "send the stage again once its rows are there, or let fewer tasks write at once",
             ) from None  # fmt: skip
