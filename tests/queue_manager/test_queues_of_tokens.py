@@ -1,0 +1,28 @@
+"""A token that is not for all queues leaves room for the queues of operators, and of a later start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_marks_and_queues import rig
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager import service
+from srmp_spark.queue_manager.service import QueueManager
+
+
+def test_it_makes_none_where_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(manager: QueueManager) -> None:
+        room = 3
+        monkeypatch.setattr(service, "QUEUES_OF_TOKENS_MAX", len(manager.catalogue) + room)
+        for number in range(room):
+            assert await manager.create_queue(f"mine-{number}", transactional=None, is_restricted=True)
+        with pytest.raises(ApiError, match="a token for some queues makes none beyond") as refused:
+            await manager.create_queue("mine-3", transactional=None, is_restricted=True)
+        assert (refused.value.status, refused.value.code) == (409, "too-many-queues")
+        assert "a token for all queues" in refused.value.hint
+        assert not await manager.create_queue("mine-0", transactional=None, is_restricted=True), "it is there"
+        assert await manager.create_queue("an operator's", transactional=None)
+
+    rig(tmp_path / "d", test)
