@@ -37,11 +37,11 @@ from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.port import ApiPort
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
+from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
-from srmp_spark.queue_manager.log_lines import log_to_stderr
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts

@@ -8,6 +8,7 @@ import io
 import json
 import socket
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +18,7 @@ import pytest
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api import outbox as outbox_api
 from srmp_spark.queue_manager.api.outbox import OutboxApi
+from srmp_spark.queue_manager.api.stage_turns import StageTurn
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.store.outbox.stages import Staged
 
@@ -46,7 +48,7 @@ def receive(folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatc
 
     async def run() -> str:
         api = OutboxApi(cast("Any", SimpleNamespace(outgoing=SimpleNamespace(folder=folder))))
-        return await api._receive(cast("Any", SimpleNamespace(receive=receive_)))
+        return await api._receive(cast("Any", SimpleNamespace(receive=receive_)), StageTurn(None, time.monotonic))
 
     with monkeypatch.context() as patch:
         patch.setattr(outbox_api, "FileIO", kind)

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
-from srmp_spark.queue_manager.log_lines import log_to_stderr
 
 _PR_SET_PDEATHSIG = 1
 
