@@ -18,7 +18,7 @@ from test_marks_and_queues import mark, put, register, rig, sent
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
+from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch, UnknownQueueError
 from srmp_spark.queue_manager.queue_spec import QueueSpec
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store import retention, state
@@ -63,8 +63,9 @@ class TestTheSwitch:
         async def gone(manager: QueueManager) -> None:
             with pytest.raises(ApiError, match="there is no queue q;journal") as refused:
                 journal(manager)
-            assert refused.value.status == 404
-            assert "q keeps no journal" in refused.value.hint
+            assert isinstance(refused.value, UnknownQueueError)
+            told = manager.catalogue.explained(refused.value, lambda queue: True)
+            assert (told.status, "q keeps no journal" in told.hint) == (404, True)
 
         rig(tmp_path / "d", on, **ON)
         rig(tmp_path / "d", off)
