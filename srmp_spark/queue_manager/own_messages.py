@@ -101,21 +101,32 @@ async def submit(manager: QueueManager, messages: Sequence[OwnMessage]) -> list[
             refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             refused.set_exception(ApiError(503, gate.reason, gate.message, "try again"))
             return [*waiting, refused]
-        outcome = None
-        for each in chunk:
-            requester = Stored()
-            arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
-            outcome = manager.acceptor.take(each.message, arrival, each.post, each.head_length, requester)
-            waiting.append(requester.done)
-            if isinstance(outcome, Refused):
-                break
-        waiting[-1].add_done_callback(partial(_give_back, manager, len(chunk), size))
-        if isinstance(outcome, Refused):
+        try:
+            found, is_refused = _submit_chunk(manager, chunk)
+        except BaseException:
+            manager.own_order.written(len(chunk), size)  # a bug of ours in one message must not keep the room of all callers
+            raise
+        waiting += found
+        found[-1].add_done_callback(partial(_give_back, manager, len(chunk), size))
+        if is_refused:
             break
         at += len(chunk)
         if at < len(messages):
             await asyncio.sleep(0)
     return waiting
+
+
+def _submit_chunk(manager: QueueManager, chunk: Sequence[OwnMessage]) -> tuple[list[asyncio.Future[str]], bool]:
+    """Hand messages to the engine in this turn; return who waits for each, and whether the last of them was refused."""
+    waiting: list[asyncio.Future[str]] = []
+    for each in chunk:
+        requester = Stored()
+        arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
+        outcome = manager.acceptor.take(each.message, arrival, each.post, each.head_length, requester)
+        waiting.append(requester.done)
+        if isinstance(outcome, Refused):
+            return waiting, True
+    return waiting, False
 
 
 def _give_back(manager: QueueManager, messages: int, size: int, _done: asyncio.Future[str]) -> None:

@@ -110,6 +110,25 @@ def test_what_was_stored_before_the_disk_is_full_is_said(tmp_path: Path) -> None
     rig(tmp_path / "d", test, queue=["q"], host_name=["h"])
 
 
+def test_a_bug_in_one_message_keeps_no_room_from_later_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async def test(manager: QueueManager) -> None:
+        many = messages(WAITING_MESSAGES_MAX // 2)
+        with monkeypatch.context() as broken:
+            broken.setattr(manager.acceptor, "take", fails)
+            for _ in range(3):
+                with pytest.raises(RuntimeError, match="a bug"):
+                    await post(manager, "q", many)
+        found = await asyncio.wait_for(post(manager, "q", many), 20)
+        assert len(found) == WAITING_MESSAGES_MAX // 2
+
+    rig(tmp_path / "d", test, queue=["q"], host_name=["h"])
+
+
 async def read(text: bytes, piece: int) -> list[object]:
     async with Slices().work() as work:
         return [each async for each in json_items([text[at : at + piece] for at in range(0, len(text), piece)], work)]
