@@ -41,6 +41,7 @@ from srmp_spark.store.outbox.forward_place import READ_TO, cursor_of, hold_forwa
 from srmp_spark.store.outbox.incarnations import PREFIX as INCARNATION_PREFIX
 from srmp_spark.store.outbox.queue_rows import COLUMNS, KINDS, row_of_queue
 from srmp_spark.store.outbox.schema import OFFSET_BITS
+from srmp_spark.store.outbox.sessions import COLUMNS as SESSION_COLUMNS
 from srmp_spark.store.outbox.sessions import row_of_session
 from srmp_spark.store.set_aside import REASON_MAX, TOLD_MAX, SetAside, tell_set_aside
 
@@ -195,8 +196,7 @@ def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
 
 
 def _of_sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
-    names = "queue_id, create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, begun_at"
-    for row in connection.execute(f"SELECT {names} FROM reliable_sessions").fetchall():  # noqa: S608  # our own names
+    for row in connection.execute(f"SELECT queue_id, {SESSION_COLUMNS} FROM reliable_sessions").fetchall():  # noqa: S608  # our own names
         reason = _reason(lambda row=row: row_of_session(row[1:]))  # type: ignore[misc]  # bound at once
         if reason is not None:
             yield Problem("reliable_sessions", {"queue_id": row[0]}, reason, row[0])
