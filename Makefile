@@ -30,6 +30,9 @@ export PYSPARK_PYTHON := $(abspath $(PYTHON))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PYTHON))
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
+# Where no bytecode may be written, each of the thousand processes that tests start compiles all our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A JVM that lives for a minute spends half its time compiling what it will not run again: only the first compiler, then.
 # The classes of Spark and Delta come mapped from a file that `make setup` has written (class data sharing): a start takes
 # two thirds of the CPU. A JVM that cannot use the file (another Java, say) starts without it, and without a word.
@@ -43,7 +46,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean attack attack-planted fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean attack attack-planted fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +73,9 @@ demo: setup java ## 2,000 messages over HTTP into a Delta table and out again wh
 
 test: setup java ## every test, Spark and the acceptance tests with them
 	@$(SHORT_JVM) $(PYTHON) -m pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder $(PYTEST)
+
+collect: setup ## find every test and run none: afterwards the processes of `make test` begin at once
+	@$(PYTHON) -m pytest --collect-only -qq >/dev/null
 
 test-again: setup java ## what failed in the last run of `make test`, each alone; what passes now is told as FLAKY
 	@$(SHORT_JVM) $(PYTHON) tests/again.py -q

@@ -1,14 +1,13 @@
 """Signatures written as [MC-MQSRM] 3.1.7.2.4 says, and keys to write them with.
 
 RSA is done with nothing but integers, so that the queue manager's library is not asked about itself; and a 512-bit key, the
-size that the document speaks of, can be made by hand only. These keys are made from a seed: they are no secrets.
+size that the document speaks of, can be made by hand only. The numbers of these keys stand below: they are no secrets.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,6 +50,41 @@ cZrSVQC0oZt+oEvSwJbrK0xz4hsX1/wAAuNNAAJRw/FLNBP+mdtbhKUj8GU33ffKKRh6UJBHJNfPyCXs
 }
 """p, q and g by length, a blank line between them; to find them would take longer than all tests of signatures."""
 
+_RSA_PRIMES = {
+    512: """
+w6rlk7yda5Umf1jrjVOzoZazTGNXGqnXYG6bnDE2uqU=
+
+9Zzn11pz1pjCcbvgo61esRYIfSJCoQEvL3R6yDwswE8=
+""",
+    1000: """
+DNtdue18tT0+NDwo1zMecp2kvwDRuVM0aKLA4UkoHeHeoB3g01smaPCjojpc/SO7iqa+uOvXme3U7OgALX57
+
+DZAYV/8KLRZkpvpQA9EsLVmkf1oM3AJrViyLtHKkqomiEJvONaT2MRSUh8abtz91yDJYXTmgAHt33MCm+ciP
+""",
+    1024: """
++mcBpl4eq/J9laBFQD/akhfW3iE5M5/IN7c89YzzqlIAm0oUjqkK1/vlWKQSrx1M+tclC2iSpOndDcUyt06akQ==
+
+38hmACrZWFlAdJ+TJNR0X+VGvIn9Suj3mgqwmqxIG/FMgwWHqkCYrZrxS35dedkE6RCLGdsmUQeyt09n6+BUbw==
+""",
+    2048: """
+xLZHKR8dfkjTKL6V9hc494p4m2lVhKa6TsaDB0JYCQrU+tJHQMlHQw1ZkgmoXw+/yYzOfhsQl9FezI4NaEc3LheGWRPdUprFR++ORUUnReV9y30Y9/l+kf1dniX0
+3ZX9AeQHLy/+iuhIfxQ2yIZorDtCSw04vdRN1xmuwYhlyb0=
+
+wnNbZCRC7PZ09eRWh8KlnfI7bI0z5sKNpta/r15z5cMsMyZCWDmnpcdFaDox/ACtF0tClGV89SWG/EhEZqhLseXOfuxQP3mh0BnRXUCYpIk3Au6PDhGrt9DaG9LX
+YgDcZgcCDbBQlu0LDEowrqUE2IaiBiSqFaN11oo8DUHsNT8=
+""",
+    4096: """
+33ntIA64FL+w5Zk3aIEqj+tf/YXODExmJYBg6d9bVmnYUWwonIMjCX6djc93yIac/mOvJxP3wOUeirFzIpnex1fV+ttM2ccePogEGSqV/QGNSDg+RpzNhcTc9WA8
+Tmzq8Oa45zvgxxI2CzGoIoZf6/BfJKWyIC9T/VQTxmKmxa7UyR4UFqgwAXWAoAB1GC72oyhWsaTbv6PIprknj8awK/z6waXuAdjUnXMLD44pbkpHh6RcygamjKur
+qIm+jaudyFteT/2crHxmtZs61agna3V8gVBY8Ct05eVL4SFHiJrTPtmMvHROmQb+biD+JLqolM2t2eUXlGS4m9hl/LEKxw==
+
+24NKoF03Ej19LWlCou/0XknjvnAWGy4rY4OPmb8Yvy/vCnWPAQex2yTFyEw+msva3E1kzK/pHBGVi5+ojQspJ+2oK7BRduahvRLkPFjRySPjdUkhLghAcOiVB/3D
+In+JxonqZ1sg9mOJOAZXVoWRfm+BsX45PLUbyi3lP9tBqIM5z5uAbpVym+PRMBY3cs4uKW3crE2qo3WGuI+gmRPQgnIwHhYLWiV5Ygcdd6WlBo6HbesPPNRDBH/X
+XWerzP5j+5oSXQseF5wyHJw22sDzvDIlc+qd4qvALRPjbKhZ22l5bi9soOQZadP9Ev7/KUzQwsC56OoiFc74piIBMHBHrQ==
+""",
+}
+"""p and q by length, a blank line between them: the same keys in each run, and a prime of 2,048 bits takes seconds to find."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signer:
@@ -61,10 +95,9 @@ class Signer:
 
 
 @lru_cache
-def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool = False, seed: int = 1) -> Signer:
+def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool = False) -> Signer:
     """PKCS #1 v1.5; ``little_endian`` as Windows' CryptoAPI gives it out."""
-    numbers = random.Random(bits * 1_000 + seed)  # a key for tests must be the same in each run
-    p, q = _prime(bits // 2, numbers), _prime(bits - bits // 2, numbers)
+    p, q = (int.from_bytes(base64.b64decode(number), "big") for number in _RSA_PRIMES[bits].split("\n\n"))
     n, d = p * q, pow(_E, -1, (p - 1) * (q - 1))
 
     def sign(data: bytes) -> bytes:
@@ -127,31 +160,3 @@ def signed_post(
 
 def _pem(key: rsa.RSAPublicKey | dsa.DSAPublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def _prime(bits: int, numbers: random.Random) -> int:
-    """A prime of exactly ``bits`` bits, its two highest set, that suits the exponent."""
-    while True:
-        candidate = numbers.getrandbits(bits) | 3 << (bits - 2) | 1
-        if candidate % _E == 1 or not all(candidate % small for small in (3, 5, 7, 11, 13, 17, 19)):
-            continue
-        if _is_prime(candidate, numbers):
-            return candidate
-
-
-def _is_prime(candidate: int, numbers: random.Random) -> bool:
-    """Miller and Rabin, twenty times."""
-    odd = candidate - 1
-    shift = (odd & -odd).bit_length() - 1
-    odd >>= shift
-    for _ in range(20):
-        power = pow(numbers.randrange(2, candidate - 1), odd, candidate)
-        if power in (1, candidate - 1):
-            continue
-        for _ in range(shift - 1):
-            power = power * power % candidate
-            if power == candidate - 1:
-                break
-        else:
-            return False
-    return True
