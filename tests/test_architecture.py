@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -66,7 +67,7 @@ HELPER_PROCESSES = ("reader", "sender")
 HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
-GATEWAYS = tuple(f"{HELPERS}.{transport}.gateway" for transport in ("puller", "remote_read", "wsrm"))
+GATEWAYS = tuple(f"{HELPERS}.{transport}.gateway" for transport in ("multicast", "puller", "remote_read", "wsrm"))
 NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
 """What speaks to strangers never opens the data directory, and stays small."""
 OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")}
@@ -84,9 +85,19 @@ def part_of(path: Path) -> str:
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
-def imports_of(path: Path, *, typing: bool = False) -> Iterator[tuple[int, str]]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports_of(path: Path, *, typing: bool = False) -> tuple[tuple[int, str], ...]:
     """(line, absolute module) of every import; those for type checking alone only if asked for."""
-    tree = ast.parse(path.read_text())
+    return tuple(_imports_of(path, typing=typing))
+
+
+def _imports_of(path: Path, *, typing: bool) -> Iterator[tuple[int, str]]:
+    tree = tree_of(path)
     typing_only = {
         child
         for node in ast.walk(tree)
@@ -126,7 +137,7 @@ def test_no_module_needs_one_that_needs_it() -> None:
     names = {str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in modules()}
     graph = {}
     for name, path in names.items():
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         members = {f"{n.module}.{a.name}" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
         graph[name] = ({module for _, module in imports_of(path, typing=True)} | members) & names.keys()
     try:
