@@ -26,7 +26,6 @@ from typing import Any
 import pytest
 import yaml
 
-from srmp_spark.queue_manager.config import load
 from srmp_spark.testing.certificate import make_certificate
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -53,7 +52,7 @@ def started(command: list[str], stop_within: float, **environment: str) -> Itera
         process.communicate()
 
 
-# --- serve.toml ------------------------------------------------------------------------------------------------------------
+# --- serve.toml (its examples: test_serve_toml.py) -----------------------------------------------------------------------
 
 
 def example(directory: Path) -> Path:
@@ -69,16 +68,6 @@ def example(directory: Path) -> Path:
     path = directory / "serve.toml"
     path.write_text(text)
     return path
-
-
-def test_what_is_commented_out_in_the_example_is_right_too(tmp_path: Path) -> None:
-    path = example(tmp_path)
-    text = path.read_text()
-    path.write_text(re.sub(r"^# (?=[a-z_0-9]+ = |\[\[)", "", text, flags=re.MULTILINE))
-    config = load({"config": str(path)}, {})
-    assert (config.queue_quota_bytes, config.state) == (10_000_000_000, "s3://lake/srmp-state")
-    assert [str(pattern) for pattern in config.allow_url]
-    assert [signer.source_qm for signer in config.signer] == ["f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"]
 
 
 # --- the systemd unit ------------------------------------------------------------------------------------------------------
