@@ -1,6 +1,6 @@
-"""conf/serve.toml names every key that ``serve`` reads, and each of its commented examples is valid: all of them together start.
+"""conf/serve.toml names every key that ``serve`` reads, and ``serve`` starts with all of its commented examples at once.
 
-What the reader knows is asked of the reader: the table of options, and what the parser of each table names when a key is unknown.
+The keys come from the reader: its table of options, and what the parser of each table names when a key is unknown.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def test_the_constants_of_multicast_are_their_defaults() -> None:
 def test_other_defaults_that_an_example_repeats_are_right() -> None:
     config = load({"data_dir": "d"}, {})
     assert tuple(map(float, EXAMPLE["resend_table"])) == config.resend_table
-    for key in ("retransmission_timeout", "wsrm_poll_interval", "state_interval", "retention_hours", "unknown_queue", "pgm_ttl"):
+    scalars = ("retransmission_timeout", "wsrm_poll_interval", "state_interval", "retention_hours", "unknown_queue", "pgm_ttl")
+    for key in scalars:
         assert EXAMPLE[key] == getattr(config, key), key
     assert (str(config.listen.port), str(config.api.port), config.wsrm_buffer) == ("8080", "8081", 8)
     for said in ("Default 127.0.0.1:8080.", "Default 127.0.0.1:8081.", "Default 8;"):
@@ -124,7 +125,8 @@ def everything(directory: Path) -> Path:
     signer = Authority(directory / "signers").issue("orders", rsa_bits=2048)
     (directory / "etc" / "orders.pem").write_bytes(signer.certificate.read_bytes())
     text = uncommented(TEXT).replace("/etc/srmp-spark/", f"{directory / 'etc'}/")
-    text = text.replace('"/var/lib/srmp-spark"', f'"{directory / "data"}"').replace("s3://lake/srmp-state", f"{directory / 'state'}")
+    text = text.replace('"/var/lib/srmp-spark"', f'"{directory / "data"}"')
+    text = text.replace("s3://lake/srmp-state", f"{directory / 'state'}")
     text = re.sub(r'"(0\.0\.0\.0|127\.0\.0\.1):\d+"', lambda _: f'"127.0.0.1:{kept_port()}"', text)
     text = text.replace('pgm = "raw"', f'pgm = "udp:{kept_port()}"')  # raw needs a right that a test may not have
     path = directory / "serve.toml"

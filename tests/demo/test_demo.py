@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from srmp_spark.testing.demo.console import Console
 from srmp_spark.testing.demo.results import Direction, InResult, OutResult, closing_table
 from srmp_spark.testing.demo.run import MARKER, fresh
 from srmp_spark.testing.demo.two_ends import judge as judge_out
@@ -126,3 +129,32 @@ def test_only_a_folder_of_an_earlier_demo_is_emptied(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="not from a demo"):
         fresh(foreign)
     assert (foreign / "file").exists()
+
+
+def test_a_long_step_says_what_it_waits_for(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also while a step has sent the output of its children elsewhere, as the start of a JVM does."""
+    printed = ""
+
+    def shows(text: str) -> bool:
+        nonlocal printed
+        end = time.monotonic() + 20
+        while text not in printed and time.monotonic() < end:
+            time.sleep(0.02)
+            printed += capfd.readouterr().out
+        return text in printed
+
+    arrived = 0
+    with Console(quiet_seconds=0.1) as console:
+        console.say("it begins")
+        assert shows("it begins")
+        kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        console.wait_for("a JVM starts")
+        assert shows("waiting: a JVM starts (")
+        os.dup2(kept, 1)
+        console.wait_for(lambda: f"{arrived} have arrived")
+        assert shows("waiting: 0 have arrived")
+        arrived = 7
+        assert shows("waiting: 7 have arrived"), "asked again for each line"
+    os.close(kept)
+    os.close(null)

@@ -1,4 +1,4 @@
-"""``--pgm``, ``--pgm-interface``, ``--pgm-ttl`` and the table ``[pgm]`` of the configuration file."""
+"""``--pgm``, ``--pgm-interface``, ``--pgm-ttl`` and the table ``[pgm_constants]`` of the configuration file."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PgmSettings:
 
 
 class PgmConstants(NamedTuple):
-    """``[pgm]``: what was set of the constants of [MC-MQSRM] 2.1.3.1, by the names of the settings."""
+    """``[pgm_constants]``: what was set of the constants of [MC-MQSRM] 2.1.3.1, by the names of the settings."""
 
     source: tuple[tuple[str, Any], ...] = ()
     receiver: tuple[tuple[str, Any], ...] = ()
@@ -97,9 +97,9 @@ NO_CONSTANTS = PgmConstants()
 
 
 def parse_pgm_constants(where: str, value: object) -> PgmConstants:
-    """The table ``[pgm]``. Raises :class:`ConfigurationError` for an unknown name or a value that makes no sense."""
+    """Read the table ``[pgm_constants]``. Raises :class:`ConfigurationError` for an unknown name or a value that makes no sense."""
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{where}: expected a table, [pgm]")
+        raise ConfigurationError(f"{where}: expected a table, [pgm_constants]")
     ends: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
     defaults = tuple(
         {each.name: getattr(kind(), each.name) for each in fields(kind)} for kind in (SourceSettings, ReceiverSettings)

@@ -13,12 +13,12 @@ import os
 import random
 import shutil
 import sys
-import time
 from pathlib import Path
 
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.interface import ExitCode
 from srmp_spark.spark import session
+from srmp_spark.testing.demo.console import Console
 from srmp_spark.testing.demo.query import Query
 from srmp_spark.testing.demo.results import InResult, OutResult, closing_table
 from srmp_spark.testing.demo.way_in import QUEUES, WayIn
@@ -45,8 +45,8 @@ def fresh(directory: Path) -> Path:
 class Demo:
     """One run; ``ingest`` is the script ``jobs/ingest.py``."""
 
-    def __init__(self, directory: Path, ingest: Path, *, messages: int, rows_back: int, seed: int) -> None:
-        self.begun = time.monotonic()
+    def __init__(self, directory: Path, ingest: Path, console: Console, *, messages: int, rows_back: int, seed: int) -> None:
+        self.console = console
         self.directory = directory
         self.messages = messages
         self.rows_back = min(rows_back, messages)
@@ -56,26 +56,18 @@ class Demo:
         )
         self.query = Query(ingest, directory, "", ",".join(name.partition(":")[0] for name in QUEUES))
 
-    def say(self, text: str) -> None:
-        """One line of progress."""
-        print(f"[{self.seconds():6.1f} s] {text}", flush=True)
-
-    def seconds(self) -> float:
-        """Since it began."""
-        return time.monotonic() - self.begun
-
     def run(self) -> tuple[InResult, OutResult]:
         """First in, then out."""
         try:
             self.queue_manager.start()
-            self.say(f"queue manager: {self.queue_manager.listening}, API {self.queue_manager.api}")
+            self.console.say(f"queue manager: {self.queue_manager.listening}, API {self.queue_manager.api}")
             self.query.api = self.queue_manager.api
             way_in = WayIn(
-                self.directory, self.queue_manager, self.query, messages=self.messages, seed=self.seed, say=self.say
+                self.directory, self.queue_manager, self.query, messages=self.messages, seed=self.seed, console=self.console
             ).run()
             self.query.stop()
             way_out = WayOut(
-                self.directory, self.query.table, self.queue_manager, rows=self.rows_back, seed=self.seed, say=self.say
+                self.directory, self.query.table, self.queue_manager, rows=self.rows_back, seed=self.seed, console=self.console
             )
             return way_in, way_out.run()
         finally:
@@ -101,10 +93,13 @@ def main(ingest: Path) -> int:
         return ExitCode.USAGE
     os.environ["JAVA_TOOL_OPTIONS"] = f"{SHORT_JVM} {os.environ.get('JAVA_TOOL_OPTIONS', '')}"
     directory = fresh(arguments.directory)
-    demo = Demo(directory, ingest, messages=arguments.messages, rows_back=arguments.rows_back, seed=arguments.seed)
-    demo.say(f"everything is under {directory} (kept); seed {arguments.seed}")
-    way_in, way_out = demo.run()
+    with Console() as console:
+        demo = Demo(
+            directory, ingest, console, messages=arguments.messages, rows_back=arguments.rows_back, seed=arguments.seed
+        )
+        console.say(f"everything is under {directory} (kept); seed {arguments.seed}")
+        way_in, way_out = demo.run()
     good = closing_table(way_in, way_out)
     status, landed = ("done", "failed")[not good], way_in.verdict.landed
-    session.last_line("demo", rows=landed, batches=demo.query.batches(), status=status, seconds=round(demo.seconds(), 1))
+    session.last_line("demo", rows=landed, batches=demo.query.batches(), status=status, seconds=round(console.seconds(), 1))
     return ExitCode.DONE if good else ExitCode.CHECK_FAILED

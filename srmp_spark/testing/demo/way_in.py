@@ -11,12 +11,13 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import requests
 
+from srmp_spark.testing.demo.console import Console
 from srmp_spark.testing.demo.query import Query
 from srmp_spark.testing.demo.results import InResult
 from srmp_spark.testing.foreign.http import ReceiptsServer
@@ -57,11 +58,12 @@ class WayIn:
         *,
         messages: int,
         seed: int,
-        say: Callable[[str], None],
+        console: Console,
     ) -> None:
         self.messages = messages
         self.seed = seed
-        self.say = say
+        self.console = console
+        self.say = console.say
         self.ledger = Ledger(path=directory / "ledger.jsonl")
         self.queue_manager = queue_manager
         self.query = query
@@ -71,11 +73,13 @@ class WayIn:
         """Start the query, send, kill, wait, judge."""
         try:
             self.query.start()
+            self.console.wait_for(self.query_state)
             self.wait_for_query()
             asyncio.run(self.traffic())
             self.wait_for_landing()
             return InResult(self.messages, self.ledger, self.kills, len(PLAN), judge(self.ledger, self.query.rows()))
         finally:
+            self.console.wait_for("the Spark query ends")
             self.ledger.close()
 
     def status(self) -> dict[str, dict[str, Any]]:
@@ -87,6 +91,17 @@ class WayIn:
     def holders(self) -> int:
         """How many queues have a receiver: the query is ready when all three do."""
         return sum(any(consumer["holder"] for consumer in queue["consumers"]) for queue in self.status().values())
+
+    def query_state(self) -> str:
+        """Say what the Spark query does now, for whoever waits for it."""
+        name = f"the Spark query (start {self.query.starts})"
+        try:
+            reads = self.holders() == len(QUEUES)
+        except requests.RequestException:
+            return f"{name}, while the queue manager starts"
+        if not reads:
+            return f"{name} is starting: a JVM and a Spark session, 12 s on a quiet machine"
+        return f"{name} runs, {self.query.batches()} batches committed; a batch takes 10 s on a quiet machine"
 
     def wait_for_query(self) -> None:
         """Until it is the receiver of every queue."""

@@ -27,6 +27,7 @@ from srmp_spark.jobs import replay, running
 from srmp_spark.jobs.selection import Selection
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.spark import session
+from srmp_spark.testing.demo.console import Console
 from srmp_spark.testing.demo.lossy_proxy import LossyProxy
 from srmp_spark.testing.demo.results import Direction, OutResult
 from srmp_spark.testing.demo.two_ends import bodies_in, judge
@@ -63,12 +64,13 @@ class WayOut:
     """One run. ``sender`` runs, and has the flags :data:`PATIENCE`."""
 
     def __init__(
-        self, directory: Path, table: Path, sender: RunningQueueManager, *, rows: int, seed: int, say: Callable[[str], None]
+        self, directory: Path, table: Path, sender: RunningQueueManager, *, rows: int, seed: int, console: Console
     ) -> None:
         self.directory = directory
         self.table = table
         self.sender = sender
-        self.say = say
+        self.console = console
+        self.say = console.say
         self.result = OutResult(rows)
         queues = [f"{RETURNED}:transactional", f"{REPLAYED}:transactional"]
         self.peer = RunningQueueManager(directory / "second-queue-manager", queues=queues, allow_url=["http://127.0.0.1:*"])
@@ -80,12 +82,14 @@ class WayOut:
             faults = {"lose_reply": LOST_REPLIES, "lose_request": LOST_REQUESTS, "seed": self._seed}
             with LossyProxy(self.peer.endpoint, **faults) as proxy:  # type: ignore[arg-type]  # each has its type
                 self.say(f"second queue manager: {self.peer.listening}, reached through a bad network on port {proxy.port}")
+                self.console.wait_for("a Spark session starts: 12 s on a quiet machine")
                 with output_of_children_in(self.directory / "sink.log"):
                     spark = session.delta_session("srmp demo", "local[2]")
                 try:
                     self.send_back(spark, proxy)
                     self.replay_an_hour(spark, proxy)
                 finally:
+                    self.console.wait_for("the Spark session and the second queue manager end")
                     spark.stop()
                 self.result.faults = dict(proxy.faults)
         return self.result
@@ -105,6 +109,7 @@ class WayOut:
             "orderBy": ",".join(order),
             "application": "demo",
         }
+        self.console.wait_for(f"Spark hands {self.result.wanted} rows to the queue manager: 10 s on a quiet machine")
         rows.write.format("srmp").mode("append").options(**options).save()
         chosen = sorted(self.rows())[: self.result.wanted]
         self.say(f"{len(chosen)} rows are on their way back as one stream")
@@ -130,6 +135,7 @@ class WayOut:
         flags = ["--from", begin.isoformat(), "--to", (begin + HOUR).isoformat(), "--id", "demo-hour", "--yes"]
         runs = []
         for start in ("first", "second"):
+            self.console.wait_for(f"replay, {start} start: Spark reads the table and hands over its rows")
             notes = ["--progress-file", str(self.directory / f"replay-{start}.jsonl")]
             runs.append(self.replay(spark, destination, [*flags, *notes]))
             self.say(f"replay, {start} start: {runs[-1].rows} rows are new, {runs[-1].more['known']} were known")
@@ -173,6 +179,7 @@ class WayOut:
     def progress(self, queue: str, enough: Callable[[int], bool]) -> None:
         """Until enough has arrived, or nothing arrives any more."""
         known, since = -1, time.monotonic()
+        self.console.wait_for(lambda: f"messages for {queue}; {max(known, 0)} have arrived")
         while time.monotonic() - since < STALL_MAX:
             arrived = self.last(queue)
             if enough(arrived):

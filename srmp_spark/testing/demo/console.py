@@ -1,0 +1,69 @@
+"""What the demo prints while it runs: a line for each event, and a sign of life where no event comes.
+
+    with Console() as console:
+        console.say("queue manager: http://127.0.0.1:8080")
+        console.wait_for("Spark starts")  # after ten silent seconds: "waiting: Spark starts (10 s)"
+
+A step that lasts long is one in which another process works: a JVM starts, Spark plans a batch. On a busy machine such a step
+takes minutes, and a reader must be able to tell it from a hang.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+QUIET_SECONDS = 10.0
+"""A silent demo says after this long what it waits for: longer than most steps of a quiet machine, shorter than patience."""
+POLL_SECONDS = 0.5
+"""How soon the end of the demo ends the thread."""
+
+
+class Console:
+    """Prints to the standard output that was there when it was made, from any thread."""
+
+    def __init__(self, *, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._begun = time.monotonic()
+        self._quiet_seconds = quiet_seconds
+        self._lock = threading.Lock()
+        self._said_at = self._begun
+        self._since = self._begun
+        self._what: str | Callable[[], str] = ""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")  # a step may send fd 1 elsewhere
+
+    def __enter__(self) -> Console:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        self._out.close()
+
+    def seconds(self) -> float:
+        """Return the seconds since the demo began."""
+        return time.monotonic() - self._begun
+
+    def say(self, text: str) -> None:
+        """Print one line with the time."""
+        with self._lock:
+            self._said_at = time.monotonic()
+            print(f"[{self.seconds():6.1f} s] {text}", file=self._out, flush=True)
+
+    def wait_for(self, what: str | Callable[[], str]) -> None:
+        """Name what the demo waits for from now on; a function is called for each line, in another thread."""
+        with self._lock:
+            self._what, self._since = what, time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(POLL_SECONDS, self._quiet_seconds)):
+            with self._lock:
+                what, since, now = self._what, self._since, time.monotonic()
+                quiet = now - self._said_at >= self._quiet_seconds
+            if what and quiet:
+                self.say(f"waiting: {what if isinstance(what, str) else what()} ({now - since:.0f} s)")
