@@ -97,7 +97,10 @@ NO_CONSTANTS = PgmConstants()
 
 
 def parse_pgm_constants(where: str, value: object) -> PgmConstants:
-    """Read the table ``[pgm_constants]``. Raises :class:`ConfigurationError` for an unknown name or a value that makes no sense."""
+    """Read the table ``[pgm_constants]``.
+
+    Raises :class:`ConfigurationError` for an unknown name or a value that makes no sense.
+    """
     if not isinstance(value, dict):
         raise ConfigurationError(f"{where}: expected a table, [pgm_constants]")
     ends: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
