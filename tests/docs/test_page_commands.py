@@ -1,0 +1,96 @@
+"""The commands of README and of the pages to try something, run as they stand. What is not run is listed with its reason."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
+
+from srmp_spark.queue_manager.multicast.sockets import PROTOCOL_PGM
+
+README = (ROOT / "README.md").read_text()
+TRIED = ("try-multicast.md", "try-wsrm.md")
+NOT_RUN = {
+    "git clone": "a clone of this repository",
+    "make ": "minutes",
+    ". .venv/bin/activate": "the virtual environment is that of this test",
+    "srmp-spark serve --data-dir ./data --listen 0.0.0.0:80": "a host name and a port that this machine may not have",
+    "srmp-spark doctor --queue 'private$/orders' --url": "the name of another machine",
+    "python jobs/ingest.py": "tests/spark/test_ingest_job.py",
+    "srmp-spark send --destination wsrm:http://wcf.example": "the name of another machine; tests/wsrm/test_wsrm_out.py",
+    "srmp-spark subscribe": "the name of another machine; tests/remote_read/test_subscribe.py",
+    "python jobs/backfill.py --source mqrr": "the name of another machine; tests/spark/test_backfill_mqrr.py",
+}
+"""Commands of README that begin so are not run here."""
+
+
+def reason_not_to_run(step: Step) -> str | None:
+    return next((why for beginning, why in NOT_RUN.items() if step.command.startswith(beginning)), None)
+
+
+def section(name: str) -> list[Step]:
+    """The commands of a section of README that are run."""
+    _, _, rest = README.partition(f"\n## {name}\n")
+    assert rest, f"README has no section {name}"
+    return [step for step in steps_of(rest.partition("\n## ")[0]) if reason_not_to_run(step) is None]
+
+
+@pytest.mark.parametrize("page", TRIED)
+def test_a_page_shows_what_one_sees(page: str, tmp_path: Path) -> None:
+    steps = list(steps_of((ROOT / "docs" / page).read_text()))
+    assert sum(step.seen is not None for step in steps) >= 5, "the page shows what one sees"
+    with Terminal(tmp_path / "here") as terminal:
+        for step in steps:
+            terminal.run(step)
+
+
+def may_be_raw() -> bool:
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, PROTOCOL_PGM).close()
+    except PermissionError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not may_be_raw(), reason="raw IP needs CAP_NET_RAW: run it as root")
+def test_the_same_multicast_as_windows_speaks_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "try-multicast.md").read_text()
+    assert "`--pgm raw` in place of `--pgm udp:3055`" in page
+    with Terminal(tmp_path / "here") as terminal:
+        for step in steps_of(page):
+            terminal.run(step._replace(command=step.command.replace("--pgm udp:3055", "--pgm raw")))
+
+
+def test_the_first_steps_of_readme(tmp_path: Path) -> None:
+    """A queue manager, a message, and looking at it; `quick.py` needs Spark and is left out."""
+    steps = section("Quick start") + section("First hour with your queue")
+    assert [step.command.split()[1] for step in steps] == ["serve", "send", "doctor", "peek", "queues"]
+    with Terminal(tmp_path / "here") as terminal:
+        for step in steps:
+            terminal.run(step)
+
+
+def test_two_queue_managers_on_one_host_as_readme_starts_them(tmp_path: Path) -> None:
+    steps = section("Sending")
+    assert [step.command.split()[1] for step in steps] == ["serve", "serve", "send", "peek"]
+    with Terminal(tmp_path / "here") as terminal:
+        for step in steps:
+            terminal.run(step)
+
+
+def test_every_command_of_readme_is_run_or_has_a_reason() -> None:
+    run = [*section("Quick start"), *section("First hour with your queue"), *section("Sending")]
+    steps = list(steps_of(README))
+    assert [step.command for step in steps if step not in run and reason_not_to_run(step) is None] == []
+    unused = [beginning for beginning in NOT_RUN if not any(step.command.startswith(beginning) for step in steps)]
+    assert unused == [], "a reason for a command that README does not have"
+
+
+@pytest.mark.parametrize(
+    ("shown", "seen", "same"),
+    [("a  b\n", "a b", True), ('{"x":"…"}', '{"x":"12 3"}', True), ("a …", "a", False), ("a", "b", False), ("a", "a b", False)],
+)
+def test_an_output_is_compared(shown: str, seen: str, same: bool) -> None:
+    assert bool(pattern_of(shown).fullmatch(seen)) is same
