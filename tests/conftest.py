@@ -36,6 +36,7 @@ LONGEST = (
     "spark/test_ingest_job.py",
     "disk/test_kill_calls.py",
     "acceptance/test_kill.py",
+    "docs/test_page_commands.py",
     "spark/test_replay_command.py",
     "fuzz/test_slow_clients.py",
     "acceptance/test_kill_ingest.py",

@@ -263,9 +263,16 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("data_dir", Path, "DIR", "where messages and identity are kept; one queue manager per directory"),
-    Option("listen", Endpoint.parse, "HOST:PORT", f"SRMP over HTTP (default {DEFAULT_LISTEN})"),
-    Option("api", Endpoint.parse, "HOST:PORT", f"the API (default {DEFAULT_API}); beyond loopback it needs a token and TLS"),
+    Option("data_dir", Path, "DIR", "the directory that keeps messages and identity; one queue manager per directory"),
+    Option(
+        "listen", Endpoint.parse, "HOST:PORT", f"the port of SRMP over HTTP, to which Windows sends (default {DEFAULT_LISTEN})"
+    ),
+    Option(
+        "api",
+        Endpoint.parse,
+        "HOST:PORT",
+        f"the port of the API, for commands and Spark (default {DEFAULT_API}); beyond loopback it needs a token and TLS",
+    ),
     Option(
         "queue",
         QueueSpec.parse,
@@ -276,44 +283,87 @@ OPTIONS: tuple[Option, ...] = (
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
     Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
     Option(
-        "allow_url", UrlPattern.parse, "PATTERN", "receipt URLs that may be called besides the sender's own address", many=True
+        "allow_url",
+        UrlPattern.parse,
+        "PATTERN",
+        "receipt URLs that may be called besides the sender's own address, and hosts to forward to",
+        many=True,
     ),
     Option(
-        "unknown_queue", _choice("reject", "retry"), "reject|retry", "answer 400 (the sender drops it) or 503 (it tries again)"
+        "unknown_queue",
+        _choice("reject", "retry"),
+        "reject|retry",
+        "answer 400 (default: the sender drops the message) or 503 (the sender tries again)",
     ),
     Option(
-        "invalid_signature", _choice("keep", "refuse"), "keep|refuse", "an XML signature that is wrong: mark the row, or 400"
+        "invalid_signature",
+        _choice("keep", "refuse"),
+        "keep|refuse",
+        "a wrong XML signature: mark the row (default), or answer 400",
     ),
-    Option("expired", _choice("keep", "refuse"), "keep|refuse", "a message that came too late: mark the row, or discard it"),
-    Option("state", str, "URI|PATH", "where the Delta state tables go"),
-    Option("state_interval", _positive, "SECONDS", f"how far the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"),
-    Option("retention_hours", _positive, "N", f"how long rows are kept (default {RETENTION_HOURS:g})"),
-    Option("queue_quota_bytes", _bytes, "N", "unreceived bytes of a queue above which it answers 503"),
-    Option("machine_quota_bytes", _bytes, "N", "unreceived bytes of all queues together above which it answers 503"),
-    Option("resend_table", _seconds_table, "S,S,…", "waits between attempts, the last one repeats"),
-    Option("retransmission_timeout", _positive, "S", "when an undelivered stream receipt is owed again"),
-    Option("token_file", read_token, "FILE", "the API token (also SRMP_SPARK_TOKEN)"),
-    Option("listen_https", Endpoint.parse, "HOST:PORT", "SRMP over HTTPS, beside --listen"),
-    Option("listen_wsrm", SchemedEndpoint.parse, "[https://]HOST:PORT", "WS-ReliableMessaging; without it there is none"),
-    Option("listen_cert", Path, "FILE", "certificate of --listen-https with its chain, PEM; read again when it changes"),
-    Option("listen_key", Path, "FILE", "its private key, PEM"),
+    Option(
+        "expired",
+        _choice("keep", "refuse"),
+        "keep|refuse",
+        "a message that arrives too late: mark the row (default), or discard the message",
+    ),
+    Option("state", str, "URI|PATH", "the folder or URI of the Delta state tables (default: none)"),
+    Option(
+        "state_interval", _positive, "SECONDS", f"seconds that the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"
+    ),
+    Option("retention_hours", _positive, "N", f"hours that received rows are kept (default {RETENTION_HOURS:g})"),
+    Option(
+        "queue_quota_bytes", _bytes, "N", "unreceived bytes of a queue above which senders are answered 503 (default: no limit)"
+    ),
+    Option(
+        "machine_quota_bytes",
+        _bytes,
+        "N",
+        "unreceived bytes of all queues together above which senders are answered 503 (default: no limit)",
+    ),
+    Option(
+        "resend_table",
+        _seconds_table,
+        "S,S,…",
+        "seconds between attempts to send, the last one repeats (default: as Windows, 30 s to 6 h)",
+    ),
+    Option(
+        "retransmission_timeout",
+        _positive,
+        "S",
+        f"seconds until an undelivered stream receipt is sent again (default {RETRANSMISSION_TIMEOUT_SECONDS:g})",
+    ),
+    Option("token_file", read_token, "FILE", "a file with the API token, mode 0600 (or the token in SRMP_SPARK_TOKEN)"),
+    Option("listen_https", Endpoint.parse, "HOST:PORT", "the port of SRMP over HTTPS, in addition to --listen (default: none)"),
+    Option("listen_wsrm", SchemedEndpoint.parse, "[https://]HOST:PORT", "the port of WS-ReliableMessaging (default: none)"),
+    Option(
+        "listen_cert", Path, "FILE", "certificate chain of --listen-https and --listen-wsrm, PEM; read again when it changes"
+    ),
+    Option("listen_key", Path, "FILE", "private key of --listen-cert, PEM"),
     Option("client_ca", Path, "FILE", "authorities of client certificates, PEM, with revocation lists if there are any"),
-    Option("require_client_cert", _switch, "true|false", "refuse who shows none at --listen-https (default false)"),
+    Option(
+        "require_client_cert", _switch, "true|false", "refuse clients without a certificate at --listen-https (default false)"
+    ),
     Option("ca_file", Path, "FILE", "authorities of peers that we call over HTTPS, PEM (default: the system's)"),
     Option("client_cert", Path, "FILE", "the certificate that we show to peers, PEM"),
-    Option("client_key", Path, "FILE", "its private key, PEM"),
+    Option("client_key", Path, "FILE", "private key of --client-cert, PEM"),
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
-    Option("api_key", Path, "FILE", "its private key, PEM"),
-    Option("rpc", Endpoint.parse, "HOST:PORT", "remote read (MQRR over DCE/RPC; Windows has it on port 2103)"),
-    Option("rpc_endpoint_mapper", Endpoint.parse, "HOST:PORT", "says where --rpc is; clients of Windows ask at port 135"),
-    Option("rpc_accounts", _accounts, "FILE", "who may sign in at --rpc: lines DOMAIN\\user:password"),
+    Option("api_key", Path, "FILE", "private key of --api-cert, PEM"),
+    Option("rpc", Endpoint.parse, "HOST:PORT", "the port of remote read (MQRR over DCE/RPC; Windows has 2103; default: none)"),
+    Option(
+        "rpc_endpoint_mapper",
+        Endpoint.parse,
+        "HOST:PORT",
+        "the endpoint mapper, which tells clients the port of --rpc; clients of Windows ask at 135 (default: none)",
+    ),
+    Option("rpc_accounts", _accounts, "FILE", "accounts that may sign in at --rpc: lines DOMAIN\\user:password"),
     Option(
         "rpc_min_auth",
         _choice("none", "connect", "integrity", "privacy"),
         "LEVEL",
-        "none, connect, integrity or privacy: below it calls at --rpc are refused (default: none on loopback, else privacy)",
+        "none, connect, integrity or privacy: the least protection of calls at --rpc (default: none on loopback, else privacy)",
     ),
-    Option("store_and_forward", _switch, "true|false", "forward messages for other hosts that --allow-url names (alone: true)"),
+    Option("store_and_forward", _switch, "true|false", "forward messages for hosts that --allow-url names (default false)"),
     Option(
         "wsrm_buffer",
         _buffer,
@@ -321,12 +371,25 @@ OPTIONS: tuple[Option, ...] = (
         f"unreceived messages in a queue at which WS-ReliableMessaging clients wait (default {BUFFER_INITIAL})",
     ),
     Option(
-        "wsrm_poll_interval", _positive, "S", f"how often a service with no room is asked for it (default {POLL_INTERVAL:g})"
+        "wsrm_poll_interval",
+        _positive,
+        "S",
+        f"seconds between two questions to a service that has no room (default {POLL_INTERVAL:g})",
     ),
-    Option("pgm", Encapsulation.parse, "raw|udp:PORT", "multicast: PGM over IP protocol 113 (needs CAP_NET_RAW), or over UDP"),
+    Option(
+        "pgm",
+        Encapsulation.parse,
+        "raw|udp:PORT",
+        "multicast (PGM): raw is IP protocol 113, as in Windows, and needs CAP_NET_RAW (default: no multicast)",
+    ),
     Option("pgm_interface", str, "IF", "name or address of the interface for multicast (default: loopback)"),
-    Option("pgm_ttl", ttl, "N", f"hops that multicast may make (default {TTL_DEFAULT}: it stays in its network)"),
-    Option("exit_when_unused", _positive, "SECONDS", "end this long after the last lease (embedded queue managers)"),
+    Option("pgm_ttl", ttl, "N", f"hops that multicast may make, 1 to 255 (default {TTL_DEFAULT}: its own network)"),
+    Option(
+        "exit_when_unused",
+        _positive,
+        "SECONDS",
+        "end this many seconds after the last lease; Spark sets it for embedded queue managers (default: never)",
+    ),
 )
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
@@ -352,7 +415,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             nargs="?" if option.convert is _switch else None,
             const="true" if option.convert is _switch else None,
         )
-    parser.add_argument("--config", metavar="FILE.toml", help="a file with the same keys, written with _")
+    parser.add_argument(
+        "--config", metavar="FILE.toml", help="a file with these options as keys, _ for - (every key: conf/serve.toml)"
+    )
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfig:

@@ -1,8 +1,8 @@
 """Runs the commands of a page as a newcomer types them, and compares what the page says one sees.
 
-A ```` ```bash ```` block holds commands. A ```` ```text ```` block after it is the output of its last command; ``…`` stands for anything
-in a line, and spaces count as one. ``srmp-spark serve`` runs as in a terminal of its own, until the end. Each port of the page
-becomes a free one, everything else is run as it stands.
+A ``bash`` block holds commands. A ``text`` block after it is the output of its last command, where ``…`` stands for anything
+and spaces count as one. ``srmp-spark serve`` runs as in a terminal of its own, until the end. Each port of the page becomes a
+free one; everything else is run as it stands.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.bench import BENCHES
 from srmp_spark.cli import parser
-from srmp_spark.queue_manager.config import OPTIONS
+from srmp_spark.queue_manager.config import OPTIONS, TABLES
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark.mqrr_options import MQRR_OPTIONS
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
@@ -163,6 +163,25 @@ def test_the_readme_has_every_flag_of_serve() -> None:
     internal = {"exit-when-unused"}  # set by the source for an embedded queue manager
     flags = {option.key.replace("_", "-") for option in OPTIONS} - internal
     assert {flag for flag in flags if f"`--{flag}`" not in readme} == set()
+
+
+def test_the_interface_and_the_help_have_every_flag_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the tables of the configuration file, which have no flag."""
+    with pytest.raises(SystemExit):
+        parser().parse_args(["serve", "--help"])
+    interface, printed = text_of(ROOT / "docs" / "INTERFACE.md"), capsys.readouterr().out
+    flags = commands()["serve"] - {"-h", "help"}
+    assert {option.key.replace("_", "-") for option in OPTIONS} < flags
+    for page in (interface, printed):
+        assert flags - set(FLAG.findall(page)) == set()
+    assert [name for name in TABLES if f"[{name}]" not in interface] == []
+
+
+def test_each_flag_of_serve_says_its_default_or_needs_none() -> None:
+    """An operator must know what holds while a flag is not given."""
+    needs_none = {"data_dir", "queue", "host_name", "allow_url", "token_file", "public_url", "rpc_accounts"}
+    needs_none |= {option.key for option in OPTIONS if option.key.endswith(("_cert", "_key", "_ca"))}
+    assert [option.key for option in OPTIONS if "default" not in option.help and option.key not in needs_none] == []
 
 
 def test_the_interface_names_every_column() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def test_every_command_of_readme_is_run_or_has_a_reason() -> None:
     assert [step.command for step in steps if step not in run and reason_not_to_run(step) is None] == []
     unused = [beginning for beginning in NOT_RUN if not any(step.command.startswith(beginning) for step in steps)]
     assert unused == [], "a reason for a command that README does not have"
+    assert all((ROOT / path).is_file() for why in NOT_RUN.values() for path in re.findall(r"tests/\S+\.py", why))
 
 
 @pytest.mark.parametrize(
