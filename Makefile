@@ -51,7 +51,7 @@ PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel fo
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## build .venv with everything in it, Delta's jars included (once; about two minutes)
+setup: $(STAMP) ## build .venv with everything in it, Delta's jars included (once; two minutes, ten on a slow line or a busy machine)
 
 java:
 	@bash conf/check-java.sh
@@ -68,7 +68,7 @@ $(STAMP): pyproject.toml | java
 	@touch $@
 	@echo "setup: done"
 
-demo: setup java ## 2,000 messages over HTTP into a Delta table and out again while things are killed; under four minutes
+demo: setup java ## 2,000 messages over HTTP into a Delta table and out again while things are killed; four minutes, ten on a busy machine
 	@$(FAST_START) $(PYTHON) jobs/demo.py
 
 test: setup java ## every test, Spark and the acceptance tests with them
@@ -162,10 +162,10 @@ powerloss: setup strace ## the power goes at every sync of a session of 1,000 me
 fuzz: setup ## random bad inputs for every parser on all cores; what is found becomes a test: make fuzz MINUTES=60
 	@$(PYTHON) -m srmp_spark.testing.fuzz --minutes $(MINUTES)
 
-attack: setup ## attack a running queue manager at every port, judged from outside: make attack MINUTES=10 SEED=1
+attack: setup ## attack a running queue manager at every port, judged from outside; needs a quiet machine: make attack MINUTES=10 SEED=1
 	@$(PYTHON) -m srmp_spark.testing.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-attack-planted: setup ## break each repaired fault again, and see that make attack finds it: make attack-planted MINUTES=5
+attack-planted: setup ## break each repaired fault again, and see that make attack finds it; needs a quiet machine: make attack-planted MINUTES=5
 	@$(PYTHON) -m srmp_spark.testing.attack --every-plant --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000

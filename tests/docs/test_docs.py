@@ -23,7 +23,11 @@ from srmp_spark.spark.sink_options import SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
-USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in ("README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md")]
+USER_PAGES = (
+    "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
+    "testing.md",
+)  # fmt: skip
+USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
 
 LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
@@ -114,6 +118,14 @@ def test_each_acceptance_test_is_in_the_table_and_its_targets_are_in_the_makefil
     assert rows == [f"T{number}" for number in range(1, 21)]
     named = set(re.findall(r"`make ([a-z-]+)", text_of(ROOT / "docs" / "GUARANTEES.md")))
     assert named <= set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE))
+
+
+def test_every_make_target_has_its_page() -> None:
+    """The two of README, with the one that it needs; all others stand in docs/testing.md, and none that does not exist."""
+    targets = set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), re.MULTILINE)) - {"help"}
+    named = set(re.findall(r"`make ([a-z-]+)", text_of(ROOT / "docs" / "testing.md")))
+    assert {"setup", "demo", "test"} <= set(re.findall(r"make ([a-z-]+)", text_of(ROOT / "README.md")))
+    assert named | {"setup", "demo", "test"} == targets
 
 
 @pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
