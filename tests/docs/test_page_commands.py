@@ -10,6 +10,7 @@ import pytest
 from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 
 from srmp_spark.queue_manager.multicast.sockets import PROTOCOL_PGM
+from srmp_spark.testing.certificate import Authority
 
 README = (ROOT / "README.md").read_text()
 TRIED = ("try-multicast.md", "try-wsrm.md")
@@ -23,8 +24,12 @@ NOT_RUN = {
     "srmp-spark send --destination wsrm:http://wcf.example": "the name of another machine; tests/wsrm/test_wsrm_out.py",
     "srmp-spark subscribe": "the name of another machine; tests/remote_read/test_subscribe.py",
     "python jobs/backfill.py --source mqrr": "the name of another machine; tests/spark/test_backfill_mqrr.py",
+    "srmp-spark restore --state URI": "a lost disk; tests/restore/test_drill.py",
+    "srmp-spark serve --data-dir DIR": "a lost disk; tests/restore/test_drill.py",
 }
-"""Commands of README that begin so are not run here."""
+"""Commands of pages that begin so are not run here."""
+RUN_WHOLE = {*TRIED, "WINDOWS.md"}
+"""Pages whose commands are all run, but for what a test of theirs leaves out."""
 
 
 def reason_not_to_run(step: Step) -> str | None:
@@ -81,12 +86,29 @@ def test_two_queue_managers_on_one_host_as_readme_starts_them(tmp_path: Path) ->
             terminal.run(step)
 
 
-def test_every_command_of_readme_is_run_or_has_a_reason() -> None:
+def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) -> None:
+    """With the outside name, and with HTTPS. The name is not looked up: `doctor --url` is left out."""
+    here = tmp_path / "here"
+    page = (ROOT / "docs" / "WINDOWS.md").read_text().replace("/var/lib/srmp-spark", "./data")
+    steps = [step for step in steps_of(page) if "--url" not in step.command]
+    assert [step.command.split()[1] for step in steps] == ["serve", "doctor", "serve"]
+    for given in (steps[:2], steps[2:]):
+        with Terminal(here) as terminal:
+            identity = Authority(tmp_path / "authority").issue("qm", hosts=["qm.example"])
+            (here / "qm.pem").write_bytes(identity.certificate.read_bytes())
+            identity.key.rename(here / "qm.key")
+            for step in given:
+                terminal.run(step)
+        here = tmp_path / "there"
+
+
+def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
     run = [*section("Quick start"), *section("First hour with your queue"), *section("Sending")]
-    steps = list(steps_of(README))
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+    steps = [step for page in pages if page.name not in RUN_WHOLE for step in steps_of(page.read_text())]
     assert [step.command for step in steps if step not in run and reason_not_to_run(step) is None] == []
     unused = [beginning for beginning in NOT_RUN if not any(step.command.startswith(beginning) for step in steps)]
-    assert unused == [], "a reason for a command that README does not have"
+    assert unused == [], "a reason for a command that no page has"
     assert all((ROOT / path).is_file() for why in NOT_RUN.values() for path in re.findall(r"tests/\S+\.py", why))
 
 
