@@ -46,7 +46,7 @@ class Piece(NamedTuple):
     blocks: int
     """How many full blocks these are; 1 for a part."""
     bits: bytes | None
-    """Of a part: bit ``n % 8`` of byte ``n // 8`` is the block's sequence ``n``; zeros at the end are left out. ``None``: full."""
+    """Of a part: bit ``n % 8`` of byte ``n // 8`` is the block's sequence ``n``; without zeros at the end. ``None``: full."""
 
     @property
     def last(self) -> int:
@@ -273,7 +273,7 @@ class SequenceSet:
             else:
                 del self._parts[block], self._blocks[0]
         stop = bisect_left(self._lasts, block)
-        self._count -= sum(last - first + 1 for first, last in zip(self._firsts[:stop], self._lasts[:stop], strict=True)) << BLOCK_BITS
+        self._count -= (sum(self._lasts[:stop]) - sum(self._firsts[:stop]) + stop) << BLOCK_BITS
         del self._firsts[:stop], self._lasts[:stop]
         if self._firsts and self._firsts[0] <= block:
             first, last = self._firsts.pop(0), self._lasts.pop(0)
@@ -351,6 +351,25 @@ class SequenceSet:
         """Return the bits of one block."""
         return self._parts.get(block, 0) if self._full_run(block) < 0 else _FULL
 
+    def count_in_both(self, first: int, last: int, other: SequenceSet) -> int:
+        """Return how many sequences of the closed range are here and in ``other``."""
+        if not self or not other:
+            return 0
+        low, high = max(first, self.first, other.first), min(last, self.last, other.last)
+        one = self
+        if len(other._blocks) + len(other._firsts) < len(one._blocks) + len(one._firsts):
+            one, other = other, one
+        found = 0
+        for block, blocks, bits in one._pieces(low >> BLOCK_BITS):
+            start = block << BLOCK_BITS
+            if start > high:
+                break
+            if bits is None:
+                found += other.count(max(start, low), min(start + (blocks << BLOCK_BITS) - 1, high))
+            else:
+                found += (bits & other.bits_of(block) & _mask(block, low, high)).bit_count()
+        return found
+
 
 def first_missing(start: int, *sets: SequenceSet) -> int:
     """Return the lowest sequence from ``start`` on that none of the sets holds: block by block, however many runs they are."""
@@ -373,25 +392,7 @@ def count_in_either(first: int, last: int, one: SequenceSet, other: SequenceSet)
     """Return how many sequences of the closed range are in at least one of the two."""
     if not one or not other or last < first:
         return one.count(first, last) + other.count(first, last)
-    return one.count(first, last) + other.count(first, last) - _count_in_both(first, last, one, other)
-
-
-def _count_in_both(first: int, last: int, one: SequenceSet, other: SequenceSet) -> int:
-    low, high = max(first, one.first, other.first), min(last, one.last, other.last)
-    if low > high:
-        return 0
-    if len(other._blocks) + len(other._firsts) < len(one._blocks) + len(one._firsts):
-        one, other = other, one
-    found = 0
-    for block, blocks, bits in one._pieces(low >> BLOCK_BITS):
-        start = block << BLOCK_BITS
-        if start > high:
-            break
-        if bits is None:
-            found += other.count(max(start, low), min(start + (blocks << BLOCK_BITS) - 1, high))
-        else:
-            found += (bits & other.bits_of(block) & _mask(block, low, high)).bit_count()
-    return found
+    return one.count(first, last) + other.count(first, last) - one.count_in_both(first, last, other)
 
 
 def _mask(block: int, first: int, last: int) -> int:

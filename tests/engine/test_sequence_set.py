@@ -79,9 +79,11 @@ def test_it_says_what_a_plain_set_says(steps: list[tuple[str, object]], number: 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, STEPS, NUMBERS, RUNS)
-def test_two_sets_together(one: list[tuple[str, object]], two: list[tuple[str, object]], number: int, run: tuple[int, int]) -> None:
-    found, model = built(one)
-    other, others = built(two)
+def test_two_sets_together(
+    steps: list[tuple[str, object]], more: list[tuple[str, object]], number: int, run: tuple[int, int]
+) -> None:
+    found, model = built(steps)
+    other, others = built(more)
     either = model | others
     assert first_missing(number, found, other) == next(n for n in itertools.count(number) if n not in either)
     assert count_in_either(*run, found, other) == sum(run[0] <= n <= run[1] for n in either)
