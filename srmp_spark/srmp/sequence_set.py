@@ -161,7 +161,7 @@ class SequenceSet:
 
     def _runs_of_pieces(self, start: int) -> Iterator[Range]:
         low = start >> BLOCK_BITS
-        for block, blocks, bits in self._pieces(low):
+        for block, blocks, bits in self.parts_and_runs(low):
             base = block << BLOCK_BITS
             if bits is None:
                 yield max(base, start), (block + blocks << BLOCK_BITS) - 1
@@ -171,7 +171,7 @@ class SequenceSet:
             for run in _ONES.finditer(f"{bits:b}"[::-1]):
                 yield base + run.start(), base + run.end() - 1
 
-    def _pieces(self, low: int = 0) -> Iterator[tuple[int, int, int | None]]:
+    def parts_and_runs(self, low: int = 0) -> Iterator[tuple[int, int, int | None]]:
         """Yield (block, blocks, bits) of all pieces that reach block ``low``, ascending; bits ``None``: full."""
         at, full = bisect_left(self._blocks, low), bisect_left(self._lasts, low)
         while at < len(self._blocks) or full < len(self._firsts):
@@ -216,7 +216,7 @@ class SequenceSet:
 
     def update(self, other: SequenceSet) -> None:
         """Add all that ``other`` holds."""
-        for block, blocks, bits in other._pieces():
+        for block, blocks, bits in other.parts_and_runs():
             if bits is None:
                 self._fill(block, block + blocks - 1)
             else:
@@ -315,7 +315,7 @@ class SequenceSet:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all pieces, ascending."""
-        for block, blocks, bits in self._pieces():
+        for block, blocks, bits in self.parts_and_runs():
             yield Piece(block, blocks, None if bits is None else _bytes_of(bits))
 
     def add_piece(self, piece: Piece) -> None:
@@ -360,7 +360,7 @@ class SequenceSet:
         if len(other._blocks) + len(other._firsts) < len(one._blocks) + len(one._firsts):
             one, other = other, one
         found = 0
-        for block, blocks, bits in one._pieces(low >> BLOCK_BITS):
+        for block, blocks, bits in one.parts_and_runs(low >> BLOCK_BITS):
             start = block << BLOCK_BITS
             if start > high:
                 break

@@ -148,6 +148,8 @@ def test_receive_refuses_more_than_one_call_can_mark_before_it_prints(running: R
 
 
 def test_receive_takes_every_row_once_behind_more_runs_than_one_answer_tells(running: RunningQueueManager) -> None:
+    from srmp_spark.client.api import QueueManagerClient
+
     queue = make(running, "scattered")
     client = QueueManagerClient(running.api)
     client.send(queue, [{"priority": 7 * (n % 2), "label": str(n)} for n in range(2_500)])

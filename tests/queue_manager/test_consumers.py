@@ -123,7 +123,7 @@ class TestMarks:
     @given(
         st.lists(st.sets(st.integers(1, 40), max_size=12), max_size=6), st.sets(st.integers(1, 40)), st.integers(0, 20)
     )
-    def test_a_mark_goes_on_behind_holes_and_what_is_trimmed(self, takes: list[set[int]], holes: set[int], trimmed: int) -> None:
+    def test_a_mark_goes_on_behind_what_is_no_more(self, takes: list[set[int]], holes: set[int], trimmed: int) -> None:
         consumer, gone = Consumer("default"), SequenceSet((n, n) for n in holes)
         model = set[int]()
         for take in takes:
@@ -145,7 +145,7 @@ class TestMarks:
             marked = consumer.mark_to(first + more)
             assert marked.rows == len(new - model)
             told = {n for low, high in marked.runs for n in range(low, high + 1)}
-            assert new - model <= told <= model | new, "what is decided by it: all that is new, and nothing that is not received"
+            assert new - model <= told <= model | new, "all that is new is decided, and nothing that is not received"
             model |= new
         assert {n for n in range(1, 60) if not consumer.waiting(n, n)} == model
         assert consumer.waiting(1, 55) == len(set(range(1, 56)) - model)
