@@ -116,6 +116,18 @@ def test_marks_purged_rows_and_kinds_of_queues_come_back(manager: Manager) -> No
     assert of(report, "lost", "rows") == [], "purged is not lost"
 
 
+def test_marks_as_scattered_as_they_are_come_back(manager: Manager) -> None:
+    ahead = SequenceSet((n, n) for n in range(8, 30_000, 2))
+    manager.store.put(3, make=srmp_record)
+    audit = state.StoredConsumer(QUEUE, "audit", 5, ahead, None, None, None)
+    manager.store.call(lambda transaction: state.save_consumer(transaction.connection, 1, audit))
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    (found,) = manager.state().consumers
+    assert (found.received, found.ahead) == (5, ahead)
+
+
 def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(manager: Manager) -> None:
     for _ in range(3):
         manager.store.put(2, make=srmp_record)
