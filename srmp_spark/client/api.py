@@ -96,8 +96,10 @@ class Registration(NamedTuple):
     received: int
     """All sequences up to here are received."""
     ahead: tuple[tuple[int, int], ...]
-    """Closed ranges above ``received`` that are received too."""
+    """Closed ranges above ``received`` that are received too; the first ones, if ``ahead_after`` says so."""
     queue_manager: str
+    ahead_after: int | None = None
+    """There are more of them, above this sequence: :meth:`QueueManagerClient.all_ahead` asks for them."""
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -152,7 +154,7 @@ class QueueManagerClient:
 
     def delete_consumer(self, queue: str, consumer: str) -> None:
         """``DELETE consumers/{consumer}``: forget a named consumer and its marks."""
-        self._json("DELETE", f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}")
+        self._json("DELETE", _consumer_path(queue, consumer))
 
     def queues(self) -> list[dict[str, Any]]:
         """``GET queues``: one object a queue, as in ``status``."""
@@ -222,8 +224,18 @@ class QueueManagerClient:
             body["from"] = first
         path = _consumer_path(queue, consumer, "register")
         answer = self._json("POST", path, body=body, timeout=timeout or REGISTER_SECONDS, retry=timeout is None)
-        ahead = tuple((int(low), int(high)) for low, high in answer.get("ahead", ()))
-        return Registration(answer["epoch"], answer["received"], ahead, answer["queue_manager"])
+        return Registration(
+            answer["epoch"], answer["received"], _ranges(answer), answer["queue_manager"], answer.get("ahead_after")
+        )
+
+    def all_ahead(self, queue: str, consumer: str, registration: Registration) -> Iterator[tuple[int, int]]:
+        """Yield every closed range above the mark that is received too, ascending: also those that the answer left out."""
+        yield from registration.ahead
+        after = registration.ahead_after
+        while after is not None:
+            answer = self._json("GET", _consumer_path(queue, consumer), parameters={"after": after})
+            yield from _ranges(answer)
+            after = answer["ahead_after"]
 
     def received(
         self,
@@ -426,5 +438,9 @@ def _queue_path(queue: str, action: str = "") -> str:
     return f"/v1/queues/{quote_queue_name(queue)}{'/' + action if action else ''}"
 
 
-def _consumer_path(queue: str, consumer: str, action: str) -> str:
-    return f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}/{action}"
+def _consumer_path(queue: str, consumer: str, action: str = "") -> str:
+    return f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}{'/' + action if action else ''}"
+
+
+def _ranges(answer: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(low), int(high)) for low, high in answer.get("ahead", ()))

@@ -311,7 +311,8 @@ def _peek(args: argparse.Namespace) -> int:
 def _receive(args: argparse.Namespace) -> int:
     from srmp_spark.client.lease import LeaseKeeper
     from srmp_spark.holder import Holder
-    from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, Consumer
+    from srmp_spark.queue_manager.consumers import SEQUENCES_MAX
+    from srmp_spark.srmp.sequence_set import SequenceSet
 
     limit = RECEIVE_MAX if args.max is None else args.max
     if limit > SEQUENCES_MAX:
@@ -324,15 +325,13 @@ def _receive(args: argparse.Namespace) -> int:
     keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())
     registration = keeper.acquire(client, queue, args.consumer)
     try:
-        taken = [(low, high) for low, high in registration.ahead]
+        taken = SequenceSet(client.all_ahead(queue, args.consumer, registration))
         waiting = (
             row
             for row in _rows(client, queue, max(args.after or 0, registration.received), None)
-            if not any(low <= row["sequence"] <= high for low, high in registration.ahead)
+            if row["sequence"] not in taken
         )
         rows = heapq.nsmallest(limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"]))
-        marks = Consumer(args.consumer, registration.received, taken)
-        marks.mark_each([row["sequence"] for row in rows])  # what would be refused afterwards is refused before it is printed
         emit((shape(row, args.body) for row in rows), table=args.table, columns=_TABLE_COLUMNS)
         # Only what has left this process is marked: a reader that closed our output has raised by now.
         if rows:

@@ -24,7 +24,8 @@ from srmp_spark.names import (
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
 from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.srmp.ranges import Range, overlaps
+from srmp_spark.srmp.ranges import Range
+from srmp_spark.srmp.sequence_set import SequenceSet, count_in_either
 from srmp_spark.store.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.state import StoredQueue
 from srmp_spark.store.transaction import Transaction
@@ -32,6 +33,8 @@ from srmp_spark.store.waiting import Waiting
 
 WAITERS_MAX = 1_000
 """Long polls on one queue at once."""
+NOTHING = SequenceSet()
+"""What is received out of turn of a queue that nobody receives from."""
 
 
 class UnknownQueueError(ApiError):
@@ -197,9 +200,9 @@ class Queue:
         """The default consumer's marks, or the retained range, changed."""
         default = self.default
         if self.name in RECEIVED_BY_NOBODY:
-            self.waiting.receive(max(self.read_to, self.trimmed_to))
+            self.waiting.receive(max(self.read_to, self.trimmed_to), NOTHING)
         else:
-            self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
+            self.waiting.receive(max(default.received, self.trimmed_to), default.ahead, default.take_touched())
         self.state.count = self.waiting_for(default)
         self.weigh()
         if self.on_marks is not None:
@@ -218,20 +221,16 @@ class Queue:
 
         Without it who receives row by row stands before a hole for ever, and with the mark retention.
         """
-        consumer.pass_over(self.trimmed_to, self.waiting.holes_beyond(consumer.received))
+        consumer.pass_over(self.trimmed_to, self.waiting.holes)
 
     def waiting_for(self, consumer: Consumer) -> int:
         """How many rows a consumer has not received; holes are none."""
-        first = self.trimmed_to + 1
-        low = max(first, consumer.received + 1)
-        beyond = self.waiting.holes_beyond(low - 1)
-        holes = [(max(a, low), min(b, self.end)) for a, b in beyond if a <= self.end]
-        unreceived = sum(b - a + 1 for a, b in holes) - sum(overlaps(holes, consumer.ahead))
-        return consumer.waiting(first, self.end) - unreceived
+        low = max(self.trimmed_to, consumer.received) + 1
+        return max(0, self.end + 1 - low) - count_in_either(low, self.end, consumer.ahead, self.waiting.holes)
 
     def behind_hole(self, after: int) -> int:
         """Where the rows after ``after`` begin, less one: a hole there may be as long as all that a lost disk took along."""
-        return next((last for first, last in self.waiting.holes if first <= after + 1 <= last), after)
+        return self.waiting.holes.next_missing(after + 1) - 1
 
     def wake(self) -> None:
         """Something was committed: long polls look again."""
@@ -263,6 +262,8 @@ class Catalogue:
         self._queues: dict[str, Queue] = {}
         self.on_purge: Callable[[Transaction], object] | None = None
         """Called in each transaction that purges a queue: its rows have left for who looks, and may be back after a crash."""
+        self.on_long_purge: Callable[[], Callable[[], object]] | None = None
+        """Called when a purge needs further transactions; what it returns is called when the last one is stored."""
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(sorted(self._queues.values(), key=lambda queue: queue.name))

@@ -14,11 +14,13 @@ from srmp_spark.queue_manager.catalogue import Queue
 from srmp_spark.queue_manager.consumers import Consumer
 from srmp_spark.store import state
 from srmp_spark.store.journal import Journal
+from srmp_spark.store.marks import StoredMarks
 from srmp_spark.store.transaction import Transaction
 
-RUNS_WAITING_MAX = 40_000
-"""Runs of all consumers together, but for the default ones, that wait to be written. One commit writes them all, in the loop:
-some milliseconds. Marks of others wait for the next commit; those of a default consumer decide rows, and never wait."""
+PIECES_WAITING_MAX = 4_000
+"""Changed pieces of what lies beyond the marks (:mod:`srmp_spark.store.marks`) of all consumers together, but for the default
+ones, that wait to be written. One commit writes them all, in the loop: some milliseconds. Marks of others wait for the next
+commit; those of a default consumer decide rows, and never wait."""
 
 
 class ConsumerSaves:
@@ -33,7 +35,7 @@ class ConsumerSaves:
         self._decide = decide
         self._door = asyncio.Lock()
         self._written = asyncio.Event()
-        self._runs = 0
+        self._pieces = 0
 
     async def save(self, queue: Queue, consumer: Consumer) -> None:
         """It was changed: return when that is on stable storage. Raises :class:`StoreSyncError`."""
@@ -57,9 +59,9 @@ class ConsumerSaves:
             await self._save_in_turn(queue, consumer)
 
     def join(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """It was changed by what is inside this transaction, which writes it."""
+        """It was changed by what is inside this transaction: write it there."""
         consumer.changes += 1
-        self._note(transaction, queue, consumer)
+        self._store(transaction, queue, consumer)
 
     async def _save_in_turn(self, queue: Queue, consumer: Consumer) -> None:
         write = partial(self._write, queue=queue, consumer=consumer)
@@ -67,16 +69,16 @@ class ConsumerSaves:
             await self._journal.transact(write)
             return
         async with self._door:  # first come, first served
-            while self._runs and self._runs + len(consumer.ahead) > RUNS_WAITING_MAX:
+            while self._pieces and self._pieces + consumer.ahead.changed > PIECES_WAITING_MAX:
                 self._written.clear()
                 await self._written.wait()
-            runs = len(consumer.ahead)
-            self._runs += runs
+            pieces = consumer.ahead.changed
+            self._pieces += pieces
         try:
             if not consumer.is_stored:  # else an earlier commit held this change, too
                 await self._journal.transact(write)
         finally:
-            self._runs -= runs
+            self._pieces -= pieces
             self._written.set()
 
     def _write(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
@@ -85,11 +87,15 @@ class ConsumerSaves:
             return  # deleted meanwhile, and its consumers with it
         if queue.consumers.get(consumer.name) is not consumer:
             return  # deleted while it waited for its turn: it must not come back
-        row = consumer.row()
-        stored = state.StoredConsumer(
-            queue.log_name, queue.stored_name(consumer.name), row.received, row.ahead, row.planned, row.holder, row.lease_until
-        )
-        state.save_consumer(transaction.connection, queue.id, stored)
+        self._store(transaction, queue, consumer)
+
+    def _store(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
+        row, ahead = consumer.row(), consumer.ahead
+        name = queue.stored_name(consumer.name)
+        stored = state.StoredConsumer(queue.log_name, name, row.received, ahead, row.planned, row.holder, row.lease_until)
+        changes = StoredMarks.taken_from(ahead)
+        transaction.when_undone.append(partial(changes.give_back, ahead))  # then the next save must write them
+        state.save_consumer(transaction.connection, queue.id, stored, changes)
         self._note(transaction, queue, consumer)
 
     def _note(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:

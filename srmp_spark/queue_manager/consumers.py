@@ -1,7 +1,8 @@
 """Consumers: who reads a queue, how far, and who may (INTERFACE.md section 1). Pure: time and liveness are handed in.
 
-A consumer's marks are a set of sequences, kept as ``received`` (everything up to it) and ``ahead`` (runs beyond it: rows
-that ``srmp-spark receive`` took by priority, or a query that began at ``latest``). Marks are only ever added.
+A consumer's marks are a set of sequences, kept as ``received`` (everything up to it) and ``ahead`` (what lies beyond it: rows
+that ``srmp-spark receive`` or a remote reader took by priority, or a query that began at ``latest``). Marks are only ever
+added, and as many separate ones as the log has rows (docs/adr/0020).
 
 A lease says who may add marks. It lasts :data:`LEASE_SECONDS` from the holder's last call, and ends at once when the
 holder's process on this host is gone. A second receiver waits: the moment the holder renews it is refused with
@@ -12,16 +13,15 @@ and two live queries are told of each other within one renewal.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
-from srmp_spark.srmp.decisions import Marks
-from srmp_spark.srmp.ranges import Range, gaps
+from srmp_spark.srmp.ranges import Range, runs_of
+from srmp_spark.srmp.sequence_set import SequenceSet, first_missing
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
@@ -32,11 +32,12 @@ LEASE_SECONDS_AFTER_START = 30.0
 CONSUMERS_MAX = 100
 """Named consumers of one queue."""
 
-AHEAD_RUNS_MAX = 10_000
-"""Runs beyond ``received``: more means that somebody receives every second row for ever; the store rewrites them each time."""
-
 SEQUENCES_MAX = 100_000
-"""Sequences in one ``received`` call: a second of work, and a request of less than 2 MB."""
+"""Sequences in one ``received`` call: a request of less than 2 MB. It marks :data:`SEQUENCES_OF_A_COMMIT` at a time."""
+
+SEQUENCES_OF_A_COMMIT = 2_000
+"""Of these, so many are marked in one turn of the loop and saved in one commit: even if they lie in as many blocks, it writes
+2,000 pieces, some milliseconds."""
 
 HolderValue = dict[str, Any] | str
 
@@ -63,11 +64,22 @@ def holder_is_gone(value: HolderValue) -> bool:
     return not isinstance(value, str) and Holder.from_dict(value).is_gone()
 
 
+class Marked(NamedTuple):
+    """What a call has added to the marks."""
+
+    rows: int
+    """How many sequences became received."""
+    runs: list[Range]
+    """They lie in these, ascending and disjoint; all of these are received now, and some may have been before."""
+
+
+NOTHING_MARKED = Marked(0, [])
+
+
 class ConsumerRow(NamedTuple):
-    """What is saved of a consumer; ``holder`` is JSON. Times are microseconds since 1970, UTC."""
+    """What is saved of a consumer but for what lies beyond its mark; ``holder`` is JSON. Times are microseconds since 1970."""
 
     received: int
-    ahead: list[tuple[int, int]]
     planned: int | None
     holder: str | None
     lease_until: int | None
@@ -80,8 +92,10 @@ class Consumer:
     name: str
     received: int = 0
     """Every row up to this one is received."""
-    ahead: list[tuple[int, int]] = field(default_factory=list)
-    """Received beyond it: sorted, disjoint, not adjacent, closed ranges."""
+    ahead: SequenceSet = field(default_factory=SequenceSet)
+    """Received beyond it, and not just behind it. The same object for as long as the consumer is there."""
+    touched: list[Range] | None = None
+    """Runs that were added to :attr:`ahead` since they were last taken (:meth:`take_touched`); ``None``: nobody takes them."""
     planned: int | None = None
     """The first sequence that the present receiver asked for: its marks reach no further down."""
     holder: HolderValue | None = None
@@ -99,12 +113,12 @@ class Consumer:
     """:attr:`received` as it is on stable storage: what others may be told to be received (the journal of the queue)."""
 
     @classmethod
-    def load(cls, name: str, row: ConsumerRow, *, now: float) -> Consumer:
-        """As it was saved; a lease gets at least :data:`LEASE_SECONDS_AFTER_START` from now."""
+    def load(cls, name: str, row: ConsumerRow, ahead: SequenceSet, *, now: float) -> Consumer:
+        """As it was saved; a lease gets at least :data:`LEASE_SECONDS_AFTER_START` from now. ``ahead`` is its own now."""
         return cls(
             name=name,
             received=row.received,
-            ahead=list(row.ahead),
+            ahead=ahead,
             planned=row.planned,
             holder=None if row.holder is None else json.loads(row.holder),
             lease_ends=now + LEASE_SECONDS_AFTER_START,
@@ -113,10 +127,9 @@ class Consumer:
         )
 
     def row(self) -> ConsumerRow:
-        """To be saved."""
+        """To be saved with the changes of :attr:`ahead`."""
         return ConsumerRow(
             self.received,
-            list(self.ahead),
             self.planned,
             None if self.holder is None else json.dumps(self.holder, separators=(",", ":")),
             self.lease_until,
@@ -175,77 +188,61 @@ class Consumer:
 
     # --- the marks --------------------------------------------------------------------------------------------------------
 
-    def marks(self) -> Marks:
-        """As they are now."""
-        return Marks(self.received, tuple(self.ahead))
-
-    def mark_to(self, to: int) -> int:
-        """Received: everything that the holder planned, up to ``to``. How many rows that added."""
+    def mark_to(self, to: int) -> Marked:
+        """Received: everything that the holder planned, up to ``to``."""
         first = self.planned if self.planned is not None else self.received + 1
-        return self._add(first, to) if to >= first else 0
+        return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
-    def mark_each(self, sequences: list[int]) -> int:
-        """Received: these. Raises a 409 when the runs would become too many."""
-        before = self.received, list(self.ahead)
-        added = sum(self._add(sequence, sequence) for sequence in sequences)
-        if len(self.ahead) > AHEAD_RUNS_MAX:
-            self.received, self.ahead = before
-            raise ApiError(
-                409, "too-scattered", f"more than {AHEAD_RUNS_MAX} separate runs received", "receive the rows in between"
-            )
-        return added
+    def mark_each(self, sequences: Iterable[int]) -> Marked:
+        """Received: these."""
+        return self._add(runs_of(sequences))
 
-    def skip_to(self, to: int) -> int:
-        """Rows up to ``to`` are no more (purged, trimmed): they count as received. How many rows that added."""
-        return self._add(self.received + 1, to) if to > self.received else 0
+    def skip_to(self, to: int) -> Marked:
+        """Rows up to ``to`` are no more (purged, trimmed): they count as received."""
+        return self._add([(self.received + 1, to)]) if to > self.received else NOTHING_MARKED
 
-    def skip_all_but(self, to: int, spared: Sequence[int]) -> int:
+    def skip_all_but(self, to: int, spared: SequenceSet) -> Marked:
         """:meth:`skip_to`, but for these rows beyond the mark."""
-        return sum(self._add(first, last) for first, last in gaps(self.received + 1, to, [(each, each) for each in spared]))
+        return self._add(list(spared.gaps(self.received + 1, to)))
 
-    def pass_over(self, trimmed_to: int, holes: Sequence[Range]) -> None:
-        """Rows up to ``trimmed_to`` and in ``holes`` (ascending, disjoint) are no more: the mark does not stop before them."""
-        self.skip_to(trimmed_to)
-        at = hole = 0
-        while True:
-            if hole < len(holes) and holes[hole][0] <= self.received + 1:
-                self.received = max(self.received, holes[hole][1])
-                hole += 1
-            elif at < len(self.ahead) and self.ahead[at][0] <= self.received + 1:
-                self.received = max(self.received, self.ahead[at][1])
-                at += 1
-            else:
-                break
-        del self.ahead[:at]
+    def pass_over(self, trimmed_to: int, holes: SequenceSet) -> None:
+        """Rows up to ``trimmed_to`` and in ``holes`` are no more: the mark does not stop before them."""
+        self._move_to(first_missing(max(self.received, trimmed_to) + 1, self.ahead, holes) - 1)
 
     def waiting(self, first: int, end: int) -> int:
         """How many of the rows ``first`` to ``end`` are not received."""
         low = max(first, self.received + 1)
-        if low > end:
-            return 0
-        return end - low + 1 - sum(min(b, end) - max(a, low) + 1 for a, b in self.ahead if b >= low and a <= end)
+        return 0 if low > end else end - low + 1 - self.ahead.count(low, end)
 
-    def _add(self, first: int, last: int) -> int:
-        """Add a run; the number of sequences that were new."""
-        first = max(first, self.received + 1)
-        if last < first:
-            return 0
-        ahead = self.ahead
-        low = bisect_left(ahead, (first,))
-        if low > 0 and ahead[low - 1][1] >= first - 1:
-            low -= 1
-        high = low
-        known = 0
-        new_first, new_last = first, last
-        while high < len(ahead) and ahead[high][0] <= last + 1:
-            a, b = ahead[high]
-            known += max(0, min(b, last) - max(a, first) + 1)
-            new_first, new_last = min(new_first, a), max(new_last, b)
-            high += 1
-        ahead[low:high] = [(new_first, new_last)]
-        if ahead[0][0] == self.received + 1:
-            self.received = ahead.pop(0)[1]
-        return last - first + 1 - known
+    def take_touched(self) -> list[Range]:
+        """What was added beyond the mark since the last call. From the first call on it is kept until the next."""
+        touched, self.touched = self.touched or [], []
+        return touched
+
+    def _add(self, runs: Sequence[Range]) -> Marked:
+        """Add runs, ascending and disjoint."""
+        ahead, begin = self.ahead, self.received + 1
+        before = self.received + len(ahead)
+        added = [(max(first, begin), last) for first, last in runs if last >= begin]
+        beyond: list[Range] = []
+        for first, last in added:
+            if first > self.received + 1:
+                beyond.append((first, last))
+            else:  # mostly: a query that goes on where its last batch ended
+                self._move_to(last)
+        ahead.add_each(first for first, last in beyond if first == last)
+        for first, last in beyond:
+            if first < last:
+                ahead.add(first, last)
+        if self.touched is not None:
+            self.touched += beyond
+        return Marked(self.received + len(ahead) - before, added)
+
+    def _move_to(self, to: int) -> None:
+        """Everything up to ``to`` is received, and what lies just behind it with it."""
+        if to > self.received:
+            self.received = self.ahead.next_missing(to + 1) - 1
+            self.ahead.discard_through(self.received)
 
 
 RegisterOutcome = Literal["granted", "wait"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from srmp_spark.srmp.decisions import Marks, Reason
+from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.ranges import Range
 from srmp_spark.store import decisions
 from srmp_spark.store.transaction import Transaction
@@ -28,9 +28,11 @@ class Deciding:
     def __init__(self) -> None:
         self._unsaved: list[_Decided] = []
 
-    def marked(self, before: Marks, after: Marks, reason: Reason, at: int) -> None:
-        """The default consumer's marks moved; ``at`` is microseconds since 1970, UTC."""
-        runs = after.since(before)
+    def marked(self, runs: list[Range], reason: Reason, at: int) -> None:
+        """The default consumer received these runs; ``at`` is microseconds since 1970, UTC.
+
+        Rows in them that were received before were decided then, and a row keeps its first decision.
+        """
         if runs:
             self._unsaved.append(_Decided(runs, reason, at))
 

@@ -19,15 +19,14 @@ copy or make two, and a mark over a million rows costs what it always costs.
 
 from __future__ import annotations
 
-import copy
 import sqlite3
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from srmp_spark.names import JOURNAL_SUFFIX, base_of_journal
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
 from srmp_spark.queue_manager.consumers import Consumer
 from srmp_spark.srmp.destinations import QueueState
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import state
 from srmp_spark.store.waiting import Waiting
 
@@ -88,13 +87,13 @@ class QueueJournal(Queue):
         self.trimmed_to = max(of.trimmed_to, self._after)
         default = self.default
         end = max(of.default.stored_received, self.trimmed_to)
-        self.waiting.receive(max(default.received, self.trimmed_to), default.ahead)
+        self.waiting.receive(max(default.received, self.trimmed_to), default.ahead, default.take_touched())
         if end > self.end:
             self.end = end
             self.wake()
         self.state.count = self.waiting_for(default)
 
-    def purge(self, spared: Sequence[int] = ()) -> int:
+    def purge(self, spared: SequenceSet) -> int:
         """Take away what waits in the journal: the rows stay with the queue until their time is over; how many those were."""
         count = self.state.count
         self.default.skip_all_but(self.end, spared)
@@ -123,7 +122,7 @@ def open_journal(queue: Queue, switch: JournalSwitch, connection: sqlite3.Connec
 def begin_journal(queue: Queue) -> JournalSwitch:
     """A journal that begins now; what is to be stored of it."""
     switch = JournalSwitch(queue.default.received)
-    queue.journal = QueueJournal(queue, switch.after, copy.deepcopy(queue.waiting))
+    queue.journal = QueueJournal(queue, switch.after, queue.waiting.copy())
     return switch
 
 

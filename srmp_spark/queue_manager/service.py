@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, ProcessMustEndError, StoreError, with_hint
@@ -28,7 +29,15 @@ from srmp_spark.queue_manager.acceptor import Acceptor
 from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
 from srmp_spark.queue_manager.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX, ServeConfig
 from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
-from srmp_spark.queue_manager.consumers import Consumer, ConsumerRow, HolderValue, holder_text, try_register
+from srmp_spark.queue_manager.consumers import (
+    SEQUENCES_OF_A_COMMIT,
+    Consumer,
+    ConsumerRow,
+    HolderValue,
+    Marked,
+    holder_text,
+    try_register,
+)
 from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.queue_manager.metrics import Metrics
@@ -58,6 +67,7 @@ from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.ranges import Range, gaps
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
@@ -68,7 +78,19 @@ from srmp_spark.store.transaction import Transaction
 LEASE_LOOK_SECONDS = 0.5
 """How often a waiting receiver looks whether the holder's process is gone."""
 
+HOLES_OF_A_COMMIT = 1_000
+"""Separate holes that one commit of a purge makes: two rows of the store for each, some milliseconds in the loop."""
+
 log = logging.getLogger(__name__)
+
+
+class _Purged(NamedTuple):
+    """What one commit of a purge took away."""
+
+    rows: int
+    to: int
+    end: int
+    """Where the purge ends."""
 
 
 @dataclass(slots=True)
@@ -210,11 +232,11 @@ class QueueManager:
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
-            row = ConsumerRow(consumer.received, consumer.ahead, consumer.planned, consumer.holder, consumer.lease_until)
+            row = ConsumerRow(consumer.received, consumer.planned, consumer.holder, consumer.lease_until)
             whose = queue_of_consumer(self.catalogue.find(consumer.queue), consumer.name)
             if whose is not None:
                 of, name = whose
-                of.consumers[name] = Consumer.load(name, row, now=clock.monotonic())
+                of.consumers[name] = Consumer.load(name, row, consumer.ahead, now=clock.monotonic())
         for each in self.catalogue:
             each.marks_moved()
         self._owed_at_start = stored.owed
@@ -308,7 +330,7 @@ class QueueManager:
 
             def delete(transaction: Transaction) -> None:
                 end = end_of(transaction.connection, queue.id)
-                left = gaps(max(queue.default.received, queue.trimmed_to) + 1, end, queue.default.ahead)
+                left = gaps(max(queue.default.received, queue.trimmed_to) + 1, end, ())  # what was received was decided before
                 self.decide(transaction, queue, left, Reason.QUEUE_DELETED)
                 queues.delete(transaction, name, self.directory.segments, self.clock.utc())
                 self.catalogue.remove(name)  # here: a mark that is saved after this must find its queue gone
@@ -318,36 +340,51 @@ class QueueManager:
             log.info("queue.deleted name=%s", name)
             return name
 
-    async def purge_queue(self, name: str, spared: Sequence[int] = ()) -> int:
-        """Take away what waits, but for rows that remote readers have; how many rows that was."""
+    async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
+        """Take away what waits, but for rows that remote readers have; how many rows that was.
+
+        Where many rows were received out of turn, or are spared, it makes many holes: a slice of them in each commit. No remote
+        reader is served until the last one is stored. A kill in between leaves the rows behind the last slice waiting.
+        """
         async with self._admin:
-            queue = self.catalogue.find(name)
+            queue, left = self.catalogue.find(name), SequenceSet() if spared is None else spared
             if isinstance(queue, QueueJournal):
-                purged = queue.purge(spared)
+                purged = queue.purge(left)
                 await self.saves.save(queue, queue.default)
                 return purged
-
-            def purge(transaction: Transaction) -> int:
-                received, ahead = queue.default.received, list(queue.default.ahead)
-                segments, left = self.directory.segments, [*ahead, *((each, each) for each in spared)]
-                purged = queues.purge(transaction, queue.name, segments, received=received, ahead=ahead, spared=spared)
-                end = end_of(transaction.connection, queue.id)
-                taken = list(gaps(max(received, queue.trimmed_to) + 1, end, left))
-                self.decide(transaction, queue, taken, Reason.QUEUE_PURGED)
-                queue.cut(taken)
-                queue.damage.clear()
-                # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
-                queue.default.skip_all_but(end, spared)
-                self.saves.join(transaction, queue, queue.default)
-                self.catalogue.purging(transaction, queue)
-                return purged
-
-            purged = await self.journal.transact(purge)
+            done = await self.journal.transact(lambda t: self._purge_slice(t, queue, None, left))
+            purged, whole = done.rows, done.end
+            go_on = self.catalogue.on_long_purge() if done.to < whole and self.catalogue.on_long_purge is not None else None
+            try:
+                while done.to < whole and self.catalogue.get(queue.name) is queue:
+                    done = await self.journal.transact(lambda t: self._purge_slice(t, queue, whole, left))
+                    purged += done.rows
+            finally:
+                if go_on is not None:
+                    go_on()
             self.garbage.set()
             if queue.name == FORWARD_QUEUE:
                 self.forward_came()  # its cursor passes the holes while they are still known
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
+
+    def _purge_slice(self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet) -> _Purged:
+        """Take away what waits up to ``end``, or as much of it as one commit may; ``None``: all that there is by now."""
+        whole = end_of(transaction.connection, queue.id) if end is None else end
+        default, kept = queue.default, spared.copy()
+        kept.update(default.ahead)
+        first = max(default.received, queue.trimmed_to) + 1
+        segments = self.directory.segments
+        taken = queues.take_away(transaction, queue.name, first, whole, kept, segments, HOLES_OF_A_COMMIT)
+        # What was received out of turn was decided before, and keeps that decision.
+        self.decide(transaction, queue, spared.gaps(first, taken.to), Reason.QUEUE_PURGED)
+        queue.cut(taken.holes)
+        queue.damage.clear()
+        # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
+        default.skip_all_but(taken.to, spared)
+        self.saves.join(transaction, queue, default)
+        self.catalogue.purging(transaction, queue)
+        return _Purged(taken.rows, taken.to, whole)
 
     def decide(self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason) -> None:
         """Note, in the transaction that takes these rows away, that they left the queue ([MC-MQSRM] 3.1.7.3).
@@ -436,7 +473,7 @@ class QueueManager:
             consumer = queue.consumer(name)
             if consumer is not known:
                 known, seen = consumer, consumer.renewals
-            before = consumer.row()
+            before = consumer.planned, consumer.holder
             if try_register(consumer, holder, planned, seen, now=self.clock.monotonic(), utc=self.clock.utc()) == "granted":
                 break
             try:
@@ -444,8 +481,7 @@ class QueueManager:
             except asyncio.TimeoutError:
                 continue
             raise ConnectionResetError
-        after = consumer.row()
-        if after._replace(lease_until=None) != before._replace(lease_until=None):  # a renewal alone is not worth a sync
+        if (consumer.planned, consumer.holder) != before:  # a renewal alone is not worth a sync
             await self.saves.save(queue, consumer)
         else:
             await self.saves.settle(queue, consumer)
@@ -470,26 +506,33 @@ class QueueManager:
                 "nobody has read these rows: was the data directory put back from a copy?",
             )
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
-        decides = name == queue.default.name
-        before = consumer.marks() if decides else None
-        added = consumer.mark_each(sequences) if sequences is not None else consumer.mark_to(to or 0)
-        if added:
-            if before is not None:
-                queue.deciding.marked(before, consumer.marks(), reason, self.clock.utc())
-            queue.close_up(consumer)
-            if before is not None:
-                queue.marks_moved()
-            await self.saves.save(queue, consumer)
-        else:
-            await self.saves.settle(queue, consumer)
+        if sequences is None:
+            await self._marked(queue, consumer, consumer.mark_to(to or 0), reason)
+            return consumer
+        for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
+            marked = consumer.mark_each(sequences[at : at + SEQUENCES_OF_A_COMMIT])
+            await self._marked(queue, consumer, marked, reason)
         return consumer
+
+    async def _marked(self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason) -> None:
+        """What follows from marks, in memory and then on disk."""
+        if not marked.rows:
+            await self.saves.settle(queue, consumer)
+            return
+        decides = consumer is queue.default
+        if decides:
+            queue.deciding.marked(marked.runs, reason, self.clock.utc())
+        queue.close_up(consumer)
+        if decides:
+            queue.marks_moved()
+        await self.saves.save(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
         """The sender process has made outgoing what came for other hosts, up to sequence ``to``: it is received."""
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
-        if queue.default.skip_to(min(to, queue.end)):
+        if queue.default.skip_to(min(to, queue.end)).rows:
             queue.marks_moved()
             await self.saves.save(queue, queue.default)
 

@@ -5,12 +5,12 @@ a stream message with ``<DeadLetter/>``, a final stream receipt to its sender's 
 write them is kept beside the row as :class:`Undecided`, in the row's own transaction. When the row leaves the queue there is
 one :class:`Reason`, and :func:`receipts_for` says what follows from the two. Nothing else does.
 
-Rows are decided in runs: a mark over a million rows is one decision. :class:`Marks` finds which rows a mark decides.
+Rows are decided in runs: a mark over a million rows is one decision, also where some of them were received before it. A row
+keeps its first decision, so a run need not leave out what an earlier one holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -27,7 +27,6 @@ from srmp_spark.message import (
 )
 from srmp_spark.names import OWN_QUEUES
 from srmp_spark.srmp.message_types import MessageType, message_type
-from srmp_spark.srmp.ranges import Range, subtract
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 
 Decision = Literal["positive", "negative"]
@@ -161,16 +160,3 @@ def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[Decis
             DecisionReceipt("final_stream", row.final_to, row.queue, *common, row.stream_id, row.position, row.stream_name)
         )
     return tuple(receipts)
-
-
-class Marks(NamedTuple):
-    """What the default consumer has received: everything up to ``received``, and ``ahead``, sorted disjoint runs beyond."""
-
-    received: int
-    ahead: Sequence[Range]
-
-    def since(self, before: Marks) -> list[Range]:
-        """The runs that became received: these rows are decided now."""
-        runs = [(before.received + 1, self.received)]
-        runs += [(max(first, before.received + 1), last) for first, last in self.ahead]
-        return list(subtract(runs, before.ahead))

@@ -8,6 +8,22 @@ Range = tuple[int, int]
 """A closed range of sequences."""
 
 
+def runs_of(numbers: Iterable[int]) -> list[Range]:
+    """The runs that these numbers, in any order, are: ascending, disjoint, not adjacent."""
+    found: list[Range] = []
+    first = last = None
+    for number in sorted(numbers):
+        if first is None or last is None:
+            first = number
+        elif number > last + 1:
+            found.append((first, last))
+            first = number
+        last = number
+    if first is not None and last is not None:
+        found.append((first, last))
+    return found
+
+
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
     """What of the closed range remains outside the closed ranges ``taken``, in order."""
     left = []

@@ -42,7 +42,7 @@ from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
-from srmp_spark.store import decisions, epochs, losses, moves, state, wsrm_sequences
+from srmp_spark.store import decisions, epochs, losses, marks, moves, state, wsrm_sequences
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
@@ -198,6 +198,7 @@ class DataDirectory:
             wsrm_sequences.DDL,
         ):  # a directory that an older version made has none of these
             writer.execute(statement)
+        marks.take_over(writer)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")

@@ -373,7 +373,7 @@ class Journal:
 
     def _call(self, call: _Call, transaction: Transaction) -> tuple[Any, BaseException | None]:
         execute = self._connection.execute
-        after = len(transaction.after_commit)
+        after, undone = len(transaction.after_commit), len(transaction.when_undone)
         opened, closed = dict(transaction.queues_opened), set(transaction.queues_closed)
         execute("SAVEPOINT call")
         try:
@@ -383,7 +383,9 @@ class Journal:
         except Exception as error:  # whatever it is, it is for the one who asked
             execute("ROLLBACK TO call")
             execute("RELEASE call")
-            del transaction.after_commit[after:]
+            for undo in transaction.when_undone[undone:]:
+                undo()
+            del transaction.after_commit[after:], transaction.when_undone[undone:]
             transaction.queues_opened, transaction.queues_closed = opened, closed
             return None, error
         execute("RELEASE call")

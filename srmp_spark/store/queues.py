@@ -7,13 +7,16 @@ must never come back with another message.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from srmp_spark.errors import StoreError
-from srmp_spark.srmp.ranges import Range, gaps
-from srmp_spark.store import moves, state, sweeper
+from srmp_spark.interface import DEFAULT_CONSUMER
+from srmp_spark.srmp.ranges import Range, subtract
+from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.store import marks, moves, state, sweeper
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
@@ -84,35 +87,48 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
     transaction.queues_closed.add(name)
 
 
-def purge(
-    transaction: Transaction, name: str, segments: Path, *, received: int | None = None, ahead: Iterable[Range] = (),
-    spared: Iterable[int] = (),
-) -> int:  # fmt: skip
+class TakenAway(NamedTuple):
+    """What one transaction of a purge took away."""
+
+    rows: int
+    """Those that were no holes before."""
+    holes: list[Range]
+    to: int
+    """What waited up to here is away."""
+
+
+def take_away(
+    transaction: Transaction, name: str, first: int, last: int, kept: SequenceSet, segments: Path, holes_max: int | None = None
+) -> TakenAway:  # fmt: skip
+    """Make holes of the rows ``first`` to ``last`` but for those that are ``kept``: they were received out of turn, or a reader
+    has them. The holes stay counted, for every consumer; their marks are the caller's.
+
+    With ``holes_max`` at most so many separate holes: the caller goes on behind :attr:`TakenAway.to` in another transaction.
+    """
+    queue_id = queue_id_of(transaction, name)
+    holes = list(islice(kept.gaps(first, last), holes_max))
+    to = holes[-1][1] if holes and len(holes) == holes_max else last
+    return TakenAway(_make_holes(transaction, queue_id, holes, "purged", segments), holes, to)
+
+
+def purge(transaction: Transaction, name: str, segments: Path) -> int:
     """Take away every row that the default consumer has not received, and mark all as received; returns how many those were.
 
-    The purged rows become holes: they stay counted, for every consumer. ``received`` and ``ahead`` are its marks if they are
-    known better than the store does: one that is still to be saved holds all the same. Else the stored ones count. Rows that
-    are ``spared`` stay as they are: a remote reader has them.
+    It goes by the marks as they are stored, and takes as long as it takes: for who has the store for himself.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
-    end = end_of(db, queue_id)
-    if received is None:
-        sql = "SELECT received, ahead FROM consumers WHERE queue_id = ? AND name = 'default'"
-        found = db.execute(sql, (queue_id,)).fetchone()
-        received, ahead = (found[0], json.loads(found[1])) if found else (0, [])
+    end, received = end_of(db, queue_id), state.received_by_default(db, queue_id)
+    ahead = marks.load(db, queue_id, DEFAULT_CONSUMER, received)
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
-    alive = [(sequence, sequence) for sequence in spared if sequence > received]
-    kept = [*((low, high) for low, high in ahead), *alive]  # rows that were received out of turn are no waiting rows
-    purged = _make_holes(transaction, queue_id, max(received, trimmed_to) + 1, end, kept, "purged", segments)
-    marked = gaps(1, max(end, received), alive)
-    to = marked[0][1] if marked and marked[0][0] == 1 else 0
-    beyond = [run for run in marked if run[0] > 1]
+    taken = take_away(transaction, name, max(received, trimmed_to) + 1, end, ahead, segments)
+    received = max(received, end)
     db.execute(
-        "INSERT INTO consumers(queue_id, name, received, ahead) VALUES (?, 'default', ?, ?) "
-        "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = excluded.ahead",
-        (queue_id, to, json.dumps(beyond)),
+        "INSERT INTO consumers(queue_id, name, received) VALUES (?, ?, ?) "
+        "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = '[]'",
+        (queue_id, DEFAULT_CONSUMER, received),
     )
-    return purged
+    marks.save(db, queue_id, DEFAULT_CONSUMER, received, marks.StoredMarks([], []))
+    return taken.rows
 
 
 def give_up(transaction: Transaction, name: str, first: int, last: int, segments: Path) -> int:
@@ -125,7 +141,7 @@ def give_up(transaction: Transaction, name: str, first: int, last: int, segments
     end = end_of(db, queue_id)
     if not trimmed_to < first <= last <= end:
         raise StoreError(f"{name} holds {trimmed_to + 1} to {end}, not {first} to {last}")
-    return _make_holes(transaction, queue_id, first, last, [], "damaged", segments)
+    return _make_holes(transaction, queue_id, [(first, last)], "damaged", segments)
 
 
 def queue_id_of(transaction: Transaction, name: str) -> int:
@@ -136,13 +152,15 @@ def queue_id_of(transaction: Transaction, name: str) -> int:
     return int(row[0])
 
 
-def _make_holes(
-    transaction: Transaction, queue_id: int, first: int, last: int, kept: list[tuple[int, int]], reason: str, segments: Path
-) -> int:
-    """Holes for the closed range, without ``kept`` and the holes that are there; returns the number of rows."""
-    db = transaction.connection
-    there = db.execute("SELECT first, last FROM holes WHERE queue_id = ? AND last >= ?", (queue_id, first)).fetchall()
-    holes = gaps(first, last, kept + there)
+def _make_holes(transaction: Transaction, queue_id: int, ranges: Sequence[Range], reason: str, segments: Path) -> int:
+    """Make holes of these ranges, ascending and disjoint, where there are none; returns the number of rows."""
+    if not ranges:
+        return 0
+    db, first, last = transaction.connection, ranges[0][0], ranges[-1][1]
+    before = "SELECT coalesce(max(first), 0) FROM holes WHERE queue_id = ? AND first < ?"
+    (begin,) = db.execute(before, (queue_id, first)).fetchone()  # one that begins before them may reach into them
+    sql = "SELECT first, last FROM holes WHERE queue_id = ? AND first BETWEEN ? AND ? ORDER BY first"
+    holes = list(subtract(ranges, db.execute(sql, (queue_id, begin, last)).fetchall()))
     db.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(queue_id, low, high, reason) for low, high in holes])
     sweeper.drop_each(transaction, queue_id, holes, segments)
     return sum(high - low + 1 for low, high in holes)

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
-import msgspec
-
 from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
 from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.srmp.trust_domain import SEPARATOR
+from srmp_spark.store import marks
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
@@ -63,8 +63,8 @@ class StoredConsumer(NamedTuple):
     name: str
     received: int
     """Every row up to here was received."""
-    ahead: list[tuple[int, int]]
-    """Closed ranges beyond ``received`` that were received too (``receive`` by priority)."""
+    ahead: SequenceSet
+    """Sequences beyond ``received`` that were received too (``receive`` by priority)."""
     planned: int | None
     """First sequence that the present receiver plans; ``None`` if nobody registered."""
     holder: str | None
@@ -103,7 +103,9 @@ def load(connection: sqlite3.Connection) -> StoredState:
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
     found = connection.execute("SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers")
     named = [row for row in found.fetchall() if row[0] in names]
-    consumers = list(readable("consumers", named, lambda row: _consumer(names[row[0]], row, unreadable), unreadable, key=2))
+    consumers = list(
+        readable("consumers", named, lambda row: _consumer(connection, names[row[0]], row, unreadable), unreadable, key=2)
+    )
     owed = connection.execute("SELECT id, payload FROM owed_receipts ORDER BY id")
     return StoredState(
         queues=[load_queue(connection, queue_id, unreadable) for queue_id in names],
@@ -122,13 +124,15 @@ def _receipt(row: Sequence[Any]) -> StoredReceipt:
     return StoredReceipt(row[0], receipt)
 
 
-def _consumer(queue: str, row: Sequence[Any], unreadable: list[SetAside]) -> StoredConsumer:
-    """Return a consumer. Of one whose ranges cannot be read the mark counts alone: rows come again rather than never.
+def _consumer(
+    connection: sqlite3.Connection, queue: str, row: Sequence[Any], unreadable: list[SetAside]
+) -> StoredConsumer:  # fmt: skip
+    """Return a consumer. What it received beyond its mark and cannot be read comes again, rather than never.
 
     One whose lease cannot be read is nobody's: whoever registers next has it. Raises :class:`TypeError` or
     :class:`ValueError` for one without a name or a mark.
     """
-    _, name, received, ahead, planned, holder, lease_until = row
+    queue_id, name, received, ahead, planned, holder, lease_until = row
     typed((name, received), (str, int))
     if received < 0:
         raise ValueError(f"received {received}")
@@ -138,13 +142,10 @@ def _consumer(queue: str, row: Sequence[Any], unreadable: list[SetAside]) -> Sto
     except (ValueError, TypeError) as error:
         unreadable.append(SetAside("consumers", f"{queue} {name}", f"its lease: {error}"[:REASON_MAX]))
         planned = holder = lease_until = None
-    try:
-        ranges = [(int(first), int(last)) for first, last in json.loads(ahead)]
-    except (ValueError, TypeError) as error:
-        reason = f"received ahead of its mark: {error}"[:REASON_MAX]
-        unreadable.append(SetAside("consumers", f"{queue} {name}", reason))
-        ranges = []
-    return StoredConsumer(queue, name, received, ranges, planned, holder, lease_until)
+    if (told := marks.set_aside_text(queue, name, ahead)) is not None:
+        unreadable.append(told)
+    found = marks.load(connection, queue_id, name, received, unreadable)
+    return StoredConsumer(queue, name, received, found, planned, holder, lease_until)
 
 
 def load_queue(connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None) -> StoredQueue:
@@ -319,12 +320,19 @@ def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) ->
     connection.execute("DELETE FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name))
 
 
-def save_consumer(connection: sqlite3.Connection, queue_id: int, consumer: StoredConsumer) -> None:
-    """A consumer's mark and lease."""
+def save_consumer(
+    connection: sqlite3.Connection, queue_id: int, consumer: StoredConsumer, changes: marks.StoredMarks | None = None
+) -> None:
+    """Write a consumer's mark and lease, and what ``changes`` says of what lies beyond its mark; ``None``: all of that."""
+    name, received = consumer.name, consumer.received
     connection.execute(
-        "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (queue_id, *consumer[1:3], msgspec.json.encode(consumer.ahead).decode(), *consumer[4:]),
+        "INSERT INTO consumers VALUES (?, ?, ?, '[]', ?, ?, ?) ON CONFLICT (queue_id, name) DO UPDATE SET "
+        "received = excluded.received, ahead = '[]', planned = excluded.planned, holder = excluded.holder, "
+        "lease_until = excluded.lease_until",
+        (queue_id, name, received, consumer.planned, consumer.holder, consumer.lease_until),
     )
+    every = marks.StoredMarks(list(consumer.ahead.pieces()), []) if changes is None else changes
+    marks.save(connection, queue_id, name, received, every)
 
 
 def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:

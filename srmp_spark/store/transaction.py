@@ -16,6 +16,8 @@ class Transaction:
         self.epoch_id = epoch_id
         self.after_commit: list[Callable[[], object]] = []
         """Called in the loop after the COMMIT, before the result is handed out: to unlink files, never to write."""
+        self.when_undone: list[Callable[[], object]] = []
+        """Called when what the function wrote is undone, because it raised: memory may count on it."""
         self.queues_opened: dict[str, tuple[int, int]] = {}
         """Queues that take rows from now on: name → id and last sequence given out."""
         self.queues_closed: set[str] = set()

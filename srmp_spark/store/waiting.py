@@ -1,148 +1,199 @@
 """What waits in a queue: rows, bytes and age beyond the default consumer's mark, without asking the database.
 
 Counted in entries of neighbouring rows, not row by row: a backlog of millions must not cost memory per row. The bytes of an
-entry that the mark has partly passed are taken in proportion, so the sum is off by less than one entry, which is far inside
-what a quota is for. Rows received beyond the mark ("ahead") and rows that retention has deleted wait for nobody either; an
-entry of which all are received is forgotten.
+entry of which some rows no longer wait are taken in proportion, so the sum is off by less than one entry, which is far inside
+what a quota is for. Rows received beyond the mark ("ahead"), holes, and rows that retention has deleted wait for nobody; an
+entry of which no row waits is forgotten.
+
+What an entry has left follows from three things alone: the mark, the set beyond it, the holes. So whoever changes one of them
+says where (:meth:`Waiting.receive`, :meth:`Waiting.cut`), and only the entries there are counted again: a mark in the middle
+of a million rows costs one entry.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 
-from srmp_spark.srmp.ranges import Range, overlaps, subtract
+from srmp_spark.srmp.ranges import Range
+from srmp_spark.srmp.sequence_set import SequenceSet, count_in_either
 from srmp_spark.store.schema import SEQUENCE_MAX, row_key
 
 ENTRY_ROWS = 256
 """Rows that share an entry: a million waiting rows are 4,000 entries."""
+_FORGET = 1_024
+"""Entries without a waiting row before their places are given back, and half of all: that moves the others."""
+
+_LAST = attrgetter("last")
+
+
+@dataclass(slots=True)
+class _Entry:
+    """Neighbouring rows."""
+
+    first: int
+    last: int
+    size: int
+    """Bytes of their posts."""
+    arrived_at: int
+    """Of the first."""
+    left: int
+    """Bytes of those that wait, in proportion."""
+    waits: int
+    """How many those are."""
 
 
 class Waiting:
     """The rows after ``received`` of one queue."""
 
-    __slots__ = ("_ahead_bytes", "_bytes", "_entries", "holes", "received")
+    __slots__ = ("_ahead", "_bytes", "_entries", "_gone", "_head", "holes", "received")
 
     def __init__(self, received: int = 0) -> None:
         self.received = received
         """Rows up to here no longer wait: the mark, or what retention has deleted."""
-        self.holes: list[Range] = []
-        """Purged or given up: sorted, disjoint. All that retention has not passed: named consumers may be behind the mark."""
-        self._entries: deque[list[int]] = deque()
-        """[first, last, bytes, arrived_at of the first], in order, without those that the mark has passed."""
+        self.holes = SequenceSet()
+        """Purged or given up. All that retention has not passed: named consumers may be behind the mark."""
+        self._ahead = SequenceSet()
+        """What is received beyond the mark: the consumer's own set."""
+        self._entries: list[_Entry] = []
+        """In order; those before ``_head`` are forgotten."""
+        self._head = 0
+        self._gone = 0
+        """Entries from ``_head`` on of which no row waits."""
         self._bytes = 0
-        self._ahead_bytes = 0
-        """What rows received ahead have of ``_bytes``: in entries of which some rows still wait."""
 
     @classmethod
     def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
         """What the store holds beyond the mark."""
         (trimmed_to,) = connection.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
         waiting = cls(max(received, trimmed_to))
+        holes = "SELECT first, last FROM holes WHERE queue_id = ? AND last > ?"
+        for first, last in connection.execute(holes, (queue_id, trimmed_to)):
+            waiting.holes.add(first, last)
         span = (row_key(queue_id, waiting.received + 1), row_key(queue_id, SEQUENCE_MAX))
         sealed = trimmed_to
         what, where = "SELECT first, last, bytes, arrived_first FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
         for first, last, size, arrived in connection.execute(f"{what} segments {where}", span):
-            waiting._add(first, last, size, arrived)
+            waiting.add(first, size, arrived, last=last)
             sealed = last
         for first, last, size, arrived in connection.execute(f"{what} groups {where}", span):
             if first > sealed:  # a sealed group may not be deleted yet
-                waiting._add(first, last, size, arrived)
-        holes = "SELECT first, last FROM holes WHERE queue_id = ? AND last > ? ORDER BY first"
-        waiting.cut(connection.execute(holes, (queue_id, trimmed_to)))
+                waiting.add(first, size, arrived, last=last)
         return waiting
 
     @property
     def bytes(self) -> int:
         """Bytes of the posts that wait."""
-        if not self._entries:
-            return 0
-        first, last, size, _ = self._entries[0]
-        passed = self.received + 1 - first
-        return self._bytes - self._ahead_bytes - (size * passed // (last - first + 1) if passed > 0 else 0)
+        return self._bytes
 
     @property
     def last(self) -> int:
         """The last row that waits, or one of its neighbours just after it; the mark if none waits."""
-        return self._entries[-1][1] if self._entries else self.received
+        return self._entries[-1].last if self._head < len(self._entries) else self.received
 
     @property
     def oldest_arrived_at(self) -> int | None:
         """When the oldest waiting row, or one of its neighbours just before it, arrived; microseconds since 1970, UTC."""
-        return self._entries[0][3] if self._entries else None
+        return self._entries[self._head].arrived_at if self._head < len(self._entries) else None
 
     def add(self, sequence: int, size: int, arrived_at: int, *, last: int | None = None) -> None:
         """A row was committed, or all from ``sequence`` to ``last`` were; ``arrived_at`` is when the first of them came."""
-        self._add(sequence, sequence if last is None else last, size, arrived_at)
-
-    def receive(self, received: int, ahead: Sequence[tuple[int, int]] = ()) -> None:
-        """The mark moved (never back), and these are all runs beyond it that are received too: sorted, disjoint."""
-        self.received = max(self.received, received)
-        entries = self._entries
-        while entries and entries[0][1] <= self.received:
-            self._bytes -= entries.popleft()[2]
-        self._ahead_bytes = 0
-        left: list[list[int]] = []
-        at = len(ahead) - 1
-        while entries and ahead and entries[-1][1] >= ahead[0][0]:
-            entry = entries.pop()
-            first, last, size, _ = entry
-            low = max(first, self.received + 1)
-            while at > 0 and ahead[at][0] > last:
-                at -= 1
-            rows = sum(max(0, min(b, last) - max(a, low) + 1) for a, b in _down(ahead, at, low))
-            if rows == last - low + 1:
-                self._bytes -= size
-            else:
-                self._ahead_bytes += size * rows // (last - first + 1)
-                left.append(entry)
-        entries.extend(reversed(left))
-
-    def _add(self, first: int, last: int, size: int, arrived_at: int) -> None:
-        entries = self._entries
-        self._bytes += size
-        if entries and entries[-1][1] + 1 == first and last - entries[-1][0] < ENTRY_ROWS:
-            entries[-1][1] = last
-            entries[-1][2] += size
+        entries, end = self._entries, sequence if last is None else last
+        entry = entries[-1] if self._head < len(entries) else None
+        if entry is not None and entry.last + 1 == sequence and end - entry.first < ENTRY_ROWS:
+            all_wait = entry.waits == entry.last - entry.first + 1
+            entry.last = end
+            entry.size += size
+            entry.left += size
+            entry.waits += end - sequence + 1
         else:
-            entries.append([first, last, size, arrived_at])
+            all_wait = True
+            entry = _Entry(sequence, end, size, arrived_at, size, end - sequence + 1)
+            entries.append(entry)
+        self._bytes += size
+        if not all_wait or sequence <= self.received or self._is_taken(sequence):
+            self._count(entry)
+            self._forget()
+
+    def receive(self, received: int, ahead: SequenceSet, touched: Sequence[Range] = ()) -> None:
+        """The mark moved (never back); ``ahead`` is the consumer's set beyond it, ``touched`` runs that were added to it."""
+        self.received = max(self.received, received)
+        if ahead is not self._ahead:
+            self._ahead = ahead
+            touched = [(ahead.first, ahead.last)] if ahead else ()
+        entries = self._entries
+        while self._head < len(entries) and entries[self._head].last <= self.received:
+            self._bytes -= entries[self._head].left
+            self._gone -= entries[self._head].waits == 0
+            self._head += 1
+        if self._head < len(entries) and entries[self._head].first <= self.received:
+            self._count(entries[self._head])
+        self._count_each(touched)
 
     def cut(self, holes: Iterable[Range]) -> None:
-        """Holes, ascending and disjoint: their rows wait for nobody. What of them was one already does not count again.
-
-        All of a purge at once, in one pass: there is one for each run that was received out of turn, and this is the loop that
-        accepts messages.
-        """
-        new = list(subtract(holes, self.holes))
-        spans = [(first, last) for first, last, _, _ in self._entries]
-        left: deque[list[int]] = deque()
-        for entry, before, inside in zip(self._entries, overlaps(spans, self.holes), overlaps(spans, new), strict=True):
-            rows = entry[1] - entry[0] + 1 - before
-            taken = entry[2] * inside // rows if inside < rows else entry[2]
-            entry[2] -= taken
-            self._bytes -= taken
-            if inside < rows:
-                left.append(entry)
-        self._entries = left
-        self.holes = sorted([*self.holes, *new])
+        """Holes, ascending and disjoint: their rows wait for nobody."""
+        holes = list(holes)
+        for first, last in holes:
+            self.holes.add(first, last)
+        self._count_each(holes)
 
     def trim(self, to: int) -> None:
         """Retention has deleted the rows up to ``to``, holes too."""
-        self.holes = [hole for hole in self.holes if hole[1] > to]
+        self.holes.discard_through(to)
 
-    def holes_beyond(self, sequence: int) -> list[Range]:
-        """The holes that reach beyond ``sequence``, ascending."""
-        return self.holes[bisect_right(self.holes, sequence, key=itemgetter(1)) :]
+    def copy(self) -> Waiting:
+        """Return one of its own for another consumer of the same rows, who has received nothing beyond the mark."""
+        made = Waiting(self.received)
+        made.holes = self.holes.copy()
+        for entry in self._entries[self._head :]:
+            rows = entry.last - entry.first + 1
+            made._entries.append(_Entry(entry.first, entry.last, entry.size, entry.arrived_at, entry.size, rows))
+            made._bytes += entry.size
+            made._count(made._entries[-1])
+        made._forget()
+        return made
+
+    def _is_taken(self, sequence: int) -> bool:
+        """Whether something from ``sequence`` on may not wait."""
+        return any(each and each.last >= sequence for each in (self._ahead, self.holes))
+
+    def _count_each(self, runs: Sequence[Range]) -> None:
+        """Count the entries anew that the runs, ascending, touch."""
+        entries, at = self._entries, self._head
+        for first, last in runs:
+            at = bisect_left(entries, first, at, key=_LAST)
+            while at < len(entries) and entries[at].first <= last:
+                self._count(entries[at])
+                if entries[at].last > last:
+                    break
+                at += 1
+        self._forget()
+
+    def _count(self, entry: _Entry) -> None:
+        """Set what an entry has left."""
+        low, rows = max(entry.first, self.received + 1), entry.last - entry.first + 1
+        wait = max(0, entry.last + 1 - low) - count_in_either(low, entry.last, self._ahead, self.holes)
+        left = entry.size * wait // rows
+        self._bytes += left - entry.left
+        self._gone += (wait == 0) - (entry.waits == 0)
+        entry.left, entry.waits = left, wait
+
+    def _forget(self) -> None:
+        """Forget entries of which no row waits: at both ends at once, and in between when many are gone."""
+        entries = self._entries
+        while self._head < len(entries) and not entries[self._head].waits:
+            self._head += 1
+            self._gone -= 1
+        while self._head < len(entries) and not entries[-1].waits:
+            entries.pop()
+            self._gone -= 1
+        useless = self._head + self._gone
+        if useless == len(entries) or (useless >= _FORGET and 2 * useless >= len(entries)):
+            self._entries = [entry for entry in entries[self._head :] if entry.waits]
+            self._head = self._gone = 0
 
     def __repr__(self) -> str:
         return f"<Waiting after={self.received} last={self.last} bytes={self.bytes}>"
-
-
-def _down(runs: Sequence[tuple[int, int]], at: int, low: int) -> Iterator[tuple[int, int]]:
-    """The runs from number ``at`` downwards that reach ``low``."""
-    while at >= 0 and runs[at][1] >= low:
-        yield runs[at]
-        at -= 1

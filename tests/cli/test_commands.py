@@ -140,24 +140,26 @@ def test_receive_goes_by_priority_then_sequence_and_each_row_once(running: Runni
     assert (described["received"], described["waiting"]) == (5, 0)
 
 
-def test_receive_prints_nothing_that_it_could_not_mark(
-    running: RunningQueueManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from srmp_spark import cli
-    from srmp_spark.client.api import QueueManagerClient
-    from srmp_spark.queue_manager import consumers
-
+def test_receive_refuses_more_than_one_call_can_mark_before_it_prints(running: RunningQueueManager) -> None:
     queue = make(running, "too_many")
     done = command(running, "receive", "--queue", queue, "--max", "100001")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--max 100001: at most 100000 rows" in done.stderr
-    QueueManagerClient(running.api).send(queue, [{"priority": priority} for priority in (1, 7, 3, 7, 0)])
-    monkeypatch.setattr(consumers, "AHEAD_RUNS_MAX", 1)
-    assert cli.run(["receive", "--queue", queue, "--max", "2", "--api", running.api]) != 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "separate runs" in said.err
-    assert len(lines(running, "receive", "--queue", queue)) == 5, "nothing was marked"
+
+
+def test_receive_takes_every_row_once_behind_more_runs_than_one_answer_tells(running: RunningQueueManager) -> None:
+    from srmp_spark.client.api import QueueManagerClient
+
+    queue = make(running, "scattered")
+    client = QueueManagerClient(running.api)
+    client.send(queue, [{"priority": 7 * (n % 2), "label": str(n)} for n in range(2_500)])
+    first = lines(running, "receive", "--queue", queue, "--max", "1200", "--body", "none")
+    assert {each["priority"] for each in first} == {7}
+    rest = lines(running, "receive", "--queue", queue, "--body", "none")
+    assert sorted(int(each["label"]) for each in first + rest) == list(range(2_500))
+    assert [each["priority"] for each in rest[:50]] == [7] * 50
+    described = client.queue(queue)
+    assert (described["received"], described["waiting"]) == (2_500, 0)
 
 
 def test_purge_says_what_it_does() -> None:

@@ -34,6 +34,7 @@ from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey, SerialRun
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import checkpointer, queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.durable import make_directory
@@ -222,7 +223,7 @@ class Housekeeping:
         inbox, directory = self._inbox, self._inbox.directory
         for queue, synced in self._synced.items():
             (number,) = directory.writer.execute("SELECT id FROM queues WHERE name = ?", (queue,)).fetchone()
-            mark = state.StoredConsumer(queue, "default", synced, [], None, None, None)
+            mark = state.StoredConsumer(queue, "default", synced, SequenceSet(), None, None, None)
             inbox.call(lambda t, number=number, mark=mark: state.save_consumer(t.connection, number, mark))
             with Log(directory.database, directory.segments) as log:
                 to = retention.plan(log, queue, retention.Limits(before=0, bytes_max=0, synced_to=synced))

@@ -39,6 +39,7 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     Fault,
+    LookOn,
     Message,
     Open,
     OutcomeNotStored,
@@ -184,6 +185,8 @@ class World:
             box = effect.queue
             box.left |= box.priorities.keys() - set(effect.spared)
             self.do(self.server.purged(effect.purging))
+        elif isinstance(effect, LookOn):
+            self.do(self.server.look_on(effect.purging))
         elif isinstance(effect, Close):
             self.open.remove((effect.queue, effect.receive))
         elif isinstance(effect, OutcomeStored):

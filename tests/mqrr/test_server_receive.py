@@ -12,8 +12,8 @@ from srmp_spark.mqrr.ndr.methods import (
     NoParameters,
 )
 from srmp_spark.mqrr.packets.sections import SectionType
-from srmp_spark.mqrr.server import timers
-from srmp_spark.mqrr.server.effects import Purge, Read, Reason, Take
+from srmp_spark.mqrr.server import remote_read, timers
+from srmp_spark.mqrr.server.effects import LookOn, Purge, Read, Reason, Take
 from srmp_spark.mqrr.status import Status
 
 RECEIVED = Reason.RECEIVED
@@ -365,6 +365,29 @@ def test_a_purge_spares_what_is_locked_until_its_lock_ends():
     assert world.reasons() == [(1, Reason.PURGED), (2, Reason.PURGED)], "the reason of 3.1.7.1.12, also after an ACK"
     world.came(3)
     assert list(two.all()) == [5]
+
+
+def test_a_purge_looks_at_thousands_of_locks_a_slice_a_turn(monkeypatch: pytest.MonkeyPatch):
+    """Other calls have their turn in between: what is given back by then is purged, and what is locked then is not spared."""
+    monkeypatch.setattr(remote_read, "LOCKS_OF_A_TURN", 2)
+    world = World(hold=(LookOn,))
+    world.came(*[3] * 8)
+    one, two = world.reader("one").opened(), world.reader("two").opened()
+    assert [one.get(request=n) for n in range(1, 6)] == [1, 2, 3, 4, 5]
+    call = two.call(6, HandleRequest(two.handle))
+    assert [type(each) for each in world.held] == [LookOn]
+    assert world.box.left == set()
+    assert one.end(3, ack=RR_NACK) == Status.MQ_OK
+    assert one.end(4) == Status.MQ_OK
+    assert one.get(request=9) == 3
+    assert one.get(request=10) == 6
+    assert one.end(5, ack=RR_NACK) == Status.MQ_OK
+    world.release()
+    assert two.answer(call).status == Status.MQ_OK
+    assert world.box.left == {4, 5, 6, 7, 8}
+    assert [one.end(n) for n in (1, 2, 9)] == [Status.MQ_OK] * 3
+    assert world.reasons() == [(4, Reason.RECEIVED), (1, Reason.PURGED), (2, Reason.PURGED), (3, Reason.PURGED)]
+    assert one.end(10) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @pytest.mark.parametrize("other", ["none", "carried out before", "carried out meanwhile", "failed, too"])

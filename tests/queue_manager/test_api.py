@@ -270,6 +270,23 @@ class TestConsumers:
         assert client.register("ahead", "default", holder="A").ahead == ((2, 2), (4, 4))
         assert client.received("ahead", "default", epoch=given.epoch, to=1, holder="A", sequences=[1]) == 2
 
+    def test_more_runs_than_one_answer_tells_are_asked_for(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        """An answer with all of them would hold up the loop by as many as a stranger likes."""
+        fresh(client, running, "scattered", 4_500)
+        given = client.register("scattered", "default", holder="A")
+        each = [*range(2, 4_400, 2), 4_401]
+        client.received("scattered", "default", epoch=given.epoch, to=0, holder="A", sequences=each)
+        again = client.register("scattered", "default", holder="A")
+        assert (len(again.ahead), again.ahead_after) == (1_000, 2_000)
+        runs = list(client.all_ahead("scattered", "default", again))
+        assert runs == [(n, n) for n in each]
+        assert given.ahead_after is None
+        with pytest.raises(ApiError) as unknown:
+            client._json("GET", "/v1/queues/scattered/consumers/nobody")
+        assert (unknown.value.status, unknown.value.code) == (404, "unknown-consumer")
+
     def test_a_caller_that_hangs_up_while_it_waits_is_granted_nothing(
         self, running: RunningQueueManager, client: QueueManagerClient
     ) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import SHARING_VIOLATION
-from srmp_spark.queue_manager import consumers
 from srmp_spark.queue_manager.consumers import (
     LEASE_SECONDS,
     LEASE_SECONDS_AFTER_START,
@@ -20,6 +19,7 @@ from srmp_spark.queue_manager.consumers import (
     parse_holder,
     try_register,
 )
+from srmp_spark.srmp.sequence_set import SequenceSet
 
 UTC = 1_790_000_000_000_000
 
@@ -76,7 +76,7 @@ class TestLease:
     def test_a_lease_survives_a_restart_for_long_enough_to_be_renewed(self) -> None:
         before = Consumer("default")
         ask(before, Holder.here("query").as_dict(), 0.0, planned=5)
-        after = Consumer.load("default", before.row(), now=1000.0)
+        after = Consumer.load("default", before.row(), before.ahead.copy(), now=1000.0)
         assert (after.holder, after.planned) == (before.holder, 5)
         assert after.is_held(1000.0 + LEASE_SECONDS_AFTER_START - 0.1)
         assert not after.is_held(1000.0 + LEASE_SECONDS_AFTER_START)
@@ -87,36 +87,53 @@ class TestMarks:
         """A query that began at ``latest`` says nothing about what came before."""
         consumer = Consumer("default", received=10)
         ask(consumer, "A", 0.0, planned=101)
-        assert consumer.mark_to(110) == 10
-        assert (consumer.received, consumer.ahead) == (10, [(101, 110)])
+        assert consumer.mark_to(110).rows == 10
+        assert (consumer.received, list(consumer.ahead.runs())) == (10, [(101, 110)])
         assert consumer.waiting(1, 120) == 90 + 10
-        assert consumer.mark_to(100) == 0, "below the first planned row there is nothing to mark"
+        assert consumer.mark_to(100).rows == 0, "below the first planned row there is nothing to mark"
 
     def test_marks_never_go_back(self) -> None:
         consumer = Consumer("default")
         ask(consumer, "A", 0.0)
-        assert consumer.mark_to(10) == 10
-        assert consumer.mark_to(5) == 0
+        assert consumer.mark_to(10).rows == 10
+        assert consumer.mark_to(5).rows == 0
         assert consumer.received == 10
 
     def test_receiving_by_priority_fills_the_gaps(self) -> None:
         consumer = Consumer("default")
         ask(consumer, "A", 0.0)
-        assert consumer.mark_each([7, 3, 4]) == 3
-        assert (consumer.received, consumer.ahead) == (0, [(3, 4), (7, 7)])
+        assert consumer.mark_each([7, 3, 4]) == (3, [(3, 4), (7, 7)])
+        assert (consumer.received, list(consumer.ahead.runs())) == (0, [(3, 4), (7, 7)])
         assert [consumer.waiting(n, n) for n in (1, 3, 4, 5, 7)] == [1, 0, 0, 1, 0]
-        assert consumer.mark_each([1, 2]) == 2
-        assert (consumer.received, consumer.ahead) == (4, [(7, 7)])
-        assert consumer.mark_each([5, 6, 7]) == 2
-        assert (consumer.received, consumer.ahead) == (7, [])
+        assert consumer.mark_each([1, 2]).rows == 2
+        assert (consumer.received, list(consumer.ahead.runs())) == (4, [(7, 7)])
+        assert consumer.mark_each([5, 6, 7]).rows == 2
+        assert (consumer.received, list(consumer.ahead.runs())) == (7, [])
 
-    def test_too_scattered_marks_are_refused_and_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumers, "AHEAD_RUNS_MAX", 3)
+    def test_marks_may_be_as_scattered_as_they_are(self) -> None:
+        """Whoever sends alternating priorities decides how many runs a reader by priority leaves behind."""
         consumer = Consumer("default")
-        consumer.mark_each([2, 4, 6])
-        with pytest.raises(ApiError, match="separate runs"):
-            consumer.mark_each([8])
-        assert consumer.ahead == [(2, 2), (4, 4), (6, 6)]
+        for begin in range(2, 60_000, 2_000):
+            assert consumer.mark_each(range(begin, begin + 2_000, 2)).rows == 1_000
+        assert (consumer.received, len(consumer.ahead), consumer.waiting(1, 60_001)) == (0, 30_000, 30_001)
+        assert consumer.mark_each(range(1, 60_002, 2)).rows == 30_001
+        assert (consumer.received, len(consumer.ahead)) == (60_001, 0)
+
+    @settings(max_examples=100, deadline=None)
+    @given(
+        st.lists(st.sets(st.integers(1, 40), max_size=12), max_size=6), st.sets(st.integers(1, 40)), st.integers(0, 20)
+    )
+    def test_a_mark_goes_on_behind_what_is_no_more(self, takes: list[set[int]], holes: set[int], trimmed: int) -> None:
+        consumer, gone = Consumer("default"), SequenceSet((n, n) for n in holes)
+        model = set[int]()
+        for take in takes:
+            assert consumer.mark_each(take).rows == len(take - model)
+            model |= take
+            consumer.pass_over(trimmed, gone)
+            passed = next(n for n in range(1, 100) if n not in model | holes and n > trimmed) - 1
+            model |= set(range(1, passed + 1))
+            assert consumer.received == passed
+            assert {n for low, high in consumer.ahead.runs() for n in range(low, high + 1)} == {n for n in model if n > passed}
 
     @settings(max_examples=150, deadline=None)
     @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 8)), max_size=25))
@@ -125,13 +142,15 @@ class TestMarks:
         for first, more in runs:
             new = set(range(first, first + more + 1))
             consumer.planned = first
-            assert consumer.mark_to(first + more) == len(new - model)
+            marked = consumer.mark_to(first + more)
+            assert marked.rows == len(new - model)
+            told = {n for low, high in marked.runs for n in range(low, high + 1)}
+            assert new - model <= told <= model | new, "all that is new is decided, and nothing that is not received"
             model |= new
         assert {n for n in range(1, 60) if not consumer.waiting(n, n)} == model
         assert consumer.waiting(1, 55) == len(set(range(1, 56)) - model)
         assert consumer.waiting(20, 55) == len(set(range(20, 56)) - model)
-        assert all(later[0] > earlier[1] + 1 for earlier, later in zip(consumer.ahead, consumer.ahead[1:], strict=False))
-        assert Consumer.load("default", consumer.row(), now=0.0).ahead == consumer.ahead
+        assert not consumer.ahead or consumer.ahead.first > consumer.received + 1
 
 
 @pytest.mark.parametrize("value", [None, "", "x" * 501, 5, [], {}, {"host": "h"}])

@@ -33,6 +33,7 @@ DAMAGE = {
     "consumers, a name": f"INSERT INTO consumers {ITS_ID}, x'fffe', 0, '[]', NULL, NULL, NULL {OF_IT}",
     "consumers, a mark": f"INSERT INTO consumers {ITS_ID}, 'c', 'x', '[]', NULL, NULL, NULL {OF_IT}",
     "consumers": "UPDATE consumers SET ahead = '[[1' WHERE name = 'default'",
+    "marks": f"INSERT INTO marks SELECT id, 'default', 7, 1, 'zzz' {OF_IT}",
     "queues": f"UPDATE queues SET options = 'journal' WHERE name = '{ORDERS}'",
 }
 """Table, and how a row of it becomes one that no reader understands."""

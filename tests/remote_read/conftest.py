@@ -1,12 +1,15 @@
-"""A queue manager that serves remote read."""
+"""A queue manager that serves remote read; what tests share with those of the store."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from remote_kit import Served
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,7 @@ from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.store import marks
 from srmp_spark.store.directory import DataDirectory
 
 QUEUE, RETRY = "private$/payments", "private$/payments;retry"
@@ -140,14 +141,14 @@ async def send(manager: QueueManager, count: int) -> None:
     await MessagesApi(manager).post(request)
 
 
-def rows(directory: Path) -> dict[str, tuple[int, str]]:
+def rows(directory: Path) -> dict[str, tuple[int, list[tuple[int, int]]]]:
     """What a start after a kill would find: of each queue the default consumer's mark and the runs beyond it."""
     with sqlite3.connect(f"file:{directory / 'store.db'}?mode=ro", uri=True) as store:
         found = store.execute(
-            "SELECT queues.name, received, ahead FROM consumers JOIN queues ON queues.id = queue_id "
+            "SELECT queues.name, queue_id, received FROM consumers JOIN queues ON queues.id = queue_id "
             "WHERE consumers.name = 'default'"
-        )
-        return {name: (received, ahead) for name, received, ahead in found}
+        ).fetchall()
+        return {name: (received, list(marks.load(store, each, "default", received).runs())) for name, each, received in found}
 
 
 def test_a_transaction_ends_as_its_coordinator_says(tmp_path: Path) -> None:

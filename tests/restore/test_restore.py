@@ -19,6 +19,7 @@ from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError,
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import queues, state
 from srmp_spark.store.delta import table_specs
@@ -102,16 +103,29 @@ def test_marks_purged_rows_and_kinds_of_queues_come_back(manager: Manager) -> No
     store.put(4, make=srmp_record)
     store.call(lambda transaction: queues.purge(transaction, QUEUE, store.directory.segments))
     store.put(3, make=srmp_record)
-    store.directory.writer.execute("INSERT INTO consumers(queue_id, name, received, ahead) VALUES (1, 'audit', 5, '[[7, 7]]')")
+    audit = state.StoredConsumer(QUEUE, "audit", 5, SequenceSet([(7, 7)]), None, None, None)
+    store.call(lambda transaction: state.save_consumer(transaction.connection, 1, audit))
     manager.publish()
     manager.lose()
     report = manager.restore()
     found = manager.state()
     assert {queue.name: queue.transactional for queue in found.queues} == {QUEUE: False, "private$/in": True}
-    marks = {consumer.name: (consumer.received, consumer.ahead) for consumer in found.consumers}
+    marks = {consumer.name: (consumer.received, list(consumer.ahead.runs())) for consumer in found.consumers}
     assert marks == {"default": (4, []), "audit": (5, [(7, 7)])}
     assert [row["sequence"] for row in manager.rows(manager.epoch)] == [5, 6, 7]
     assert of(report, "lost", "rows") == [], "purged is not lost"
+
+
+def test_marks_as_scattered_as_they_are_come_back(manager: Manager) -> None:
+    ahead = SequenceSet((n, n) for n in range(8, 30_000, 2))
+    manager.store.put(3, make=srmp_record)
+    audit = state.StoredConsumer(QUEUE, "audit", 5, ahead, None, None, None)
+    manager.store.call(lambda transaction: state.save_consumer(transaction.connection, 1, audit))
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    (found,) = manager.state().consumers
+    assert (found.received, found.ahead) == (5, ahead)
 
 
 def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(manager: Manager) -> None:

@@ -17,6 +17,7 @@ from srmp_spark.queue_manager.sender.forward_rules import RULES, RULES_MAX, Forw
 from srmp_spark.queue_manager.sender.forwarder import ForwardLog
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.redirection import Redirection, Redirections
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import queues, retention, state
 from srmp_spark.store.log import TrimmedError
 from srmp_spark.store.outbox.database import OutboxDatabase
@@ -170,7 +171,7 @@ def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(
 
 def receive(store: Store, to: int) -> None:
     """As if a consumer said so that is not the sender process."""
-    consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, [], None, None, None)
+    consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, SequenceSet(), None, None, None)
     store.call(lambda transaction: state.save_consumer(transaction.connection, store.queue_id, consumer))
 
 

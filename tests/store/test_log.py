@@ -14,6 +14,7 @@ from store_kit import NOW, QUEUE, Store, record, srmp_record
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.group import unpack_group
 from srmp_spark.srmp.ranges import gaps
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import log as log_module
 from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.log import (
@@ -58,7 +59,7 @@ def sequences(log: Log, after: int, to: int) -> list[int]:
 
 
 def received(store: Store, to: int, name: str = "default", ahead: list[tuple[int, int]] | None = None) -> None:
-    consumer = state.StoredConsumer(QUEUE, name, to, ahead or [], None, None, None)
+    consumer = state.StoredConsumer(QUEUE, name, to, SequenceSet(ahead or []), None, None, None)
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
 
 

@@ -11,6 +11,7 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.log import Log
 
@@ -58,7 +59,7 @@ def sweep(store: Store) -> None:
 
 
 def mark(store: Store, to: int, ahead: list[tuple[int, int]] | None = None) -> None:
-    consumer = state.StoredConsumer(QUEUE, "default", to, ahead or [], None, None, None)
+    consumer = state.StoredConsumer(QUEUE, "default", to, SequenceSet(ahead or []), None, None, None)
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
 
 

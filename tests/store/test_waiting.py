@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from store_kit import NOW, QUEUE, Store, srmp_record
 
 from srmp_spark.srmp.ranges import overlaps, subtract
+from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import queues, sealing, state
 from srmp_spark.store import waiting as waiting_module
 from srmp_spark.store.log import Log
@@ -25,7 +26,7 @@ def test_the_sum_is_exact_at_entries_of_one_row(sizes: list[int], marks: list[in
         for n, size in enumerate(sizes, 1):
             waiting.add(n, size, NOW + n)
         for received in marks:
-            waiting.receive(min(received, len(sizes)))
+            waiting.receive(min(received, len(sizes)), SequenceSet())
         assert waiting.bytes == sum(sizes[waiting.received :])
         oldest = NOW + waiting.received + 1 if waiting.received < len(sizes) else None
         assert waiting.oldest_arrived_at == oldest
@@ -39,9 +40,9 @@ def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(rows: int, re
     waiting = Waiting()
     for n in range(1, rows + 1):
         waiting.add(n, 100, NOW)
-    waiting.receive(min(received, rows))
+    waiting.receive(min(received, rows), SequenceSet())
     assert waiting.bytes == 100 * (rows - min(received, rows))
-    assert len(waiting._entries) <= rows // waiting_module.ENTRY_ROWS + 1
+    assert len(waiting._entries) - waiting._head <= rows // waiting_module.ENTRY_ROWS + 1
 
 
 @settings(max_examples=100)
@@ -54,14 +55,15 @@ def test_rows_received_ahead_do_not_wait(rows: int, received: int, takes: list[s
         waiting = Waiting()
         for n in range(1, rows + 1):
             waiting.add(n, 840, NOW + n)  # divisible by each size of an entry that occurs, or off by less than a row
-        received, taken = min(received, rows), set[int]()
+        received, taken, ahead = min(received, rows), set[int](), SequenceSet()
         for take in takes:
             taken |= {n for n in take if received < n <= rows}
             while received + 1 in taken:
                 received += 1
             left = {n for n in taken if n > received}
-            starts, stops = sorted(left - {n + 1 for n in left}), sorted(left - {n - 1 for n in left})
-            waiting.receive(received, list(zip(starts, stops, strict=True)))
+            ahead.add_each(left)
+            ahead.discard_through(received)
+            waiting.receive(received, ahead, _runs({n for n in take if n > received}))
             assert abs(waiting.bytes - 840 * (rows - received - len(left))) <= rows, "rounding, a byte an entry"
             if rows == received + len(left):
                 assert (waiting.bytes, waiting.oldest_arrived_at) == (0, None)
@@ -71,10 +73,12 @@ def test_rows_received_ahead_do_not_wait(rows: int, received: int, takes: list[s
 
 def test_entries_received_ahead_are_forgotten() -> None:
     """A query that began at ``latest`` over old rows runs for ever."""
-    waiting = Waiting()
+    waiting, ahead = Waiting(), SequenceSet()
     for n in range(1, 10_001):
         waiting.add(n, 100, NOW)
-        waiting.receive(0, [(11, n)] if n > 10 else [])
+        if n > 10:
+            ahead.add(n, n)
+        waiting.receive(0, ahead, [(n, n)] if n > 10 else [])
     assert len(waiting._entries) <= 2
     assert waiting.bytes == 1000
 
@@ -91,16 +95,14 @@ def test_holes_do_not_wait(rows: int, cuts: list[set[int]], together: int) -> No
             cut = {n for n in cut if n <= rows}
             waiting.cut(_runs(cut))
             gone |= cut
-            assert {n for low, high in waiting.holes for n in range(low, high + 1)} == gone
-            assert waiting.holes == sorted(waiting.holes)
+            assert list(waiting.holes.runs()) == _runs(gone)
             assert waiting.bytes == 840 * (rows - len(gone)), "rows of one size: in proportion is exact"
-        assert len(waiting.holes_beyond(20)) == sum(high > 20 for _, high in waiting.holes)
     finally:
         waiting_module.ENTRY_ROWS = before
 
 
 def test_many_holes_at_once_cost_one_pass() -> None:
-    """A purge makes one for each run that was received out of turn, 10,000 at most, in the loop that accepts messages."""
+    """A purge makes one for each run that was received out of turn, in the loop that accepts messages."""
     waiting = Waiting()
     for n in range(4_000):
         waiting.add(n * 256 + 1, 256_000, NOW, last=n * 256 + 256)
@@ -126,8 +128,8 @@ def _runs(numbers: set[int]) -> list[tuple[int, int]]:
 def test_a_mark_never_goes_back() -> None:
     waiting = Waiting()
     waiting.add(1, 10, NOW)
-    waiting.receive(1)
-    waiting.receive(0)
+    waiting.receive(1, SequenceSet())
+    waiting.receive(0, SequenceSet())
     assert (waiting.bytes, waiting.received, waiting.last) == (0, 1, 1)
 
 
@@ -147,7 +149,7 @@ def test_a_start_finds_the_same_sum(tmp_path: Path) -> None:
         return queue.waiting.bytes // size, queue.waiting.last, queue.end
 
     assert found() == (16, 16, 16)
-    consumer = state.StoredConsumer(QUEUE, "default", 12, [], None, None, None)
+    consumer = state.StoredConsumer(QUEUE, "default", 12, SequenceSet(), None, None, None)
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
     assert found() == (4, 16, 16)
     store.call(lambda t: queues.give_up(t, QUEUE, 14, 15, store.directory.segments))
@@ -157,7 +159,7 @@ def test_a_start_finds_the_same_sum(tmp_path: Path) -> None:
 
 def test_state_survives_a_restart(tmp_path: Path) -> None:
     store = Store(tmp_path / "data")
-    consumer = state.StoredConsumer(QUEUE, "audit", 3, [(5, 6)], 4, '{"pid": 1}', NOW)
+    consumer = state.StoredConsumer(QUEUE, "audit", 3, SequenceSet([(5, 6)]), 4, '{"pid": 1}', NOW)
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 200))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 100))

@@ -128,6 +128,13 @@ class Purge(NamedTuple):
     purging: int
     queue: QueueView
     spared: tuple[int, ...]
+    """In the order in which they were locked."""
+
+
+class LookOn(NamedTuple):
+    """Say ``look_on`` with ``purging`` in another turn: there are more locked messages to spare than one turn looks at."""
+
+    purging: int
 
 
 class Close(NamedTuple):
@@ -149,4 +156,4 @@ class OutcomeNotStored(NamedTuple):
     transaction: bytes
 
 
-Effect = Answer | Fault | Open | Read | Take | Purge | Close | OutcomeStored | OutcomeNotStored
+Effect = Answer | Fault | Open | Read | Take | Purge | LookOn | Close | OutcomeStored | OutcomeNotStored

@@ -16,6 +16,9 @@ TIMED_OUT_KEPT = 10_000
 """Transactions that had no outcome in time, whose coordinator must be told so when it commits after all: the last ones."""
 OPERATIONS_MAX = 10_000
 """Messages received and moved in one transaction: they are stored in one commit."""
+LOCKS_OF_A_TURN = 1_000
+"""Locked messages that a purge looks at before other calls have their turn: a millisecond or two. There may be OPEN_MAX times
+REQUESTS_MAX of them."""
 
 CLEANUP_S = 300.0
 """Pending Request Cleanup Timer: 300,000 ms ([MS-MQRR] 3.1.2.2, appendix B <11>)."""

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from srmp_spark.errors import LimitExceededError
@@ -44,8 +44,8 @@ from srmp_spark.mqrr.ndr.stub import NULL_HANDLE
 from srmp_spark.mqrr.rpc.associations import Association
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.cursors import Cursor
-from srmp_spark.mqrr.server.effects import Answer, CallId, Close, Effect, Fault, Message, Open, Purge, QueueView
-from srmp_spark.mqrr.server.limits import CURSORS_MAX, OPEN_MAX
+from srmp_spark.mqrr.server.effects import Answer, CallId, Close, Effect, Fault, LookOn, Message, Open, Purge, QueueView
+from srmp_spark.mqrr.server.limits import CURSORS_MAX, LOCKS_OF_A_TURN, OPEN_MAX
 from srmp_spark.mqrr.server.moving import Moving
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came, Positions
@@ -72,8 +72,12 @@ class _Opening:
 class _Purging:
     call: CallId
     queue: SharedQueue
-    pending: set[int]
+    left: list[int]
+    """Messages that were locked when the purge was asked for and were not looked at, the first one last."""
+    pending: set[int] = field(default_factory=set)
     """Messages that are to be removed when their locks end, because of this purge and of none that was carried out."""
+    spared: list[int] = field(default_factory=list)
+    """Their sequences, and those of others that somebody has."""
 
 
 class RemoteReadServer:
@@ -297,19 +301,31 @@ class RemoteReadServer:
         if not descriptor.may_receive:
             self._answer(call, StatusResponse(Status.STATUS_ACCESS_DENIED))
             return
-        queue = descriptor.queue
-        undecided = set().union(*(each.pending for each in self._purgings.values() if each.queue is queue))
-        spared, pending = [], set()
-        for lookup_id in queue.locked():
-            was = queue.state_of(lookup_id)
-            if was is not PositionState.GONE:
-                if was is PositionState.LOCKED or lookup_id in undecided:
-                    pending.add(lookup_id)
-                queue.move(lookup_id, PositionEvent.PURGE)
-                spared.append(sequence_of(lookup_id))
         purging = self._new_number()
-        self._purgings[purging] = _Purging(call, queue, pending)
-        self._effects.append(Purge(purging, queue.view, tuple(sorted(spared))))
+        self._purgings[purging] = _Purging(call, descriptor.queue, list(reversed(descriptor.queue.locked())))
+        self._look_at_locks(purging)
+
+    def _look_at_locks(self, purging: int) -> None:
+        """Spare the next of what was locked. What is locked after the call of a purge is not spared, and what is there again by
+        now is purged."""
+        done = self._purgings[purging]
+        queue, left = done.queue, done.left
+        others = [each.pending for each in self._purgings.values() if each.queue is queue and each is not done]
+        for _ in range(min(LOCKS_OF_A_TURN, len(left))):
+            lookup_id = left.pop()
+            was = queue.state_of(lookup_id)
+            if was is PositionState.GONE or was is PositionState.AVAILABLE:
+                continue
+            if was is PositionState.LOCKED or any(lookup_id in pending for pending in others):
+                done.pending.add(lookup_id)
+            queue.move(lookup_id, PositionEvent.PURGE)
+            done.spared.append(sequence_of(lookup_id))
+        self._effects.append(LookOn(purging) if left else Purge(purging, queue.view, tuple(done.spared)))
+
+    def look_on(self, purging: int) -> list[Effect]:
+        """It is the next turn."""
+        self._look_at_locks(purging)
+        return self._take_effects()
 
     def purged(self, purging: int, status: Status = Status.MQ_OK) -> list[Effect]:
         """It is on stable storage that the queue is empty but for what is locked; or it could not be emptied.

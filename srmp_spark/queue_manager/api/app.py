@@ -65,6 +65,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("GET", "/v1/queues/{queue}/rows", READ, rows.rows),
         Route("GET", "/v1/queues/{queue}/holes", READ, rows.holes),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", READ, consumers.register),
+        Route("GET", "/v1/queues/{queue}/consumers/{consumer}", READ, consumers.marks),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", READ, consumers.received),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", READ, consumers.release),
         Route("DELETE", "/v1/queues/{queue}/consumers/{consumer}", ADMIN, consumers.delete),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
@@ -11,12 +12,15 @@ from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.http import MARKS_BODY_MAX, Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.times import rfc3339
-from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, parse_holder
+from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, Consumer, parse_holder
 from srmp_spark.srmp.decisions import Reason
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
+
+AHEAD_RUNS_TOLD_MAX = 1_000
+"""Runs beyond a mark in one answer: less than a millisecond in the loop. ``ahead_after`` says where the next answer goes on."""
 
 
 class ConsumersApi:
@@ -44,12 +48,20 @@ class ConsumersApi:
         return Response.json(
             {
                 "epoch": span.epoch,
-                "received": consumer.received,
-                "ahead": consumer.ahead,
+                **_marks(consumer, 0),
                 "lease_until": rfc3339(consumer.lease_until),
                 "queue_manager": self._manager.directory.queue_manager,
             }
         )
+
+    async def marks(self, request: Request) -> Response:
+        """``GET consumers/{c}?after=N``: the mark, and what is received beyond it behind ``N``, as ``register`` answers it."""
+        queue, name = self._manager.catalogue.find(request.parameters["queue"]), request.parameters["consumer"]
+        consumer = queue.consumers.get(name)
+        if consumer is None:
+            said = f"queue {queue.name} has no consumer {name}"
+            raise ApiError(404, "unknown-consumer", said, "srmp-spark consumers QUEUE lists them")
+        return Response.json(_marks(consumer, request.integer("after") or 0))
 
     async def received(self, request: Request) -> Response:
         """``POST received {"epoch","to","holder"[,"sequences"][,"rejected"]}``: add marks.
@@ -83,6 +95,14 @@ class ConsumersApi:
         queue = self._manager.catalogue.find(request.parameters["queue"])
         await self._manager.release(queue, request.parameters["consumer"], parse_holder(body.get("holder")))
         return Response.json({})
+
+
+def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
+    """The mark, the first runs beyond it behind ``after``, and behind which sequence the next ones are to be asked for."""
+    runs = list(islice(consumer.ahead.runs(max(after, 0) + 1), AHEAD_RUNS_TOLD_MAX + 1))
+    told = runs[:AHEAD_RUNS_TOLD_MAX]
+    more = told[-1][1] if len(runs) > len(told) else None
+    return {"received": consumer.received, "ahead": told, "ahead_after": more}
 
 
 def _check_not_ours(queue: Queue, consumer: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
@@ -78,11 +77,7 @@ class ServedView:
         if self.deleted or sequence <= self.floor():
             return True
         default = self.queue.consumers.get(DEFAULT_CONSUMER)
-        for runs in (() if default is None else default.ahead, self.queue.waiting.holes):
-            at = bisect_right(runs, (sequence, 2**63)) - 1
-            if at >= 0 and runs[at][1] >= sequence:
-                return True
-        return False
+        return (default is not None and sequence in default.ahead) or sequence in self.queue.waiting.holes
 
 
 class ServedQueue:

@@ -18,6 +18,7 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     Fault,
+    LookOn,
     Message,
     Open,
     OutcomeStored,
@@ -38,6 +39,7 @@ from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
 from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
 from srmp_spark.srmp.decisions import Reason
+from srmp_spark.srmp.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
@@ -48,6 +50,8 @@ HOLDER = "remote read (MQRR)"
 """Who holds the lease of a queue that a client has open to receive: all of them together."""
 RENEW_SECONDS = 10.0
 """As any receiver renews its lease (docs/INTERFACE.md section 1)."""
+SPARED_OF_A_TURN = 1_000
+"""Sequences of messages that a purge spares which are put in order in one turn of the loop, a millisecond or two."""
 STOP_SECONDS = 5.0
 """What is being stored gets so long at the end."""
 
@@ -122,6 +126,7 @@ class RemoteReadService:
         gone which a crash would bring back: another queue manager that asks what became of one of its own would take it
         for received."""
         manager.catalogue.on_purge = self._purge_began
+        manager.catalogue.on_long_purge = self._purge_goes_on
 
     # --- connections ------------------------------------------------------------------------------------------------------
 
@@ -175,6 +180,11 @@ class RemoteReadService:
         self._unstored += 1
         transaction.after_commit.append(self._purge_stored)
 
+    def _purge_goes_on(self) -> Callable[[], None]:
+        """The rest of it takes rows that a reader would lock meanwhile."""
+        self._unstored += 1
+        return self._purge_stored
+
     def _purge_stored(self) -> None:
         self._unstored -= 1
         if not self._unstored:
@@ -219,6 +229,8 @@ class RemoteReadService:
             self._open(effect)
         elif isinstance(effect, Purge):
             self._begin(self._purge(effect))
+        elif isinstance(effect, LookOn):
+            self._loop.call_soon(self._in_turn, partial(self._server.look_on, effect.purging))
         elif isinstance(effect, Close):
             self._close(effect)
         else:
@@ -427,7 +439,11 @@ class RemoteReadService:
         status = Status.MQ_OK
         try:
             self._manager.check_holder(view.queue.default, HOLDER)
-            purged = await self._manager.purge_queue(view.queue.name, asked.spared)
+            spared = SequenceSet()
+            for at in range(0, len(asked.spared), SPARED_OF_A_TURN):
+                spared.add_each(asked.spared[at : at + SPARED_OF_A_TURN])
+                await asyncio.sleep(0)
+            purged = await self._manager.purge_queue(view.queue.name, spared)
             log.info("mqrr.purged queue=%s rows=%d", view.name, purged)
         except ProcessMustEndError:
             return  # as for a Take

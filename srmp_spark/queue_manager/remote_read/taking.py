@@ -55,37 +55,28 @@ class _Nobody:
 async def take_together(manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()) -> None:
     """Mark all of them received and put what is moved into its queue, in one transaction; return when it is on stable storage.
 
-    Raises a 409, a 404 or a 503, and changes nothing, if ``holder`` does not have the lease of one of the queues, if what was
-    received of one would be too scattered, or if a queue takes no rows. No other task runs before everything is marked.
+    Raises a 409, a 404 or a 503, and changes nothing, if ``holder`` does not have the lease of one of the queues, or if a queue
+    takes no rows. No other task runs before everything is marked.
     """
     for part in parts:
         manager.check_holder(part.queue.default, holder)
     for move in moves:
         _check_takes(manager, move.to)
-    before = [(part.queue.default, part.queue.default.marks()) for part in parts]
-    changed: list[tuple[Queue, Consumer]] = []
-    noted = []
-    try:
-        for part in parts:
-            consumer = part.queue.default
-            marks = consumer.marks()
-            consumer.mark_each(part.sequences)
-            noted.append((part, marks, consumer.marks()))
-            changed.append((part.queue, consumer))
-    except ApiError:
-        for consumer, marks in before:
-            consumer.received, consumer.ahead = marks.received, list(marks.ahead)
-        raise
-    now = manager.clock.monotonic()
-    for part, old, new in noted:
+    now, utc = manager.clock.monotonic(), manager.clock.utc()
+    changed: dict[int, tuple[Queue, Consumer]] = {}
+    for part in parts:
+        consumer = part.queue.default
+        marked = consumer.mark_each(part.sequences)
         if part.reason is not None:
-            part.queue.deciding.marked(old, new, part.reason, manager.clock.utc())
-        part.queue.close_up(part.queue.default)
-        part.queue.default.renew(now=now, utc=manager.clock.utc())
-        part.queue.marks_moved()
+            part.queue.deciding.marked(marked.runs, part.reason, utc)
+        changed[id(part.queue)] = (part.queue, consumer)
+    for queue, consumer in changed.values():
+        queue.close_up(consumer)
+        consumer.renew(now=now, utc=utc)
+        queue.marks_moved()
     if moves:
         _put(manager, moves)
-    await manager.saves.save_together(changed)
+    await manager.saves.save_together(list(changed.values()))
 
 
 def _check_takes(manager: QueueManager, queue: Queue) -> None:

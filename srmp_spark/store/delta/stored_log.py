@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from srmp_spark.message import StreamId
-from srmp_spark.store import losses, reading, state
+from srmp_spark.store import losses, marks, reading, state
 from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, SequenceRow, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
@@ -133,10 +133,10 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
                       "ORDER BY epoch_id", queue_id),
             _json(db, "SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", queue_id),
             json.dumps([
-                [consumer, received, json.loads(ahead)]
-                for consumer, received, ahead in db.execute(
-                    "SELECT name, received, ahead FROM consumers WHERE queue_id = ? ORDER BY name", (queue_id,)
-                )
+                [consumer, received, marks.as_json(marks.load(db, queue_id, consumer, received))]
+                for consumer, received in db.execute(
+                    "SELECT name, received FROM consumers WHERE queue_id = ? ORDER BY name", (queue_id,)
+                ).fetchall()
             ]),
         )
         for queue_id, name, transactional, paused, options, trimmed_to, deleted_at in found

@@ -122,7 +122,7 @@ def queues() -> TableSpec:
         ("deleted_at", _TIMESTAMP),
         ("epochs", pa.string()),  # [[epoch, first], …], oldest first
         ("holes", pa.string()),  # [[first, last, reason], …]
-        ("consumers", pa.string()),  # [[name, received, [[first, last], …]], …]
+        ("consumers", pa.string()),  # [[name, received, [[first, last], …] or packed (store/marks.py)], …]
         *_OWN,
     ]
     return TableSpec(name="queues", schema=pa.schema(columns), append_only=False, statistics=("position",))

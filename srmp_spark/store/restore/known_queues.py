@@ -13,6 +13,8 @@ from typing import Any
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.ranges import Range
+from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.store import marks
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class KnownQueue:
     epochs: dict[str, int] = field(default_factory=dict)
     """First sequence of each epoch, oldest first."""
     holes: list[tuple[int, int, str]] = field(default_factory=list)
-    consumers: list[tuple[str, int, list[Range]]] = field(default_factory=list)
+    consumers: list[tuple[str, int, SequenceSet]] = field(default_factory=list)
     covered: list[Range] = field(default_factory=list)
     """Sequences of which rows came back."""
     ends: dict[str, int] = field(default_factory=dict)
@@ -64,7 +66,7 @@ def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
                 row["queue"], row["transactional"], row["paused"], row["options"], row["trimmed_to"], micros(row["deleted_at"]),
                 {epoch: int(first) for epoch, first in json.loads(row["epochs"])},
                 [(int(first), int(last), str(reason)) for first, last, reason in json.loads(row["holes"])],
-                [(str(name), int(to), [(a, b) for a, b in ahead]) for name, to, ahead in json.loads(row["consumers"])],
+                [(str(name), int(to), marks.from_json(ahead)) for name, to, ahead in json.loads(row["consumers"])],
                 listed=True,
             )  # fmt: skip
         except (ValueError, TypeError) as error:
@@ -94,6 +96,8 @@ def write_queues(db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: S
     db.executemany(
         "INSERT INTO epochs VALUES (?, ?, ?, 'of the lost data directory')", [(numbers[epoch], epoch, at) for epoch in epochs]
     )
+    for statement in marks.DDL:
+        db.execute(statement)
     ids = {}
     for number, queue in enumerate(queues, 1):
         ids[queue.name] = number
@@ -106,9 +110,11 @@ def write_queues(db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: S
             [(number, numbers[epoch], first) for epoch, first in queue.epochs.items()],
         )
         db.executemany(
-            "INSERT INTO consumers(queue_id, name, received, ahead) VALUES (?, ?, ?, ?)",
-            [(number, name, received, json.dumps(ahead)) for name, received, ahead in queue.consumers],
+            "INSERT INTO consumers(queue_id, name, received) VALUES (?, ?, ?)",
+            [(number, name, received) for name, received, _ in queue.consumers],
         )
+        for name, received, ahead in queue.consumers:
+            marks.save(db, number, name, received, marks.StoredMarks(list(ahead.pieces()), []))
     return ids
 
 

@@ -1,0 +1,184 @@
+"""Which rows beyond their marks consumers have received, on disk: pieces of a :class:`.SequenceSet`, a row for each.
+
+A commit writes the pieces that its marks have changed, 600 bytes each, and not the whole set (docs/adr/0020). Marks are only
+ever added, and that makes everything here simple: a row that is older than the set says less than the set, and nothing that
+is false. So rows that the mark has passed, or that are a part of a longer run by now, are deleted a few at a time, in
+commits that write this consumer anyway, and it does not matter when.
+
+The rows belong to the consumer's row in ``consumers`` and go with it: by a trigger, so that an earlier version that deletes a
+consumer deletes them too. Otherwise one of the same name would find the marks of the one before.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from srmp_spark.srmp.ranges import Range
+from srmp_spark.srmp.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, Piece, SequenceSet
+from srmp_spark.store.schema import SEQUENCE_BITS
+from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
+
+DDL = (
+    """CREATE TABLE IF NOT EXISTS marks(
+    queue_id INTEGER NOT NULL, consumer TEXT NOT NULL, block INTEGER NOT NULL, blocks INTEGER NOT NULL, bits BLOB,
+    PRIMARY KEY (queue_id, consumer, block)
+) WITHOUT ROWID""",
+    """CREATE TRIGGER IF NOT EXISTS marks_of_a_consumer AFTER DELETE ON consumers BEGIN
+    DELETE FROM marks WHERE queue_id = OLD.queue_id AND consumer = OLD.name;
+END""",
+)
+"""New in 0.2. An older version does not know the table: it forgets what was received beyond the marks, and those rows come
+again. ``bits`` is null for full blocks (:class:`.Piece`)."""
+
+PASSED_DELETED_MAX = 500
+"""Rows behind the mark that one commit deletes, a millisecond; the next commit of this consumer deletes more."""
+RUNS_SHOWN_MAX = 1_000
+"""Runs of a consumer that the Delta state has as a list, which people and earlier versions can read; more are packed."""
+
+_PACKED = struct.Struct("<QQH")
+_BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
+_UNPACKED_MAX = 1 << 30
+"""Bytes of the packed marks of one consumer: a hundred million scattered rows and more have room."""
+
+
+class StoredMarks(NamedTuple):
+    """What one commit writes of one consumer's rows beyond its mark."""
+
+    pieces: list[Piece]
+    gone: list[int]
+    """Blocks whose row is a part of another one now."""
+
+    @classmethod
+    def taken_from(cls, ahead: SequenceSet) -> StoredMarks:
+        """Take what has changed."""
+        return cls(*ahead.take_changes())
+
+    def give_back(self, ahead: SequenceSet) -> None:
+        """It was not stored after all."""
+        ahead.note_changes([*(piece.block for piece in self.pieces), *self.gone])
+
+
+def save(db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks) -> None:
+    """Write what has changed beyond the mark ``received``, in the transaction that writes the mark."""
+    db.executemany(
+        "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)", [(queue_id, consumer, *piece) for piece in marks.pieces]
+    )
+    key = "queue_id = ? AND consumer = ? AND block"
+    db.executemany(f"DELETE FROM marks WHERE {key} = ?", [(queue_id, consumer, block) for block in marks.gone])  # noqa: S608  # our own names
+    passed = received // BLOCK_SEQUENCES
+    found = db.execute(
+        f"SELECT block FROM marks WHERE {key} < ? ORDER BY block LIMIT ?",  # noqa: S608  # our own names
+        (queue_id, consumer, passed, PASSED_DELETED_MAX),
+    ).fetchall()
+    if found:
+        # A run of full blocks may begin below the mark and end beyond: the set names its rest by another block, and has it.
+        db.execute(f"DELETE FROM marks WHERE {key} <= ?", (queue_id, consumer, found[-1][0]))  # noqa: S608  # our own names
+
+
+def load(
+    db: sqlite3.Connection, queue_id: int, consumer: str, received: int, unreadable: list[SetAside] | None = None
+) -> SequenceSet:
+    """Load what a consumer has received beyond its mark. A row that cannot be read is left out: its rows come again."""
+    found = SequenceSet()
+    rows = db.execute(
+        "SELECT queue_id, consumer, block, blocks, bits FROM marks WHERE queue_id = ? AND consumer = ? ORDER BY block",
+        (queue_id, consumer),
+    )
+    for piece in readable("marks", rows, _piece, [] if unreadable is None else unreadable, key=3):
+        found.add_piece(piece)
+    found.discard_through(received)
+    found.take_changes()
+    return found
+
+
+def _piece(row: Sequence[Any]) -> Piece:
+    """Raises :class:`TypeError` or :class:`ValueError` for a row that no version has written."""
+    _, _, block, blocks, bits = row
+    typed((block, blocks, bits), (int, int, (bytes, type(None))))
+    piece = Piece(block, blocks, bits)
+    if block + blocks > _BLOCKS_MAX:
+        raise ValueError(f"no queue has a block {block + blocks}")
+    SequenceSet().add_piece(piece)
+    return piece
+
+
+def runs_of_text(text: object) -> list[Range]:
+    """Read the column ``ahead`` of a consumer. Raises :class:`ValueError` or :class:`TypeError` for what is no list of runs."""
+    runs = [(int(first), int(last)) for first, last in json.loads(text)]  # type: ignore[arg-type]  # TypeError says so
+    SequenceSet(runs)
+    return runs
+
+
+def take_over(db: sqlite3.Connection) -> None:
+    """Make the table, and rows of it from what an earlier version wrote into ``consumers``. The caller ends the transaction.
+
+    A column that cannot be read stays as it is, and is told at the start (:func:`.state.load`).
+    """
+    for statement in DDL:
+        db.execute(statement)
+    found = db.execute("SELECT queue_id, name, received, ahead FROM consumers WHERE ahead <> '[]'").fetchall()
+    for queue_id, name, received, text in found:
+        try:
+            runs = runs_of_text(text)
+            ahead = SequenceSet(runs)
+            ahead.update(load(db, queue_id, name, received))
+        except (ValueError, TypeError):
+            continue
+        ahead.discard_through(received)
+        ahead.take_changes()
+        save(db, queue_id, name, received, StoredMarks(list(ahead.pieces()), []))
+        db.execute("UPDATE consumers SET ahead = '[]' WHERE queue_id = ? AND name = ?", (queue_id, name))
+
+
+# In the Delta state
+
+
+def as_json(ahead: SequenceSet) -> list[Range] | str:
+    """Return what the Delta state has of a consumer: a few runs as they are, many packed as text."""
+    runs = list(islice(ahead.runs(), RUNS_SHOWN_MAX + 1))
+    if len(runs) <= RUNS_SHOWN_MAX:
+        return runs
+    packed = bytearray()
+    for block, blocks, bits in ahead.pieces():
+        packed += _PACKED.pack(block, blocks, 0 if bits is None else len(bits)) + (bits or b"")
+    return base64.b64encode(zlib.compress(bytes(packed))).decode()
+
+
+def from_json(value: list[Iterable[int]] | str) -> SequenceSet:
+    """Read what :func:`as_json` wrote. Raises :class:`ValueError` or :class:`TypeError` for anything else."""
+    if not isinstance(value, str):
+        return SequenceSet((int(first), int(last)) for first, last in value)
+    inflating = zlib.decompressobj()
+    try:
+        packed = inflating.decompress(base64.b64decode(value, validate=True), _UNPACKED_MAX)
+    except zlib.error as error:
+        raise ValueError(f"marks that cannot be unpacked: {error}") from error
+    if not inflating.eof:
+        raise ValueError("marks that end too early, or are too many")
+    found, at = SequenceSet(), 0
+    try:
+        while at < len(packed):
+            block, blocks, size = _PACKED.unpack_from(packed, at)
+            at += _PACKED.size + size
+            if size > BLOCK_BYTES or at > len(packed) or block + blocks > _BLOCKS_MAX:
+                raise ValueError(f"a piece of {size} bytes at {block}")
+            found.add_piece(Piece(block, blocks, packed[at - size : at] if size else None))
+    except struct.error as error:
+        raise ValueError(f"marks that cannot be unpacked: {error}") from error
+    return found
+
+
+def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:
+    """Return what is to be told of a column ``ahead`` that :func:`take_over` could not read; ``None`` of any other."""
+    try:
+        runs_of_text(text)
+    except (ValueError, TypeError) as error:
+        return SetAside("consumers", f"{queue} {name}", f"received ahead of its mark: {error}"[:REASON_MAX])
+    return None
