@@ -107,6 +107,7 @@ class _Text:
                     raise not_json() from None
             except (ValueError, RecursionError):
                 raise not_json() from None
+        await self._work.turn()
         check_no_half_characters(self._window, value, self.at, end)
         self.at = end
         await self._work.turn()
@@ -136,6 +137,7 @@ class _Text:
             size, values = size + len(chunk), values + count
             await self._work.turn()
         self._window = "".join((self._window[read:], *added))
+        await self._work.turn()
         return size > 0
 
     def _decoded(self) -> tuple[str, int]:
