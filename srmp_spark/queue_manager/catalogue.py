@@ -306,7 +306,7 @@ class Catalogue:
         """Return the error with what the caller can do next; ``sees``: whether the caller may hear of a queue."""
         name = unknown.queue
         base = base_of_journal(name)
-        if base in self._queues:
+        if base is not None and base in self._queues and sees(base):
             hint = f"{base} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
         elif is_glob(name):
             hint = "this takes one name and no glob: srmp-spark queues lists the names"

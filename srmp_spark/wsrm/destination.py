@@ -50,6 +50,7 @@ from srmp_spark.wsrm.flow_control import FlowControlObject
 from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence, size_of
 from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
+from srmp_spark.wsrm.polled_addresses import PolledAddresses
 
 _FAULTS = {
     Reaction.SEQUENCE_CLOSED: FaultCode.SEQUENCE_CLOSED,
@@ -73,6 +74,7 @@ class Destination:
         self._new_identifier = new_identifier
         self.flow = self.flow_class(self.settings.buffer, self.settings.buffer)
         self._sequences: dict[str, InboundSequence] = {}
+        self._polled = PolledAddresses()
         self._created: dict[str, str] = {}
         """MessageID of a CreateSequence to the sequence that it made."""
         self._lives: Timers[str] = Timers()
@@ -88,14 +90,13 @@ class Destination:
         self._position = -1
         self._answers = Answers(address, self._sequences, self.flow)
 
-    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "") -> None:
+    def restore(
+        self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "",
+        client: str | None = None,
+    ) -> None:  # fmt: skip
         """What the store has; ``utc`` in microseconds. Each has all of its inactivity timeout: we were silent."""
         for row in rows:
-            sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
-            sequence.owner, sequence.begun_at = owner, now
-            self._owners[owner] += 1
-            if row.create_id:
-                self._created[row.create_id] = row.identifier
+            sequence = self._add(row, proof, now, owner, client)
             self._live(sequence, now, utc)
             if not sequence.is_anonymous and sequence.state is InboundState.OPEN:
                 self._answers.waits_for_room(sequence)  # it may have been told 0: nobody remembers
@@ -117,16 +118,19 @@ class Destination:
 
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
-    def receive(self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "") -> Received:
+    def receive(
+        self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "", client: str | None = None,
+    ) -> Received:  # fmt: skip
         """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds.
 
-        ``owner`` is the client that sends: clients share the table of sequences by it.
+        ``owner`` is the client that sends: clients share the table of sequences by it. ``client`` is its authenticated
+        name: what is owed to one name no other is given.
         """
         content = message.content
         if isinstance(content, CreateSequence):
-            return self._create(message, content, now, utc, owner)
+            return self._create(message, content, now, utc, owner, client)
         if isinstance(content, MakeConnection):
-            return self._connection(message, content, now, utc)
+            return self._connection(message, content, now, client)
         if isinstance(content, CloseSequence | TerminateSequence):
             return self._ends(message, content, now, utc)
         if message.sequence is not None:
@@ -228,7 +232,9 @@ class Destination:
             self._dirty[sequence.identifier] = None
         return self._result(Kind.CLOSED if closes else Kind.TERMINATED, message, sequence)
 
-    def _create(self, message: SoapMessage, content: CreateSequence, now: float, utc: int, owner: str) -> Received:
+    def _create(
+        self, message: SoapMessage, content: CreateSequence, now: float, utc: int, owner: str, client: str | None
+    ) -> Received:
         known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
         if known is not None and _is_same(known, message, content):
             # Whatever became of it: a copy that comes late makes no second one.
@@ -251,14 +257,22 @@ class Destination:
             self._new_identifier(), message.message_id, message.soap, message.addressing, rm, content.acks_to,
             InboundState.OPEN, 0, None, expires_at, return_sequence.taken(content),
         )  # fmt: skip
-        sequence = self._sequences[row.identifier] = self.sequence_class(row, None)
-        sequence.owner, sequence.begun_at = owner, now
-        self._owners[owner] += 1
-        if row.create_id:
-            self._created[row.create_id] = row.identifier
+        sequence = self._add(row, None, now, owner, client)
         self._dirty[row.identifier] = None
         self._live(sequence, now, utc)
         return self._result(Kind.CREATED, message, sequence)
+
+    def _add(
+        self, row: SequenceRow, proof: Committed | None, now: float, owner: str, client: str | None
+    ) -> InboundSequence:
+        """Put a sequence into the table, and into all that finds one in it."""
+        sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
+        sequence.owner, sequence.client, sequence.begun_at = owner, client, now
+        self._owners[owner] += 1
+        if row.create_id:
+            self._created[row.create_id] = row.identifier
+        sequence.polled = self._polled.add(sequence.identifier, sequence.acks_to.address, client)
+        return sequence
 
     def not_the_same(self, message_id: str) -> None:
         """The CreateSequence of this name comes from somebody else than the one before: it is no copy."""
@@ -291,19 +305,18 @@ class Destination:
         """To somebody whose sequence it is not: what it would hear of one that does not exist."""
         return self._fault(message, fault_of(FaultCode.UNKNOWN_SEQUENCE, version_of(message), identifier))
 
-    def _connection(self, message: SoapMessage, content: MakeConnection, now: float, utc: int) -> Received:
+    def _connection(self, message: SoapMessage, content: MakeConnection, now: float, client: str | None) -> Received:
         """WS-MakeConnection: what waits for an address that can only be asked from."""
         if content.address is None:
             code = FaultCode.MISSING_SELECTION if content.identifier is None else FaultCode.UNSUPPORTED_SELECTION
             return self._fault(message, fault_of(code, RmVersion.V1_1))
         if not content.address.startswith(MAKE_CONNECTION_ANONYMOUS):
             return self._fault(message, fault_of(FaultCode.UNSUPPORTED_SELECTION, RmVersion.V1_1))
-        asking = [each for each in self._sequences.values() if each.acks_to.address == content.address]
-        for each in asking:  # whoever asks lives
-            if each.state is not InboundState.TERMINATED:
-                self._live(each, now, utc)
-        sequence = next((each for each in asking if each.is_owed), None)
-        return self._result(Kind.CONNECTION, message, sequence)
+        polled = self._polled.get(content.address)
+        if polled is None or polled.is_shared_with_another(client):
+            return self.nothing(message)
+        polled.asked_at = now  # whoever asks lives: poll() looks at it when a sequence has been silent for too long
+        return self._result(Kind.CONNECTION, message, self._sequences.get(polled.next_owed))
 
     def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
         """One version of everything for a sequence (WCF's R2102): what we answer must be one that the peer reads."""
@@ -340,6 +353,13 @@ class Destination:
         if sequence.expires_at is not None and not over:
             deadline = min(deadline, now + (sequence.expires_at - utc) / 1e6)
         self._lives.set(sequence.identifier, deadline)
+
+    def _asked_until(self, sequence: InboundSequence, now: float, utc: int) -> float:
+        """Return how long the last MakeConnection for its address keeps a sequence."""
+        if sequence.polled is None or sequence.state is InboundState.TERMINATED:
+            return now
+        until = sequence.polled.asked_at + self.settings.inactivity_timeout
+        return until if sequence.expires_at is None else min(until, now + (sequence.expires_at - utc) / 1e6)
 
     def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
         rm, code = version_of(message), _FAULTS[reaction]
@@ -434,7 +454,7 @@ class Destination:
                         self._owed.set(sequence.identifier, None)
                         outputs.append(self._answers.unsolicited(sequence))
                     else:
-                        sequence.is_owed = True
+                        sequence.owe()
         return outputs
 
     def message_processed(self) -> list[Output]:
@@ -450,6 +470,9 @@ class Destination:
                 outputs.append(self._answers.unsolicited(sequence))
         for identifier in self._lives.due(now):
             sequence = self._sequences[identifier]
+            if (until := self._asked_until(sequence, now, utc)) > now:
+                self._lives.set(identifier, until)
+                continue
             sequence.state = TRANSITIONS[sequence.state, InboundEvent.TIME_IS_OVER].state
             if sequence.state is InboundState.UNKNOWN:
                 self._forget(sequence)
@@ -489,6 +512,7 @@ class Destination:
 
     def _forget(self, sequence: InboundSequence) -> None:
         del self._sequences[sequence.identifier]
+        self._polled.remove(sequence.identifier, sequence.acks_to.address, sequence.client)
         self._owners[sequence.owner] -= 1
         if not self._owners[sequence.owner]:
             del self._owners[sequence.owner]

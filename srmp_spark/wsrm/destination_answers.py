@@ -93,12 +93,11 @@ class Answers:
         if kind is Kind.TERMINATED:
             return self._terminated(request, sequence)
         if kind is Kind.CONNECTION:
-            pending = any(
-                each.is_owed for each in self._sequences.values() if each.acks_to == sequence.acks_to and each is not sequence
-            )
             message = self._message(
                 sequence, "SequenceAcknowledgement", sequence.acks_to, acks=(self._acknowledgement(sequence),)
             )
+            # The acknowledgement is no longer owed; whatever else is owed at the address the same question would bring.
+            pending = sequence.polled is not None and bool(sequence.polled.owed)
             return [Respond(replace(message, message_pending=pending))]
         return self._acknowledged(request, sequence)
 

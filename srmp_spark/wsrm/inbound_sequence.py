@@ -7,6 +7,7 @@ from srmp_spark.wsrm.destination_effects import Delivery, Durable, SequenceRow
 from srmp_spark.wsrm.elements import Range, SequenceAcknowledgement, SoapMessage
 from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
+from srmp_spark.wsrm.polled_addresses import PolledAddress
 
 HELD_OVERHEAD = 512
 """Bytes that a message costs beside what is in it."""
@@ -25,9 +26,9 @@ class InboundSequence:
     """Messages are accepted in their order, each once; one that comes too early is held in memory and not acknowledged."""
 
     __slots__ = (
-        "accepted", "acks_to", "addressing", "begun_at", "create_id", "durable", "expires_at",
-        "generation", "held", "held_bytes", "identifier", "is_due", "is_on_hold", "is_owed",
-        "last_number", "owner", "returns", "rm", "soap", "state", "told",
+        "accepted", "acks_to", "addressing", "begun_at", "client", "create_id", "durable", "expires_at",
+        "generation", "held", "held_bytes", "identifier", "is_due", "is_on_hold",
+        "last_number", "owner", "polled", "returns", "rm", "soap", "state", "told",
     )  # fmt: skip
 
     def __init__(self, row: SequenceRow, proof: Committed | None) -> None:
@@ -45,6 +46,10 @@ class InboundSequence:
         self.durable = Durable(row.accepted, proof) if proof is not None else None
         self.owner = ""
         """The client that began it: a certificate's subject, or an address. Clients share the table by it."""
+        self.client: str | None = None
+        """The authenticated name of the client that began it; ``None``: it has none."""
+        self.polled: PolledAddress | None = None
+        """The index by the address that its client polls (:mod:`.polled_addresses`)."""
         self.begun_at = 0.0
         """Monotonic seconds."""
         self.is_on_hold = False
@@ -56,14 +61,22 @@ class InboundSequence:
         """The last BufferRemaining that an acknowledgement carried."""
         self.is_due = False
         """One is about to go to the address of the source."""
-        self.is_owed = False
-        """An acknowledgement waits for a MakeConnection."""
 
     @property
     def is_anonymous(self) -> bool:
         """Acknowledgements go back on the HTTP answers. An address of WS-MakeConnection allows that, too."""
         address = self.acks_to.address
         return address == self.addressing.anonymous or address.startswith(MAKE_CONNECTION_ANONYMOUS)
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether an acknowledgement waits for a MakeConnection."""
+        return self.polled is not None and self.identifier in self.polled.owed
+
+    def owe(self) -> None:
+        """Let an acknowledgement wait for the next MakeConnection; without an address to poll nobody could ask for it."""
+        if self.polled is not None:
+            self.polled.owed[self.identifier] = None
 
     @property
     def is_request_reply(self) -> bool:
@@ -129,7 +142,9 @@ class InboundSequence:
         """Exactly what is stored ([MS-WSRVCRM] 3.1.7.1 for the value). A sequence that takes nothing more says so: Final."""
         number = self.stored
         ranges: tuple[Range, ...] = ((1, number),) if number else ()
-        self.told, self.is_owed, self.is_due = buffer_remaining, False, False
+        self.told, self.is_due = buffer_remaining, False
+        if self.polled is not None:
+            self.polled.owed.pop(self.identifier, None)
         is_final = self.rm is RmVersion.V1_1 and self.state is not InboundState.OPEN
         return SequenceAcknowledgement(self.identifier, ranges, (), is_final, buffer_remaining)
 

@@ -67,6 +67,10 @@ class TestTheSwitch:
             assert isinstance(refused.value, UnknownQueueError)
             told = manager.catalogue.explained(refused.value, lambda queue: True)
             assert (told.status, "q keeps no journal" in told.hint) == (404, True)
+            for unseen in ("q;journal", "qq;journal", "q;journa", "qq"):
+                unknown = UnknownQueueError(unseen)
+                told = manager.catalogue.explained(unknown, lambda queue: queue != "q")
+                assert told is unknown, "nothing is told of a queue that the caller's token is not for"
 
         rig(tmp_path / "d", on, **ON)
         rig(tmp_path / "d", off)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
@@ -21,8 +22,13 @@ REQUEST_BODY_MAX = 64 * 1_048_576
 """Bytes of a JSON body with messages: a list of messages for ``send``, base64."""
 CALL_BODY_MAX = 65_536
 """Bytes of the JSON body of any other call: a holder, options, a subscription. More is answered 413."""
-MARKS_BODY_MAX = 4 * 1_048_576
-"""Bytes of a ``received`` call: SEQUENCES_MAX numbers of 19 digits take half of it."""
+MARKS_BODY_MAX = 2 * 1_048_576 + CALL_BODY_MAX
+"""Bytes of a ``received`` call: SEQUENCES_MAX numbers of 19 digits, and all else that a call has."""
+SERIALS_BODY_MAX = 4 * CALL_BODY_MAX
+"""Bytes of an ``outgoing/states`` call: SERIALS_MAX numbers of 19 digits, and a destination."""
+NESTED_MAX = 1_000
+"""Lists and objects in the body of a call other than messages. A list of numbers is parsed in a few milliseconds, as many
+objects take twenty times as long. More is answered 413."""
 JSON_ITEMS_MAX = 250_000
 """Values in a JSON body: each costs up to a hundred bytes of memory, whatever it costs the caller. More is answered 413."""
 BODIES_MAX = 192 * 1_048_576
@@ -168,7 +174,12 @@ class Request:
         text = await self.body(limit)
         if not text:
             return {}
+        if text.count(b"[") + text.count(b"{") > NESTED_MAX:
+            message = f"the body holds more than {NESTED_MAX} lists and objects (NESTED_MAX)"
+            raise ApiError(413, "too-large", message, "this call takes one object, with a list of plain values at most")
         value = parse_json(text)
+        if len(text) > CALL_BODY_MAX:
+            await asyncio.sleep(0)  # what the call does with it is another turn of the loop
         if not isinstance(value, dict):
             raise usage("the body is not a JSON object")
         return value
@@ -203,7 +214,8 @@ def values_in(text: bytes) -> int:
 
 def check_no_half_characters(text: str, value: object, begin: int, end: int) -> None:
     """Raise a 400 if ``value``, which was parsed from that part of ``text``, has half of a surrogate pair in it."""
-    if _SURROGATE.search(text, begin, end):
+    first = text.find("\\u", begin, end)  # ten times as fast as the pattern, in a text of millions of characters
+    if first >= 0 and _SURROGATE.search(text, first, end):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeError:

@@ -11,6 +11,7 @@ import codecs
 import json
 import re
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.http import (
@@ -40,10 +41,39 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 async def json_items(pieces: list[bytes], work: Work) -> AsyncIterator[object]:
     """Yield the objects of a body that is a list, or its only one. Raises a 400, or a 413; empties ``pieces``."""
+    async for item in _items(pieces, work):
+        yield item.value
+
+
+async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[bytes]:
+    """Yield the text of each of these objects, one whole JSON object in UTF-8, for another process to parse.
+
+    To write a parsed message of the largest size again would take 20 milliseconds.
+    """
+    async for item in _items(pieces, work):
+        yield item.text.encode()
+        await work.turn()
+
+
+class _Item(NamedTuple):
+    """One object of the body."""
+
+    value: object
+    window: str
+    begin: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.window[self.begin : self.end]
+
+
+async def _items(pieces: list[bytes], work: Work) -> AsyncIterator[_Item]:
     if sum(map(len, pieces)) <= CHUNK_BYTES:
         value = parse_json(b"".join(pieces))
         for item in value if isinstance(value, list) else [value]:
-            yield item
+            whole = json.dumps(item)
+            yield _Item(item, whole, 0, len(whole))
             await work.turn()
         return
     text = _Text(pieces, work)
@@ -92,7 +122,7 @@ class _Text:
             if not await self._grow():
                 return ""
 
-    async def item(self) -> object:
+    async def item(self) -> _Item:
         """Read the object that follows."""
         first = await self.next()
         if first != "{":
@@ -107,10 +137,12 @@ class _Text:
                     raise not_json() from None
             except (ValueError, RecursionError):
                 raise not_json() from None
+        await self._work.turn()
         check_no_half_characters(self._window, value, self.at, end)
+        item = _Item(value, self._window, self.at, end)
         self.at = end
         await self._work.turn()
-        return value
+        return item
 
     async def _grow(self) -> bool:
         """Drop what was read, and double what is left; false at the end of the body."""
@@ -136,6 +168,7 @@ class _Text:
             size, values = size + len(chunk), values + count
             await self._work.turn()
         self._window = "".join((self._window[read:], *added))
+        await self._work.turn()
         return size > 0
 
     def _decoded(self) -> tuple[str, int]:

@@ -10,8 +10,6 @@ queue takes no more than milliseconds of a turn of the loop from everybody else.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,6 +17,7 @@ from urllib.parse import quote
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE
+from srmp_spark.queue_manager.api.base64_text import decoded_base64
 from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.json_items import json_items
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, stored, submit
@@ -32,6 +31,7 @@ from srmp_spark.srmp.values import NEVER_AT
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.queue_manager.slices import Work
 
 MESSAGES_MAX = 10_000
 """Messages in one call. Few are committed together; many in chunks, in their order."""
@@ -48,13 +48,13 @@ _FIELDS = frozenset(
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 
-def _binary(fields: dict[str, Any], name: str) -> bytes | None:
+async def _binary(fields: dict[str, Any], name: str, work: Work) -> bytes | None:
     text = field_text(fields, name)
     if text is None:
         return None
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        return await decoded_base64(text, work)
+    except ValueError:
         raise usage(f"{name} is not base64") from None
 
 
@@ -97,13 +97,13 @@ class MessagesApi:
             async for item in json_items(pieces, work):
                 if len(drafts) == MESSAGES_MAX:
                     raise usage(f"1 to {MESSAGES_MAX} messages")
-                drafts.append(self._draft(queue, item))
+                drafts.append(await self._draft(queue, item, work))
                 await work.turn()
         if not drafts:
             raise usage(f"1 to {MESSAGES_MAX} messages")
         return drafts
 
-    def _draft(self, queue: Queue, item: object) -> Message:
+    async def _draft(self, queue: Queue, item: object, work: Work) -> Message:
         """What the caller gave, as a message without identity and position."""
         if not isinstance(item, dict):
             raise usage("a message is a JSON object")
@@ -123,8 +123,8 @@ class MessagesApi:
                 f"queue {queue.name} takes {kind} messages, not {delivery} ones",
                 section="[MC-MQSRM] 3.1.5.1.3",
             )
-        content = _binary(item, "body_base64") or b""
-        extension = _binary(item, "extension_base64")
+        content = await _binary(item, "body_base64", work) or b""
+        extension = await _binary(item, "extension_base64", work)
         if len(content) + len(extension or b"") > BODY_MAX:
             raise ApiError(413, "too-large", f"body and extension have more than {BODY_MAX} bytes", section="[MC-MQSRM] 2.2")
         priority = field_integer(item, "priority", default=3) or 0
@@ -133,7 +133,7 @@ class MessagesApi:
         label = field_text(item, "label") or ""
         if len(label) > LABEL_MAX:
             raise usage(f"a label has at most {LABEL_MAX} characters, not {len(label)}")
-        correlation = _binary(item, "correlation_id_base64")
+        correlation = await _binary(item, "correlation_id_base64", work)
         if correlation is not None and len(correlation) != 20:
             raise usage("correlation_id_base64 holds 20 bytes")
         manager = self._manager

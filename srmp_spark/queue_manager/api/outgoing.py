@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_text, usage
+from srmp_spark.queue_manager.api.http import (
+    REQUEST_BODY_MAX,
+    SERIALS_BODY_MAX,
+    Request,
+    Response,
+    field_text,
+    usage,
+)
+from srmp_spark.queue_manager.api.json_items import json_item_texts
+from srmp_spark.queue_manager.child.packets import LongList
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
+MESSAGES_MAX = 10_000
+"""Messages in one call."""
 SERIALS_MAX = 10_000
 """Messages asked for in one call."""
 
@@ -22,18 +33,28 @@ class OutgoingApi:
         self._manager = manager
 
     async def messages(self, request: Request) -> Response:
-        """``POST outgoing/messages``: a message, or a list; answered when all are on stable storage and will be sent."""
-        body = await request.json(REQUEST_BODY_MAX)
-        items = body if isinstance(body, list) else [body]
+        """``POST outgoing/messages``: a message, or a list; answered when all are on stable storage and will be sent.
+
+        The sender process parses the messages and writes the answers. Here they are text, read in slices of the loop.
+        """
+        pieces = await request.pieces(REQUEST_BODY_MAX)
         gate = self._manager.acceptor.gate
         if gate is not None:
             raise ApiError(503, gate.reason, gate.message, "try again")
-        answer = await self._manager.outgoing.ask_long({"op": "send", "messages": items})
-        return Response.json(answer["messages"])
+        messages: list[bytes] = []
+        async with self._manager.slices.work() as work:
+            async for text in json_item_texts(pieces, work):
+                if len(messages) == MESSAGES_MAX:
+                    raise usage(f"1 to {MESSAGES_MAX} messages")
+                messages.append(text)
+        if not messages:
+            raise usage(f"1 to {MESSAGES_MAX} messages")
+        answers = await self._manager.outgoing.ask_for_list({"op": "send"}, LongList("messages", messages))
+        return Response(body=answers + b"\n")
 
     async def states(self, request: Request) -> Response:
         """``POST outgoing/states {"destination","kind","serials":[…],"wait"}`` → ``{"states":[…]}``, in that order."""
-        body = await request.json_object(REQUEST_BODY_MAX)
+        body = await request.json_object(SERIALS_BODY_MAX)
         serials = body.get("serials")
         if not isinstance(serials, list) or len(serials) > SERIALS_MAX or not all(type(each) is int for each in serials):
             raise usage(f"serials is a list of at most {SERIALS_MAX} whole numbers")

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from srmp_spark.errors import ApiError
@@ -28,6 +29,8 @@ from srmp_spark.queue_manager.child.packets import (
     LONG_COMMAND,
     PACKET_MAX,
     REFUSAL,
+    LongList,
+    long_command,
 )
 
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
@@ -221,15 +224,16 @@ class ChildLink:
         except (OSError, asyncio.TimeoutError):
             return b""
 
-    async def _post(self, command: dict[str, Any]) -> socket.socket:
+    async def _post(self, command: dict[str, Any], extra: LongList | None = None) -> socket.socket:
         """Send a command of any length; our end of its answer."""
-        text = json.dumps(command).encode()
-        if len(text) < COMMAND_MAX:
-            return self._send(text)
+        packets = long_command(command, extra)
+        first = next(packets)
+        if len(first) < COMMAND_MAX:
+            return self._send(first)
         answer = self._send(LONG_COMMAND)
         try:
-            for at in range(0, len(text), PACKET_MAX):
-                await asyncio.wait_for(self._loop.sock_sendall(answer, text[at : at + PACKET_MAX]), ANSWER_SECONDS)
+            for packet in chain((first,), packets):
+                await asyncio.wait_for(self._loop.sock_sendall(answer, packet), ANSWER_SECONDS)
             await asyncio.wait_for(self._loop.sock_sendall(answer, END_OF_COMMAND), ANSWER_SECONDS)
         except (OSError, asyncio.TimeoutError):
             answer.close()
@@ -257,6 +261,24 @@ class ChildLink:
         except asyncio.TimeoutError:
             raise self._unavailable("does not answer") from None
 
+    async def ask_for_list(self, command: dict[str, Any], extra: LongList, *, seconds: float) -> bytes:
+        """A command with a long list, answered with a list of the same name: JSON, which nobody here needs to parse."""
+        try:
+            return await asyncio.wait_for(self._ask_for_list(command, extra), seconds)
+        except asyncio.TimeoutError:
+            raise self._unavailable("does not answer") from None
+
+    async def _ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
+        head, pieces = await self.open(command, extra)
+        if "long" not in head:
+            await pieces.aclose()
+            return json.dumps(head[extra.name], separators=(",", ":")).encode()
+        text = b"".join([piece async for piece in pieces])
+        begin = b'{"%b": ' % extra.name.encode()
+        if not text.startswith(begin):
+            raise ValueError(f"the {self.noun} process answers {text[:40]!r}, no list of {extra.name}")
+        return text[len(begin) : -1]
+
     async def _ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
         head, pieces = await self.open(command)
         if "long" not in head:
@@ -266,13 +288,15 @@ class ChildLink:
         answer: dict[str, Any] = json.loads(text)
         return answer
 
-    async def open(self, command: dict[str, Any]) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
+    async def open(
+        self, command: dict[str, Any], extra: LongList | None = None
+    ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
         """A command that is answered with data: its head and the pieces.
 
         The pieces end with :class:`ConnectionResetError` if the answer is cut off, as :class:`ReadRefusedError` if the child
-        said why. Close the iterator to give up.
+        said why. Close the iterator to give up. ``extra`` belongs to the command.
         """
-        answer = await self._post(command)
+        answer = await self._post(command, extra)
         try:
             head = self._head(await self._packet(answer))
         except BaseException:

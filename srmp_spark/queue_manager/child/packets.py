@@ -17,6 +17,10 @@ Packets keep their bounds, so nothing has to be framed again.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
 PACKET_MAX = 128 * 1024
 """Bytes of one packet: below the kernel's limit of a socket buffer (208 KiB), and large enough that packets do not count."""
 COMMAND_MAX = 64 * 1024
@@ -30,3 +34,37 @@ DATA = b"D"
 END = b"E"
 REFUSAL = b"X"
 """What a packet of an answer begins with."""
+
+
+class LongList(NamedTuple):
+    """A list that belongs to a command, of items that are JSON already."""
+
+    name: str
+    items: list[bytes]
+
+
+def long_command(command: dict[str, Any], extra: LongList | None) -> Iterator[bytes]:
+    """Yield the packets of a long command, without the one that ends it.
+
+    Items are copied packet by packet: a command of 64 MiB as one text would hold the loop for tens of milliseconds.
+    """
+    begin = json.dumps(command).encode()
+    parts = [begin]
+    if extra is not None:
+        comma = b", " if command else b""
+        parts = [b"%b%b%b: [" % (begin[:-1], comma, json.dumps(extra.name).encode())]
+        for n, item in enumerate(extra.items):
+            parts += (b",", item) if n else (item,)
+        parts.append(b"]}")
+    packet = bytearray()
+    for part in parts:
+        at = 0
+        while at < len(part):
+            taken = min(PACKET_MAX - len(packet), len(part) - at)
+            packet += memoryview(part)[at : at + taken]
+            at += taken
+            if len(packet) == PACKET_MAX:
+                yield bytes(packet)
+                packet.clear()
+    if packet:
+        yield bytes(packet)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.queue_manager.child.link import ChildLink, Event
+from srmp_spark.queue_manager.child.packets import LongList
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.identifiers import Identifiers
 from srmp_spark.store.directory import DataDirectory
@@ -216,6 +217,13 @@ class Outgoing:
         """The same for answers of any length."""
         try:
             return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
+        finally:
+            self._changed()
+
+    async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
+        """A command with a long list; the list of the same name that answers it, as JSON."""
+        try:
+            return await self.link.ask_for_list(command, extra, seconds=COMMIT_SECONDS)
         finally:
             self._changed()
 

@@ -41,7 +41,6 @@ from srmp_spark.wsrm.elements import (
     CloseSequence,
     CreateSequence,
     Fault,
-    MakeConnection,
     SoapMessage,
     TerminateSequence,
 )
@@ -148,7 +147,9 @@ class ReliableQueues:
         now, utc, proof = manager.clock.monotonic(), manager.clock.utc(), manager.journal.proof()
         for each in stored:
             self._origins[each.row.identifier] = each.origin
-            self.destination(each.queue).restore([each.row], proof, now, utc, _owner(each.origin))
+            self.destination(each.queue).restore(
+                [each.row], proof, now, utc, _owner(each.origin), each.origin.sender_name
+            )
         self._arm()
 
     def __repr__(self) -> str:
@@ -233,8 +234,6 @@ class ReliableQueues:
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
         if (named := self._not_of(message, origin)) is not None:
             return destination.unknown(message, named)
-        if self._asks_for_another(destination, message, origin):
-            return destination.nothing(message)
         if refused is not None:
             # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
             self._manager.metrics.refuse(refused.status, refused.reason)
@@ -242,7 +241,7 @@ class ReliableQueues:
         else:
             if isinstance(message.content, CreateSequence):
                 self._tell_apart(destination, message, origin)
-            received = destination.receive(message, record, now, utc, _owner(origin))
+            received = destination.receive(message, record, now, utc, _owner(origin), origin.sender_name)
         if received.kind is Kind.CREATED:
             self._origins.setdefault(received.identifier, origin)
         elif received.fault is not None:
@@ -292,15 +291,6 @@ class ReliableQueues:
             if began is not None and began.sender_name != origin.sender_name:
                 return each
         return None
-
-    def _asks_for_another(self, destination: Destination, message: SoapMessage, origin: Origin) -> bool:
-        """Whether a MakeConnection asks for what is owed to a client with another certificate, or with none."""
-        content = message.content
-        if not isinstance(content, MakeConnection) or content.address is None:
-            return False
-        asked = (each for each in destination if each.acks_to.address == content.address)
-        began = (self._origins.get(each.identifier) for each in asked)
-        return any(each is not None and each.sender_name != origin.sender_name for each in began)
 
     def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
         """A CreateSequence with the MessageID of another client's is no copy of that."""

@@ -220,8 +220,10 @@ class CopiesLowerTheValue(Destination):
 
     held_back = 0
 
-    def receive(self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "") -> Received:
-        received = super().receive(message, payload, now, utc, owner)
+    def receive(
+        self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "", client: str | None = None,
+    ) -> Received:  # fmt: skip
+        received = super().receive(message, payload, now, utc, owner, client)
         if message.sequence is not None and not received.deliveries:
             self.flow.message_received()
             self.held_back += 1
@@ -261,17 +263,23 @@ class NoBufferRemaining(InboundSequence):
 class CreatesTwice(Destination):
     """A repeated CreateSequence makes a second sequence."""
 
-    def receive(self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "") -> Received:
+    def receive(
+        self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "", client: str | None = None,
+    ) -> Received:  # fmt: skip
         if isinstance(message.content, CreateSequence):
             self._created.clear()
-        return super().receive(message, payload, now, utc, owner)
+        return super().receive(message, payload, now, utc, owner, client)
 
 
 class RestartForgets(Destination):
     """What was accepted before a restart is accepted once more."""
 
-    def restore(self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "") -> None:
-        super().restore([row._replace(accepted=max(row.accepted - 1, 0)) for row in rows], proof, now, utc, owner)
+    def restore(
+        self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "",
+        client: str | None = None,
+    ) -> None:  # fmt: skip
+        lost = [row._replace(accepted=max(row.accepted - 1, 0)) for row in rows]
+        super().restore(lost, proof, now, utc, owner, client)
 
 
 class SilentToAddresses(Destination):

@@ -1,0 +1,178 @@
+"""``POST outgoing/messages`` with all that one call may have, and the bodies of calls that need less."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_long_posts import TURN_SHARE_MAX, pieces_of, turns_of_the_loop
+
+from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.api.consumers import ConsumersApi
+from srmp_spark.queue_manager.api.http import MARKS_BODY_MAX, NESTED_MAX, SERIALS_BODY_MAX, Request
+from srmp_spark.queue_manager.api.outgoing import MESSAGES_MAX, SERIALS_MAX, OutgoingApi
+from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
+from srmp_spark.queue_manager.child.link import ChildLink
+from srmp_spark.queue_manager.child.packets import LONG_COMMAND, PACKET_MAX, LongList, long_command
+from srmp_spark.queue_manager.consumers import SEQUENCES_MAX
+from srmp_spark.queue_manager.slices import Slices
+
+
+class Child:
+    """A child that answers each command with as many numbers as it had messages, and remembers it."""
+
+    def __init__(self) -> None:
+        self.commands: list[dict[str, Any]] = []
+        ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self.link = ChildLink({}, lambda _: None)
+        self.link.noun = "sender"
+        self.link._control = ours
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while (received := receive_command(self._theirs)) is not None:
+            assert received.answer is not None
+            is_long = received.packet == LONG_COMMAND
+            command = read_long_command(received.answer) if is_long else json.loads(received.packet)
+            self.commands.append(command)
+            received.answer.whole({"messages": [{"message_id": f"n\\{n}"} for n in range(len(command["messages"]))]})
+            received.answer.close()
+
+    async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
+        return await self.link.ask_for_list(command, extra, seconds=60)
+
+    def close(self) -> None:
+        assert self.link._control is not None
+        self.link._control.close()
+        self._theirs.close()
+
+
+def with_child(test: Callable[[Any, Child], Awaitable[None]]) -> None:
+    async def run() -> None:
+        child = Child()
+        manager = SimpleNamespace(slices=Slices(), acceptor=SimpleNamespace(gate=None), outgoing=child)
+        try:
+            await test(manager, child)
+        finally:
+            child.close()
+
+    asyncio.run(run())
+
+
+async def post(manager: Any, pieces: list[bytes]) -> Any:
+    async def given_pieces(_limit: int) -> list[bytes]:
+        return pieces
+
+    request: Any = SimpleNamespace(pieces=given_pieces)
+    return json.loads((await OutgoingApi(manager).messages(request)).body)
+
+
+@pytest.mark.parametrize(("count", "size"), [(MESSAGES_MAX, 1), (12, 3_900_000)])
+def test_the_loop_has_its_turns(count: int, size: int) -> None:
+    body = base64.b64encode(b"x" * size).decode()
+    text = json.dumps([{"destination": "http://h/msmq/q", "body_base64": body, "key": f"{n}"} for n in range(count)])
+    pieces, turns = pieces_of(text.encode()), [0.0, 0.0]
+
+    async def test(manager: Any, child: Child) -> None:
+        async with turns_of_the_loop(turns):
+            answer = await OutgoingApi(manager).messages(request)
+        assert len(json.loads(answer.body)) == count
+        assert [each["key"] for each in child.commands[0]["messages"]] == [f"{n}" for n in range(count)]
+        assert all(each["body_base64"] == body for each in child.commands[0]["messages"])
+
+    async def given_pieces(_limit: int) -> list[bytes]:
+        return pieces
+
+    request: Any = SimpleNamespace(pieces=given_pieces)
+    with_child(test)
+    longest, all_turns = turns
+    assert longest < all_turns * TURN_SHARE_MAX, f"{longest * 1e3:.0f} ms of {all_turns * 1e3:.0f} ms"
+
+
+@pytest.mark.parametrize("padding", [0, 70_000])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        {"destination": "a"},
+        [{"destination": "ä\u2028€😀\\", "label": '"]}'}, {"op": "operate", "messages": [1, {"x": None}]}],
+    ],
+)
+def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
+    async def test(manager: Any, child: Child) -> None:
+        found = await post(manager, [b" " * padding, json.dumps(messages, ensure_ascii=False).encode()])
+        wanted = messages if isinstance(messages, list) else [messages]
+        assert child.commands == [{"op": "send", "messages": wanted}]
+        assert [each["message_id"] for each in found] == [f"n\\{n}" for n in range(len(wanted))]
+
+    with_child(test)
+
+
+@pytest.mark.parametrize("padding", [0, 70_000])
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("[]", 400, "1 to 10000 messages"),
+        ("[" + ",".join(["{}"] * (MESSAGES_MAX + 1)) + "]", 400, "1 to 10000 messages"),
+        ('[{}],"op":"operate","messages":[{}]', 400, "not JSON"),
+        ('{},"op":"operate"', 400, "not JSON"),
+        ('{}]},{"a":[{}', 400, "not JSON"),
+    ],
+)
+def test_what_is_no_list_of_messages_does_not_cross(text: str, status: int, said: str, padding: int) -> None:
+    async def test(manager: Any, child: Child) -> None:
+        with pytest.raises(ApiError, match=said) as error:
+            await post(manager, [b" " * padding, text.encode()])
+        assert error.value.status == status
+        assert child.commands == []
+
+    with_child(test)
+
+
+@given(
+    command=st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    items=st.lists(st.one_of(st.text(max_size=9), st.just("x" * PACKET_MAX)), max_size=5),
+)
+def test_packets_of_a_long_command_are_the_command(command: dict[str, Any], items: list[str]) -> None:
+    command.pop("é", None)
+    packets = [*long_command(command, LongList("é", [json.dumps(each).encode() for each in items]))]
+    assert json.loads(b"".join(packets)) == {**command, "é": items}
+    assert all(len(each) == PACKET_MAX for each in packets[:-1])
+    assert [*long_command(command, None)] == [json.dumps(command).encode()]
+
+
+# --- calls that need less ---------------------------------------------------------------------------------------------------
+
+
+def request_of(text: bytes) -> Request:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": text, "more_body": False}
+
+    return Request("POST", "/", {"queue": "q", "consumer": "c"}, {}, {}, receive)
+
+
+def test_what_the_calls_may_hold_fits_their_limits() -> None:
+    marks = {"epoch": "e" * 32, "holder": {"name": "x" * 1_000}, "sequences": [2**63 - 1] * SEQUENCES_MAX}
+    assert len(json.dumps(marks)) < MARKS_BODY_MAX
+    serials = {"destination": "h" * 2_048, "serials": [2**63 - 1] * SERIALS_MAX}
+    assert len(json.dumps(serials)) < SERIALS_BODY_MAX
+
+
+@pytest.mark.parametrize("call", ["received", "states"])
+def test_a_body_of_more_than_its_call_can_use_is_refused(call: str) -> None:
+    manager: Any = SimpleNamespace()
+    handler = ConsumersApi(manager).received if call == "received" else OutgoingApi(manager).states
+    limit = MARKS_BODY_MAX if call == "received" else SERIALS_BODY_MAX
+    for text, said in ((b" " * (limit + 1), str(limit)), (b'{"a":[%b0]}' % (b"{}," * NESTED_MAX), "NESTED_MAX")):
+        with pytest.raises(ApiError, match=said) as error:
+            asyncio.run(handler(request_of(text)))
+        assert error.value.status == 413
