@@ -28,7 +28,7 @@ class OutgoingApi:
         gate = self._manager.acceptor.gate
         if gate is not None:
             raise ApiError(503, gate.reason, gate.message, "try again")
-        answer = await self._manager.outgoing.ask_long({"op": "send", "messages": items})
+        answer = await self._manager.outgoing.ask_long({"op": "send", "messages": items, "token": request.caller})
         return Response.json(answer["messages"])
 
     async def states(self, request: Request) -> Response:
