@@ -85,7 +85,8 @@ class Load(NamedTuple):
 
 
 class Send:
-    """Post ``message``, then report its end exactly once: :meth:`Sender.answered` or :meth:`Sender.failed`.
+    """Post ``message``, then report its end exactly once: :meth:`Sender.answered`, :meth:`Sender.failed` or
+    :meth:`Sender.withdrawn`.
 
     The sends of one stream leave in the order they were made, on one connection; before a second connection is opened the
     first is closed and what hung on it is reported.

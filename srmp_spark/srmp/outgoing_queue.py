@@ -311,6 +311,13 @@ class OutgoingQueue(ABC):
             self._not_received(send)
         self._trouble(send, now, None)
 
+    def withdrawn(self, send: Send) -> None:
+        """It never left, because of the answer to the one before it. That is no trouble of its own: it goes again, in order."""
+        self._ended(send)
+        self._not_received(send)
+        if send.pass_number == self.pass_number:
+            self.put_back(send)
+
     def _ended(self, send: Send) -> None:
         if self.in_flight.pop(send.number, None) is not send:
             raise LocalProtocolError(f"{send!r} is not under way: each sending ends once")

@@ -8,8 +8,8 @@ order of them is forced by the types (:mod:`.outgoing_effects`):
    transaction; hand its proof to ``committed(changes, proof)``. Message identifiers are the caller's, given out at the same
    moment and stored in the row. Nothing leaves before.
 2. *Send.* After every call, ``poll(now, at)`` says what to do: :class:`Load` (answer with ``loaded``) or :class:`Send` (post
-   it, report its end once: ``answered`` for a complete answer, ``failed`` for none). And whenever ``has_changes`` is true,
-   write ``changes()`` in the next group commit: some sendings wait for that.
+   it, report its end once: ``answered`` for a complete answer, ``failed`` for none, ``withdrawn`` if it was never written).
+   And whenever ``has_changes`` is true, write ``changes()`` in the next group commit: some sendings wait for that.
 3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always, and is
    durable before the peer is answered 200: a peer sends no receipt twice that was answered 200, so one that is lost then is
    missed for ever. Call ``receipt(message, …)`` and commit ``changes()``, at the latest before the stored receipt is passed
@@ -237,6 +237,12 @@ class Sender:
         queue = self._find(send.key)
         if queue is not None:
             queue.failed(send, now, left)
+
+    def withdrawn(self, send: Send) -> None:
+        """It never left, because of the answer to the one before it: after that answer and before :meth:`poll`."""
+        queue = self._find(send.key)
+        if queue is not None:
+            queue.withdrawn(send)
 
     def expired(self, send: Send) -> None:
         """The time of a message of a reliable session was over before it left; this ends the sending."""

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 BACKLOG = 4_096
@@ -35,20 +35,22 @@ class Peers:
         for each in self._sockets:
             each.close()
 
-    def answering(self, host: str = "127.0.0.1", *, after: float = 0.0, status: bytes = b"200 OK") -> str:
-        """Return the base URL of a server that answers each request ``after`` so many seconds."""
+    def answering(
+        self, host: str = "127.0.0.1", *, after: float = 0.0, status: Callable[[bytes], bytes] = lambda content: b"200 OK"
+    ) -> str:
+        """Return the base URL of a server that answers each request ``after`` so many seconds, by its content."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 while True:
                     head = await reader.readuntil(b"\r\n\r\n")
                     length = _LENGTH.search(head)
-                    await reader.readexactly(int(length[1]) if length else 0)
+                    content = await reader.readexactly(int(length[1]) if length else 0)
                     path = _HEAD.match(head)
                     assert path is not None
                     self.took.append((path[1].decode(), time.monotonic()))
                     await asyncio.sleep(after)
-                    writer.write(OK.replace(b"200 OK", status))
+                    writer.write(OK.replace(b"200 OK", status(content)))
             writer.close()
 
         listening = self._listen(host, BACKLOG)

@@ -481,7 +481,10 @@ class Dispatcher:
             self.sendings.failed(send.key, send.serial, status)
             log.info("sender.answered destination=%s status=%d reason=%s", send.key.destination, status, answer.reason)
         self.sender.answered(send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after)
-        self.work()
+        if status == 200:
+            self.work()
+        else:  # later: what was withdrawn because of this answer is told first, and goes before what comes after it
+            self._loop.call_soon(self.work)
 
     def _troubled(self, key: QueueKey, why: str | None) -> None:
         """A multicast that cannot leave, or can again."""
@@ -502,8 +505,7 @@ class Dispatcher:
         self.work()
 
     def _withdrawn(self, send: Send) -> None:
-        self.sender.failed(send, self._clock.monotonic(), left=False)
-        self.work()
+        self.sender.withdrawn(send)
 
     def _closed_by_peer(self, key: QueueKey) -> None:
         queue = self.sender.get(*key)
