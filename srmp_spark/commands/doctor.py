@@ -45,8 +45,8 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "the error that the sender was told says which; send it there directly",
     ),
     "too-many-destinations": (
-        "the message is for another host, and messages are forwarded to as many queues as may be (FORWARD_DESTINATIONS_MAX)",
-        "narrow --allow-url to the queues that are meant; somebody makes up queue names",
+        "the message is for another host, and messages wait for as many others as may be (FORWARD_DESTINATIONS_MAX)",
+        "srmp-spark streams lists those that do not answer; narrow --allow-url to the queues that are meant",
     ),
     "unknown-queue": (
         "there is no queue of that name here",

@@ -192,6 +192,7 @@ class _Process:
                 forward_waiting=0 if forward is None else forward.state.count,
             )  # fmt: skip
             manager.outgoing.forwarded = manager.forwarded
+            manager.outgoing.forward_holding = manager.forward_holding
             dead_letters = DeadLetters(manager)
             manager.outgoing.dead_came = dead_letters.wake
             manager.outgoing.order_queue_read = manager.catalogue.find(ORDER_QUEUE).was_read

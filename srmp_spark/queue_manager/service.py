@@ -532,9 +532,15 @@ class QueueManager:
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
+        if epoch == queue.epochs[-1].epoch:
+            self.receiver.forward_room.forwarded(to)
         if queue.default.skip_to(min(to, queue.end)).rows:
             queue.marks_moved()
             await self.saves.save(queue, queue.default)
+
+    def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
+        """Note which destinations hold forwarded messages in the sender process, by sender, and which do no longer."""
+        self.receiver.forward_room.told(holding, empty, begins=begins)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
         """Give the lease up; nothing happens if ``holder`` does not have it: a query that ends twice has done no harm."""

@@ -24,6 +24,7 @@ from srmp_spark.names import (
     split_url,
 )
 from srmp_spark.srmp.effects import Refused
+from srmp_spark.srmp.forward_room import ForwardRoom
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_name import StreamName, is_foreign, name_of_foreign_queue, name_of_queue
 
@@ -33,9 +34,6 @@ SPELLINGS_MAX = 4096
 """How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
 DESTINATION_KEPT_LENGTH = 512
 """A longer spelling is looked up each time: strangers must not fill the memory with 64 KB names."""
-FORWARD_DESTINATIONS_MAX = 1_000
-"""Queues of other hosts that messages were taken for since the start: each is an outgoing queue, of which there are
-:data:`.sender.DESTINATIONS_MAX`, and strangers choose them below an ``--allow-url`` pattern. A sink must find some left."""
 ORDER_QUEUE_UNREAD_MAX = 512 * 1_048_576
 """Bytes of receipts in our order queue that the sender process has not read. Anybody may send receipts, and no quota counts
 them; the sender process reads faster than they can come, so this is reached only if it cannot be started for long."""
@@ -114,7 +112,8 @@ class Destinations:
         if self._forwarding.is_on:
             self.queues[FORWARD_QUEUE] = QueueState(name=FORWARD_QUEUE)
         self._known: dict[str, Found] = {}
-        self._forwarded_to: set[str] = set()
+        self.forward_room = ForwardRoom()
+        """Where messages that are forwarded wait for. The service tells it what the sender process knows."""
 
     def add(self, queue: QueueState) -> None:
         """Raises :class:`ConfigurationError` if the name or the multicast address is taken."""
@@ -190,23 +189,23 @@ class Destinations:
         """Whether messages whose ``<to>`` names ``queue`` under one of our host names may be led elsewhere."""
         return self._forwarding.inbound.may_redirect(f"/{VIRTUAL_DIRECTORY}/{queue}", self._hosts)
 
-    def refuses_new(self, route: Route) -> Refused | None:
-        """A destination more than may be forwarded to.
+    def refuses_new(self, route: Route, sender: str) -> Refused | None:
+        """Refuse a new destination to forward to that finds no room. ``sender``: whose share it counts in.
 
         Where a redirection leads is the operator's own choice and does not count.
         """
-        if not is_foreign(route.stream_name) or route.stream_name in self._forwarded_to:
+        if not is_foreign(route.stream_name):
             return None
-        if len(self._forwarded_to) >= FORWARD_DESTINATIONS_MAX:
-            why = f"messages are forwarded to FORWARD_DESTINATIONS_MAX = {FORWARD_DESTINATIONS_MAX} queues already"
-            hint = "narrow --allow-url to the queues that are meant, `srmp-spark streams drop` the others, and start again"
-            return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
-        return None
+        why = self.forward_room.refuses(route.stream_name, sender)
+        if why is None:
+            return None
+        hint = "it ends by itself when they arrive; `srmp-spark streams` lists them, `streams drop` gives one up"
+        return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
 
-    def take(self, route: Route) -> None:
-        """It is one of those that are forwarded to from now on. Not for who only asks, or may not write there."""
+    def take(self, route: Route, sender: str, sequence: int) -> None:
+        """Count the destination of row ``sequence``, which was accepted to be forwarded."""
         if route.forwards and is_foreign(route.stream_name):
-            self._forwarded_to.add(route.stream_name)
+            self.forward_room.accepted(route.stream_name, sender, sequence)
 
     def _look_up_redirected(self, name: str, target: str) -> Found:
         if not self._hosts.is_target_here(target):

@@ -24,9 +24,10 @@ ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another
 """What a stream receipt did. ``final``: it ended the wait for a final stream receipt. All others but ``progress`` did nothing
 and are counted: bad input 27 of the attack list. ``failed``: a bug, and the caller passed it over."""
 
-DeadReason = Literal["refused", "expired", "dropped", "not-received", "final-receipt-missing"]
+DeadReason = Literal["refused", "expired", "dropped", "not-received", "final-receipt-missing", "no-room"]
 """The peer answered 400 ([MC-MQSRM] 3.1.7.2.5); its time was over before it left (3.1.7.2.1); an operator gave it up; the
-receiving application never got it (a negative final stream receipt, 3.1.5.1.9.3); that receipt never came."""
+receiving application never got it (a negative final stream receipt, 3.1.5.1.9.3); that receipt never came; too many other
+destinations hold messages (:mod:`.outgoing_room`)."""
 
 
 MessageState = Literal["queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"]
@@ -84,7 +85,8 @@ class Load(NamedTuple):
 
 
 class Send:
-    """Post ``message``, then report its end exactly once: :meth:`Sender.answered` or :meth:`Sender.failed`.
+    """Post ``message``, then report its end exactly once: :meth:`Sender.answered`, :meth:`Sender.failed` or
+    :meth:`Sender.withdrawn`.
 
     The sends of one stream leave in the order they were made, on one connection; before a second connection is opened the
     first is closed and what hung on it is reported.
@@ -177,6 +179,8 @@ class OutgoingQueueRow(NamedTuple):
     paused: bool
     started_at: int
     last_acknowledged_at: int
+    origin: str = ""
+    """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
     earlier: tuple[EarlierStream, ...] = ()
     """Streams before the live one, as long as final stream receipts of theirs are awaited."""
 

@@ -102,6 +102,8 @@ class OutgoingQueue(ABC):
         self.attempts = 0
         """Sendings in a row that ended in trouble."""
         self.last_acknowledged_at = row.last_acknowledged_at
+        self.origin = row.origin
+        """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
         self._row = row
 
     # --- storing ------------------------------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class OutgoingQueue(ABC):
         """As it is saved."""
         return self._row._replace(
             end=self.end, acknowledged_to=self.acknowledged_to, released_to=self.released_to,
-            paused=self.state is QueueState.ON_HOLD, last_acknowledged_at=self.last_acknowledged_at,
+            paused=self.state is QueueState.ON_HOLD, last_acknowledged_at=self.last_acknowledged_at, origin=self.origin,
         )  # fmt: skip
 
     def was_stored(self, row: OutgoingQueueRow | None, generation: int, proof: Committed) -> None:
@@ -309,6 +311,13 @@ class OutgoingQueue(ABC):
             self._not_received(send)
         self._trouble(send, now, None)
 
+    def withdrawn(self, send: Send) -> None:
+        """It never left, because of the answer to the one before it. That is no trouble of its own: it goes again, in order."""
+        self._ended(send)
+        self._not_received(send)
+        if send.pass_number == self.pass_number:
+            self.put_back(send)
+
     def _ended(self, send: Send) -> None:
         if self.in_flight.pop(send.number, None) is not send:
             raise LocalProtocolError(f"{send!r} is not under way: each sending ends once")
@@ -366,8 +375,8 @@ class OutgoingQueue(ABC):
         self.touch()
 
     @abstractmethod
-    def drop(self, at: int) -> None:
-        """An operator gives up everything that is in the queue."""
+    def drop(self, at: int, reason: DeadReason = "dropped") -> None:
+        """Give up everything that is in the queue: an operator's word, or there is no room for the queue."""
 
     def move(self, event: QueueEvent) -> None:
         """The one way to another state."""
@@ -380,6 +389,21 @@ class OutgoingQueue(ABC):
     def idle(self) -> bool:
         """Nothing is in it or under way."""
         return self.acknowledged_to >= self.end and not self.in_flight
+
+    @property
+    def holds_messages(self) -> bool:
+        """Something is in it, under way, or not told of yet."""
+        return not self.idle
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Nothing is in it, which is on stable storage, and no operator has said anything about it."""
+        return not self.holds_messages and self.state is not QueueState.ON_HOLD and self.stored.acknowledged_to >= self.end
+
+    @property
+    def used_at(self) -> int:
+        """When it was last of use, microseconds since 1970, UTC."""
+        return max(self.last_acknowledged_at, self._row.started_at)
 
     def __repr__(self) -> str:
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Send, StoredMessage
+from srmp_spark.srmp.outgoing_effects import DeadReason, Send, StoredMessage
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 
 
@@ -67,14 +67,14 @@ class OutgoingRegular(OutgoingQueue):
             self.acknowledged_to = first - 1
         self.touch()
 
-    def drop(self, at: int) -> None:
+    def drop(self, at: int, reason: DeadReason = "dropped") -> None:
         """Give up everything; what is under way may still arrive."""
         first, last = self.acknowledged_to + 1, self.end
         unsure = max([self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())])
         if first <= min(last, unsure):
-            self.bury(first, min(last, unsure), "dropped", in_doubt=True)
+            self.bury(first, min(last, unsure), reason, in_doubt=True)
         if max(first, unsure + 1) <= last:
-            self.bury(max(first, unsure + 1), last, "dropped")
+            self.bury(max(first, unsure + 1), last, reason)
         self.go_back(self.end)
         self.acknowledged_to = self.held_to = self.left_to = self.end
         self.doubtful.clear()

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
 from srmp_spark.srmp.outgoing_effects import (
+    DeadReason,
     EarlierStream,
     Load,
     MessageState,
@@ -397,14 +398,19 @@ class OutgoingStream(OutgoingQueue):
         self.resend()
         self.restart = self.acknowledged_to < self.end
 
-    def drop(self, at: int) -> None:
+    @property
+    def holds_messages(self) -> bool:
+        """As of every queue; a message that waits for its final receipt is in it, too."""
+        return super().holds_messages or not self.ended
+
+    def drop(self, at: int, reason: DeadReason = "dropped") -> None:
         """Give the stream up with everything in it that is not acknowledged, and what waits for a final receipt."""
         unsure = max([self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())])
         for first, last in [*self.finals.inside(1, self.acknowledged_to), (self.acknowledged_to + 1, self.end)]:
             if first <= min(last, unsure):
-                self.bury(first, min(last, unsure), "dropped", in_doubt=True)
+                self.bury(first, min(last, unsure), reason, in_doubt=True)
             if max(first, unsure + 1) <= last:
-                self.bury(max(first, unsure + 1), last, "dropped")
+                self.bury(max(first, unsure + 1), last, reason)
         self.finals.remove(1, self.end)
         self._forget_earlier()
         self.go_back(self.end)

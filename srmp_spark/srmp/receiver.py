@@ -29,6 +29,7 @@ from srmp_spark.srmp.decisions import undecided_of
 from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX, RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
 from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
 from srmp_spark.srmp.expiry_clock import ExpiryClock
+from srmp_spark.srmp.forward_room import ForwardRoom
 from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
@@ -37,6 +38,7 @@ from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_effects import DiscardKind, RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
 from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream, name_of_queue
+from srmp_spark.srmp.stream_room import holder_of
 from srmp_spark.srmp.trust_domain import lineage_key
 
 RETRANSMISSION_TIMEOUT_S = 20.0
@@ -129,6 +131,11 @@ class Receiver:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
+    @property
+    def forward_room(self) -> ForwardRoom:
+        """Where messages that are forwarded wait for."""
+        return self._destinations.forward_room
+
     def judge(self, message: Message, *, own: bool = False) -> Refused | QueueState:
         """Where a message would go, or why it would be refused whatever came before it; changes nothing (`doctor` asks).
 
@@ -164,20 +171,33 @@ class Receiver:
             self._late_at = self._expiry_clock.read(arrival.at, now)
         queue = self._destinations.find(message.destination)
         position = message.stream
-        name = None
         if type(queue) is not QueueState:
             if isinstance(queue, Refused):
                 return queue
             assert isinstance(queue, Route), "there are three answers"
-            refused = self._refuses_route(queue, message, own=arrival.transport == "api")
-            if refused is not None:
-                return refused
-            self._destinations.take(queue)
-            queue, name, _ = queue
-        elif queue.paused or queue.receipts_only or queue.transactional is (position is None):
+            return self._receive_by_route(queue, message, arrival, now)
+        if queue.paused or queue.receipts_only or queue.transactional is (position is None):
             refused = self._refuses_kind(queue, message)
             if refused is not None:
                 return refused
+        return self._receive_in(queue, None, message, arrival, now)
+
+    def _receive_by_route(self, route: Route, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
+        """A message that is led elsewhere, or leaves again."""
+        sender = holder_of(arrival.peer, arrival.sender_name)
+        refused = self._refuses_route(route, message, own=arrival.transport == "api", sender=sender)
+        if refused is not None:
+            return refused
+        pending = self._receive_in(route.queue, route.stream_name, message, arrival, now)
+        if type(pending) is Accepted:
+            self._destinations.take(route, sender, pending.sequence)
+        return pending
+
+    def _receive_in(
+        self, queue: QueueState, name: StreamName | None, message: Message, arrival: Arrival, now: float
+    ) -> Refused | Pending:
+        """A message for ``queue``, which takes its kind; ``name``: what its stream counts by, if not by the queue."""
+        position = message.stream
         if position is not None:
             name = name or name_of_queue(queue.name)
             if arrival.transport == "api":
@@ -377,8 +397,9 @@ class Receiver:
             undecided = undecided_of(message, queue.name, sequence, arrival, *stream)
         return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1, undecided))
 
-    def _refuses_route(self, route: Route, message: Message, *, own: bool = False) -> Refused | None:
-        """What can be neither stored nor sent on where it is led; ``own``: it was made here just now."""
+    def _refuses_route(self, route: Route, message: Message, *, own: bool = False, sender: str = "") -> Refused | None:
+        """What can be neither stored nor sent on where it is led; ``own``: it was made here just now. ``sender``: whose share
+        of the destinations it counts in."""
         queue = route.queue
         if not route.forwards:
             return self._refuses_kind(queue, message)
@@ -387,7 +408,7 @@ class Receiver:
         why = unforwardable(message)
         if why is not None:
             return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.2.4")
-        return self._refuses_paused(queue) or self._destinations.refuses_new(route)
+        return self._refuses_paused(queue) or self._destinations.refuses_new(route, sender)
 
     @staticmethod
     def _refuses_paused(queue: QueueState) -> Refused | None:

@@ -8,8 +8,8 @@ order of them is forced by the types (:mod:`.outgoing_effects`):
    transaction; hand its proof to ``committed(changes, proof)``. Message identifiers are the caller's, given out at the same
    moment and stored in the row. Nothing leaves before.
 2. *Send.* After every call, ``poll(now, at)`` says what to do: :class:`Load` (answer with ``loaded``) or :class:`Send` (post
-   it, report its end once: ``answered`` for a complete answer, ``failed`` for none). And whenever ``has_changes`` is true,
-   write ``changes()`` in the next group commit: some sendings wait for that.
+   it, report its end once: ``answered`` for a complete answer, ``failed`` for none, ``withdrawn`` if it was never written).
+   And whenever ``has_changes`` is true, write ``changes()`` in the next group commit: some sendings wait for that.
 3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always, and is
    durable before the peer is answered 200: a peer sends no receipt twice that was answered 200, so one that is lost then is
    missed for ever. Call ``receipt(message, …)`` and commit ``changes()``, at the latest before the stored receipt is passed
@@ -52,13 +52,14 @@ from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_regular import OutgoingRegular
 from srmp_spark.srmp.outgoing_reliable import OutgoingReliable
+from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OutgoingRoom
 from srmp_spark.srmp.outgoing_states import QueueEvent, SenderSettings
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 
-DESTINATIONS_MAX = 10_000
-"""Outgoing queues at once, about 2 KB each when nothing waits; a sink that makes a destination per row would reach it."""
+RECORDS_MAX = 2 * DESTINATIONS_MAX
+"""Records of outgoing queues: those that hold messages, and those whose only messages just found no room, for a moment."""
 ENQUEUE_MAX = 10_000_000
 """Messages given out at once: one batch of a sink. A limit against a count that was computed wrongly."""
 
@@ -80,7 +81,9 @@ class Sender:
         """What stream receipts did, for metrics and warnings."""
         self._ledger = OutgoingLedger(last_stream_ordinal)
         self._queues: dict[QueueKey, OutgoingQueue] = {}
-        self._serials_after = serials_after
+        self.room = OutgoingRoom()
+        """Which queues hold messages, for whom."""
+        self.serials_after = serials_after
         """Serials up to here may have been given out by a queue that was forgotten: of its dead letters, for example."""
         self._awake: dict[OutgoingQueue, None] = {}
         self._timers: Timers[OutgoingQueue] = Timers()
@@ -102,6 +105,7 @@ class Sender:
         for row in rows:
             queue = sender._make(row, finals.get(QueueKey(row.destination, row.kind), []))
             queue.was_stored(row, 0, proof)
+            sender._note(queue)
         return sender
 
     def _make(self, row: OutgoingQueueRow, finals: list[tuple[int, int]]) -> OutgoingQueue:
@@ -116,6 +120,9 @@ class Sender:
         self._awake[queue] = None
         return queue
 
+    def _note(self, queue: OutgoingQueue) -> None:
+        self.room.note(queue.key, queue.origin, holds=queue.holds_messages)
+
     def receipts_go_to(self, url: str, replaced: Callable[[str, str], str] = lambda _, url: url) -> list[OutgoingStream]:
         """Where streams that begin from now on have their receipts sent; the live ones whose receipts go elsewhere.
 
@@ -129,12 +136,14 @@ class Sender:
     # --- commit -------------------------------------------------------------------------------------------------------------
 
     def enqueue(
-        self, destination: str, kind: Kind, count: int, at: int, *, receipts_url: str = "", final_receipts: bool = False
-    ) -> Enqueued:
+        self, destination: str, kind: Kind, count: int, at: int, *, receipts_url: str = "", final_receipts: bool = False,
+        origin: str = NO_ORIGIN,
+    ) -> Enqueued:  # fmt: skip
         """Give out ``count`` serials for messages to ``destination``, in the order in which they shall arrive.
 
         ``receipts_url`` is our order queue as the peer reaches it (``<sendReceiptsTo>``; a ``?SenderStream=`` in it must come
         back with the receipts). ``final_receipts``: they carry ``<DeadLetter/>`` and are finished by final stream receipts.
+        ``origin``: for whom a queue counts that held nothing before (:attr:`room` says whether it admits them).
         Raises :class:`LocalProtocolError` for a stream without ``receipts_url``, :class:`ConfigurationError` beyond a limit.
         """
         if not 1 <= count <= ENQUEUE_MAX:
@@ -142,21 +151,31 @@ class Sender:
         key = QueueKey(destination, kind)
         queue = self._queues.get(key)
         if queue is None:
-            if len(self._queues) >= DESTINATIONS_MAX:
+            if len(self._queues) >= RECORDS_MAX:
                 hint = "forget destinations that nothing waits for (srmp-spark streams drop)"
-                raise ConfigurationError(f"DESTINATIONS_MAX is {DESTINATIONS_MAX}; {hint}")
-            begin = self._serials_after
+                raise ConfigurationError(f"RECORDS_MAX is {RECORDS_MAX}; {hint}")
+            begin = self.serials_after
             row = OutgoingQueueRow(destination, kind, 0, begin, begin, begin, begin, receipts_url, 0, False, at, 0)
             queue = self._make(row, [])
         self._awake[queue] = None
+        if not queue.holds_messages:
+            queue.origin = origin
         if not isinstance(queue, OutgoingStream):
             assert isinstance(queue, OutgoingRegular), "there are two kinds"
             first = queue.append(count)
+            self._note(queue)
             return Enqueued(key, first, queue.end, None, 0)
         if not receipts_url:
             raise LocalProtocolError("a stream needs an address for its receipts ([MC-MQSRM] 2.2.5.3.4)")
         first = queue.append(count, at, receipts_url, final_receipts)
+        self._note(queue)
         return Enqueued(key, first, queue.end, queue.id, first - queue.base)
+
+    def has_no_room(self, key: QueueKey, at: int) -> None:
+        """Make dead letters of everything in a queue that held nothing before the last :meth:`enqueue`."""
+        queue = self._queues[key]
+        queue.drop(at, "no-room")
+        self._note(queue)
 
     @property
     def has_changes(self) -> bool:
@@ -195,6 +214,7 @@ class Sender:
         for queue in awake:
             queue.pump(now, at, out)
             self._timers.set(queue, queue.deadline)
+            self._note(queue)
         return out
 
     def loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
@@ -217,6 +237,12 @@ class Sender:
         queue = self._find(send.key)
         if queue is not None:
             queue.failed(send, now, left)
+
+    def withdrawn(self, send: Send) -> None:
+        """It never left, because of the answer to the one before it: after that answer and before :meth:`poll`."""
+        queue = self._find(send.key)
+        if queue is not None:
+            queue.withdrawn(send)
 
     def expired(self, send: Send) -> None:
         """The time of a message of a reliable session was over before it left; this ends the sending."""
@@ -332,6 +358,7 @@ class Sender:
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:
             queue.drop(at)
+            self._note(queue)
         return queue is not None
 
     def forget(self, destination: str, kind: Kind) -> bool:
@@ -340,14 +367,29 @@ class Sender:
         if queue is None or not queue.idle or (isinstance(queue, OutgoingStream) and not queue.ended):
             return False
         del self._queues[queue.key]
-        self._serials_after = max(self._serials_after, queue.end)
+        self.serials_after = max(self.serials_after, queue.end)
         self._awake.pop(queue, None)
         self._timers.set(queue, None)
+        self.room.note(queue.key, queue.origin, holds=False)
         if isinstance(queue, OutgoingStream):
             for ordinal in (queue.ordinal, *(each.ordinal for each in queue.earlier)):
                 self._ledger.streams.pop(ordinal, None)
         self._ledger.forget(queue)
         return True
+
+    def forget_idle(self, count: int, may_forget: Callable[[QueueKey], bool]) -> list[QueueKey]:
+        """Drop the records of ``count`` queues in which nothing is, those that were of no use for longest first; which ones.
+
+        Not in one transaction with a message that is given to one of them.
+        """
+        idle = sorted((queue for queue in self if queue.may_be_forgotten), key=lambda queue: queue.used_at)
+        forgotten: list[QueueKey] = []
+        for queue in idle:
+            if len(forgotten) >= count:
+                break
+            if may_forget(queue.key) and self.forget(*queue.key):
+                forgotten.append(queue.key)
+        return forgotten
 
     def get(self, destination: str, kind: Kind) -> OutgoingQueue | None:
         """The queue, for ``status``; change it through the methods here alone."""

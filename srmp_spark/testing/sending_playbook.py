@@ -51,6 +51,11 @@ def answer(status: int, *, retry_after: float | None = None, nth: int = 0) -> In
     return Input(f"answer {status}", lambda playbook: playbook.answer(status, retry_after, nth))
 
 
+def answer_withdraws(status: int) -> Input:
+    """The peer answers the oldest sending, and the others, which were only written down, are taken back."""
+    return Input(f"answer {status} withdraws", lambda playbook: playbook.answer_withdraws(status))
+
+
 def no_answer(*, left: bool = True) -> Input:
     """The oldest sending fails; ``left=False``: not connected."""
     return Input(f"no answer, left={left}", lambda playbook: playbook.no_answer(left))
@@ -178,6 +183,17 @@ class SendingPlaybook(Dialogue):
         """:func:`answer`."""
         send = self.under_way.pop(nth)
         self.sender.answered(send, status, self.clock.now, self.clock.utc(), retry_after)
+        self._work()
+
+    def answer_withdraws(self, status: int) -> None:
+        """:func:`answer_withdraws`."""
+        send, *withdrawn = self.under_way
+        self.under_way = []
+        for each in reversed(withdrawn):
+            self.sender.never_left(each)
+        self.sender.answered(send, status, self.clock.now, self.clock.utc())
+        for each in reversed(withdrawn):
+            self.sender.withdrawn(each)
         self._work()
 
     def no_answer(self, left: bool) -> None:

@@ -13,7 +13,7 @@ from srmp_spark.names import split_url
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
 from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
 from srmp_spark.srmp.outgoing_states import IN_FLIGHT_MAX, TRANSITIONS, QueueEvent, QueueState, SenderSettings
-from srmp_spark.srmp.sender import DESTINATIONS_MAX, ENQUEUE_MAX, Sender
+from srmp_spark.srmp.sender import ENQUEUE_MAX, RECORDS_MAX, Sender
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
     IDENTITY,
@@ -97,9 +97,9 @@ def test_the_limits_of_enqueue() -> None:
             sender.enqueue(DESTINATION, "plain", count, 0)
     with pytest.raises(LocalProtocolError, match="address for its receipts"):
         sender.enqueue(DESTINATION, "stream", 1, 0)
-    for number in range(len(sender), DESTINATIONS_MAX):
+    for number in range(len(sender), RECORDS_MAX):
         sender.enqueue(f"http://machine{number}/msmq/q", "plain", 1, 0)
-    with pytest.raises(ConfigurationError, match="DESTINATIONS_MAX"):
+    with pytest.raises(ConfigurationError, match="RECORDS_MAX"):
         sender.enqueue("http://one-more/msmq/q", "plain", 1, 0)
     sender.enqueue("http://machine7/msmq/q", "plain", 1, 0)
 

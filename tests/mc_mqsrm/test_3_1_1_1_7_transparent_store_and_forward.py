@@ -8,7 +8,7 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
-from srmp_spark.srmp import destinations
+from srmp_spark.srmp import forward_room
 from srmp_spark.srmp.effects import Accepted, Refused
 from srmp_spark.srmp.forwarding import HOPS_MAX, NUMBER_MAX, forwarded
 from srmp_spark.srmp.receiver import ReceiverSettings
@@ -184,7 +184,8 @@ def test_a_query_does_not_make_a_queue_of_another_host() -> None:
 
 
 def test_senders_cannot_make_outgoing_queues_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destinations, "FORWARD_DESTINATIONS_MAX", 2)
+    monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 2)
+    monkeypatch.setattr(forward_room, "FORWARD_SHARE", 1)
     assert (
         Playbook(settings((HERE, "http://machine9/msmq/private$/q")))
         >> post(user_message(1, destination=FOREIGN))
@@ -200,9 +201,57 @@ def test_senders_cannot_make_outgoing_queues_without_end(monkeypatch: pytest.Mon
     )
 
 
+def test_a_destination_counts_only_while_something_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there ever were. It waits in the log until the sender process has read it, then in an outgoing queue."""
+    monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 2)
+    monkeypatch.setattr(forward_room, "FORWARD_SHARE", 1)
+    playbook = Playbook(settings())
+    room = playbook.receiver.forward_room
+    for n in range(1, 50):
+        one = f"{FOREIGN}{n}"
+        assert playbook >> post(user_message(n, destination=one)) << row(FORWARD_QUEUE, n)
+        room.told({one: "192.0.2.1"}, [], begins=n == 1)
+        room.forwarded(n)
+        assert len(room) == 1, "it has left the log, and is outgoing"
+        room.told({}, [one], begins=False)
+        assert len(room) == 0
+
+
+def test_what_an_operator_purged_or_could_not_be_read_counts_no_more() -> None:
+    playbook = Playbook(settings())
+    assert playbook >> post(user_message(destination=FOREIGN)) << row(FORWARD_QUEUE, 1)
+    playbook.receiver.forward_room.forwarded(1)
+    assert len(playbook.receiver.forward_room) == 0
+
+
+def test_a_repeat_or_a_refusal_counts_nothing() -> None:
+    playbook = Playbook(settings())
+    assert playbook >> post(user_message(7, destination=FOREIGN)) << row(FORWARD_QUEUE, 1)
+    assert playbook >> post(user_message(7, destination=FOREIGN + "2")) << repeated("identifier")
+    assert len(playbook.receiver.forward_room) == 1
+
+
+def test_one_sender_has_a_share_of_the_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 8)
+    playbook = Playbook(settings())
+    greedy, other = "192.0.2.66:1", "192.0.2.7:1"
+    for n in (1, 2):
+        assert playbook >> post(user_message(n, destination=f"{FOREIGN}{n}"), peer=greedy) << row(FORWARD_QUEUE, n)
+    third = user_message(3, destination=f"{FOREIGN}3")
+    assert playbook >> post(third, peer=greedy) << refused(503, "too-many-destinations")
+    assert playbook >> post(user_message(4, destination=f"{FOREIGN}1"), peer=greedy) << row(FORWARD_QUEUE, 3)
+    assert playbook >> post(third, peer=other) << row(FORWARD_QUEUE, 4)
+    playbook.receiver.forward_room.told({f"{FOREIGN}{n}": "192.0.2.66" for n in (1, 2)}, [], begins=True)
+    playbook.receiver.forward_room.forwarded(4)
+    fifth = user_message(5, destination=f"{FOREIGN}5")
+    assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), "it still counts"
+    playbook.receiver.forward_room.told({}, [], begins=True)
+    assert playbook >> post(fifth, peer=greedy) << row(FORWARD_QUEUE, 5)
+
+
 def test_who_only_asks_or_may_not_write_uses_none_of_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """``doctor``, and the access check that comes before the engine: they judge, and nothing moves."""
-    monkeypatch.setattr(destinations, "FORWARD_DESTINATIONS_MAX", 1)
+    monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 1)
     playbook = Playbook(settings())
     for n in range(5):
         assert not isinstance(playbook.receiver.judge(user_message(n + 1, destination=f"{FOREIGN}{n}")), Refused)

@@ -10,6 +10,7 @@ from srmp_spark.testing.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
     answer,
+    answer_withdraws,
     committed,
     dead,
     delivered,
@@ -158,6 +159,42 @@ def test_regular_messages_that_are_answered_together_end_in_one_run() -> None:
     assert playbook >> enqueue(3, kind="plain") << sends(1, kind="plain")
     assert playbook >> answer(200) << delivered(1) << sends(2, kind="plain") << sends(3, kind="plain")
     assert playbook >> hold_commits() >> answer(200) >> answer(200) >> committed() << delivered(2, 3)
+
+
+def test_what_a_400_withdraws_goes_at_once_and_in_order() -> None:
+    """It never left: that is no trouble, and no reason to wait for the Retransmission Timer."""
+    playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
+    assert playbook >> enqueue(5, kind="plain") << sends(1, kind="plain")
+    assert playbook >> answer(200) << delivered(1) << sends(2, kind="plain") << sends(3, kind="plain")
+    assert (
+        playbook
+        >> answer_withdraws(400)
+        << sends(3, kind="plain")
+        << sends(4, kind="plain")
+        << dead(2, "refused", status=400)
+        >> answer_withdraws(400)
+        << sends(4, kind="plain")
+        << sends(5, kind="plain")
+        << dead(3, "refused", status=400)
+    )
+    (queue,) = playbook.sender
+    assert (queue.state, queue.attempts, queue.window) == (QueueState.CONNECTED, 0, 2)
+
+
+def test_what_a_400_withdraws_from_a_stream_goes_when_the_dead_letter_is_stored() -> None:
+    playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
+    assert playbook >> enqueue(4) << sends(1, start=True) >> answer(200) << sends(2) << sends(3)
+    assert playbook >> answer_withdraws(400) << dead(2, "refused", status=400) << sends(3, previous=1) << sends(4)
+
+
+def test_what_a_503_withdraws_waits_with_it() -> None:
+    playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
+    assert playbook >> enqueue(3, kind="plain") << sends(1, kind="plain")
+    assert playbook >> answer(200) << delivered(1) << sends(2, kind="plain") << sends(3, kind="plain")
+    assert playbook >> answer_withdraws(503) >> tick(20) << sends(2, kind="plain")
+    (queue,) = playbook.sender
+    assert queue.attempts == 1, "one sending was in trouble, not two"
+    assert playbook >> answer(200) << sends(3, kind="plain") << delivered(2)
 
 
 def test_a_closed_connection_means_nothing() -> None:

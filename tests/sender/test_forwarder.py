@@ -12,16 +12,19 @@ import pytest
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.message import Message
+from srmp_spark.queue_manager.sender import dispatcher as dispatcher_module
 from srmp_spark.queue_manager.sender import forwarder as forwarder_module
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, Read
 from srmp_spark.queue_manager.sender.link import Outgoing
+from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
-from srmp_spark.store.outbox import forwarded
+from srmp_spark.srmp import outgoing_room
+from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
 from srmp_spark.store.outbox.forward_place import Cursor, read_to
-from srmp_spark.store.outbox.forwarded import FORWARD_OUTGOING_MAX, ForwardedBatch, Incoming
+from srmp_spark.store.outbox.forwarded import ForwardedBatch, Incoming
 from srmp_spark.store.outbox.outbox import Outbox
 
 QM, SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0", "2744e4e1-2b48-43e8-b441-42745f280d53"
@@ -33,7 +36,10 @@ class Rows:
 
     def __init__(self, *destinations: str) -> None:
         self.rows = [
-            Incoming(Message(to, "MSMQ:", SENDER, number, has_msmq=True, source_qm=SENDER), to, "", number, b"POST")
+            Incoming(
+                Message(to, "MSMQ:", SENDER, number, has_msmq=True, source_qm=SENDER),
+                to, "", number, b"POST", "forward 192.0.2.7",
+            )
             for number, to in enumerate(destinations, 1)
         ]
 
@@ -53,7 +59,11 @@ def run(
         clock, fatal, told = SystemClock(), list[StoreError](), asyncio.Queue[Cursor]()
         outbox = Outbox.open(folder, queue_manager=QM, epoch="e", at=clock.utc())
         store = StoreThread(asyncio.get_running_loop(), fatal.append)
-        dispatcher = Dispatcher(outbox, Sender(QM), store, cast("Any", None), clock, receipts_url="http://h.example/o",
+        sender = Sender.load(
+            QM, SenderSettings(), outbox.queue_rows(), outbox.proof(), finals=outbox.finals(),
+            last_stream_ordinal=outbox.last_stream_ordinal, serials_after=outbox.serials_after,
+        )  # fmt: skip
+        dispatcher = Dispatcher(outbox, sender, store, cast("Any", None), clock, receipts_url="http://h.example/o",
                                 receipts_read_to=0, reserve=reserve)  # fmt: skip
         forwarder = Forwarder(dispatcher, outbox, cast("Any", rows), None, told.put_nowait)
         task = asyncio.create_task(forwarder.run())
@@ -112,23 +122,104 @@ def test_a_cursor_that_another_try_moved_is_read_on_from(tmp_path: Path) -> None
     run(tmp_path, Rows(TO, TO), body)
 
 
-def test_new_destinations_wait_before_a_sink_would_find_none_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FORWARD_OUTGOING_MAX < DESTINATIONS_MAX
-    monkeypatch.setattr(forwarder_module, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(forwarded.ForwardedBatch, "destinations_max", 1)
+def test_a_row_for_a_destination_without_room_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before it and after it leaves, and sinks have their own room."""
+    monkeypatch.setattr(outgoing_room, "FORWARD_OUTGOING_MAX", 1)
 
     async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
-        await reached(told, 2)
-        while "too-many-destinations" not in found._told:
-            await asyncio.sleep(0.01)
-        assert "streams drop" in found._told
+        await reached(told, 4)
+        letters = outbox.database.connection.execute("SELECT destination, reason FROM moved WHERE fate = 'dead'").fetchall()
+        assert [tuple(each) for each in letters] == [(TO + "2", "no-room")]
+        queue = dispatcher.sender.get(TO, "plain")
+        assert queue is not None
+        assert queue.end == 3, "the others are outgoing"
         row = {"body": b"x", "destination": "http://127.0.0.1:9/msmq/private$/of-a-sink"}
-        await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))
-        assert len(dispatcher.sender) == 2, "the sink has its own"
-        monkeypatch.undo()
-        await reached(told, 3)
+        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))
+        assert not committed.without_room, "the sink has its own"
 
-    run(tmp_path, Rows(TO, TO, TO + "2"), body)
+    run(tmp_path, Rows(TO, TO, TO + "2", TO), body)
+
+
+def test_no_number_of_destinations_that_there_ever_were_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle ones are forgotten when their places are needed, and one that was forgotten begins anew behind its old serials."""
+    monkeypatch.setattr(dispatcher_module, "DESTINATIONS_MAX", 5)
+    monkeypatch.setattr(dispatcher_module, "FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(outgoing_room, "DESTINATIONS_MAX", 5)
+
+    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        for n in range(40):
+            row = {"body": b"x", "destination": f"{TO}{n % 20}", "delivery": "recoverable"}
+            committed = await dispatcher.commit(lambda at, row=row, n=n: outbox.prepare_rows("a", str(n), [row], at))
+            (given,) = committed.enqueued
+            assert not committed.without_room
+            if n >= 20:
+                assert given.first > 1, "no serial is given out twice"
+            dispatcher.sender.drop(*given.key, at=n)
+            await dispatcher.written()
+            assert len(dispatcher.sender) <= 5
+            assert len(dispatcher.sender.room) == 0
+        (rows,) = outbox.database.connection.execute("SELECT count(*) FROM queues").fetchone()
+        assert rows <= 5
+        (dead,) = outbox.database.connection.execute("SELECT count(*) FROM moved WHERE fate = 'dead'").fetchone()
+        assert dead == 40
+
+    run(tmp_path, Rows(), body)
+
+
+def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: Path) -> None:
+    async def body(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
+        (given,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))).enqueued
+        dispatcher.sender.drop(*given.key, at=1)
+        await dispatcher.written()
+        assert dispatcher.sender.forget_idle(1, lambda key: True) == [given.key]
+        await dispatcher.written()
+        commands = SendCommands(outbox, dispatcher._store, dispatcher)
+        asked = {"destination": TO, "kind": "plain", "serials": [given.first], "wait": 0}
+        assert await commands.state(asked) == {"states": ["dead"]}
+        with pytest.raises(ApiError, match="nothing waits for"):
+            await commands.state(asked | {"serials": [given.first + 1]})
+
+    run(tmp_path, Rows(), body)
+
+
+def test_a_queue_is_forgotten_and_made_anew_in_one_transaction(tmp_path: Path) -> None:
+    """An operator drops a destination while a batch brings the next message for it."""
+
+    async def body(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
+        (first,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))).enqueued
+        dispatcher.sender.drop(*first.key, at=1)
+        await dispatcher.written()
+        assert dispatcher.sender.forget(*first.key)
+        (second,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))).enqueued
+        assert second.first == first.last + 1
+        (found,) = outbox.queue_rows()
+        assert (found.destination, found.acknowledged_to, found.end) == (TO, first.last, second.last)
+
+    run(tmp_path, Rows(), body)
+
+
+def test_one_token_has_a_share_which_a_restart_does_not_renew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_room, "TOKEN_MAX", 2)
+
+    async def give(outbox: Outbox, dispatcher: Dispatcher, batch: str, to: list[str], token: str | None) -> list[str]:
+        rows = [{"body": b"x", "destination": each, "delivery": "recoverable"} for each in to]
+        origin = outgoing_room.origin_of_token(token)
+        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", batch, rows, at), origin)
+        return sorted(key.destination for key in committed.without_room)
+
+    async def first(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        assert await give(outbox, dispatcher, "1", [TO + "1", TO + "2", TO + "3"], "greedy") == [TO + "3"]
+        assert await give(outbox, dispatcher, "2", [TO + "1"], "greedy") == [], "a queue that holds messages takes more"
+        assert await give(outbox, dispatcher, "3", [TO + "3"], "other") == []
+
+    async def second(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        assert await give(outbox, dispatcher, "4", [TO + "4"], "greedy") == [TO + "4"]
+        assert await give(outbox, dispatcher, "5", [TO + "4"], None) == []
+
+    run(tmp_path, Rows(), first)
+    run(tmp_path, Rows(), second)
 
 
 def test_how_far_it_is_is_told_again_when_there_is_nothing_new(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class OutboxApi:
             raise usage("stages is a list of what `stage` answered")
         if len(stages) > BATCH_STAGES_MAX:
             raise usage(f"a commit has at most {BATCH_STAGES_MAX} stages", "coalesce into fewer tasks")
-        command = {"op": "commit", "application": application, "batch": batch, "stages": stages}
+        command = {"op": "commit", "application": application, "batch": batch, "stages": stages, "token": request.caller}
         return Response.json(await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS))
 
     async def delete(self, request: Request) -> Response:

@@ -49,7 +49,8 @@ class OutgoingApi:
                 messages.append(text)
         if not messages:
             raise usage(f"1 to {MESSAGES_MAX} messages")
-        answers = await self._manager.outgoing.ask_for_list({"op": "send"}, LongList("messages", messages))
+        command = {"op": "send", "token": request.caller}
+        answers = await self._manager.outgoing.ask_for_list(command, LongList("messages", messages))
         return Response(body=answers + b"\n")
 
     async def states(self, request: Request) -> Response:

@@ -44,13 +44,16 @@ class Addresses:
     def __repr__(self) -> str:
         return f"<Addresses running={len(self._running)} known={len(self._known)} slow={len(self._slow)}>"
 
-    async def of(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of ``host``; empty if there are none, or none in LOOKUP_SECONDS."""
+    def known(self, host: str) -> Sequence[str] | None:
+        """Return the addresses of ``host`` that need no look-up now, or ``None``."""
         try:
             return (str(ipaddress.ip_address(host)),)
         except ValueError:
-            pass
-        known = self._known.get(host)
+            return self._known.get(host)
+
+    async def of(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of ``host``; empty if there are none, or none in LOOKUP_SECONDS."""
+        known = self.known(host)
         if known is not None:
             return known
         task = self._running.get(host)

@@ -27,9 +27,11 @@ from srmp_spark.queue_manager.child.packets import LONG_COMMAND
 from srmp_spark.queue_manager.sender import operations, snapshot
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.forward_report import ForwardReport
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.stage_readers import StageReaders
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
+from srmp_spark.srmp.outgoing_room import origin_of_token
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.forward_place import Cursor
 from srmp_spark.store.outbox.outbox import Outbox
@@ -59,6 +61,7 @@ class Commands:
         self._store = store
         self._dispatcher = dispatcher
         self._clock = clock
+        self.forward_report = ForwardReport(control, dispatcher.sender.room)
         self._send_commands = SendCommands(outbox, store, dispatcher)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, "answer")
@@ -115,6 +118,7 @@ class Commands:
 
     def forwarded(self, to: Cursor) -> None:
         """Tell the main process how far the messages to be forwarded are outgoing; the next time tells this too."""
+        self.forward_report.tell()
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
 
@@ -202,7 +206,8 @@ class Commands:
 
     async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch, stages = command["application"], command["batch"], command["stages"]
-        result = (await self._dispatcher.commit(lambda at: self._outbox.prepare(application, batch, stages, at))).result
+        origin = origin_of_token(command.get("token"))
+        result = (await self._dispatcher.commit(lambda at: self._outbox.prepare(application, batch, stages, at), origin)).result
         return {"new": result.new, "known": result.known}
 
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,13 @@ same: whatever becomes of the second attempt, a 503 or no connection, the engine
 On the wire one request follows the answer to the one before it. The next one is written down meanwhile and leaves the moment
 that a 200 has come: the engine, the encoder and the outbox work while the peer does. After any other answer it is taken back.
 
-Nobody waits for another's trouble. A queue whose last attempt failed has no more than :data:`TROUBLED_MAX` connections
-together with its like; all others share the rest. When there are more queues than connections, an idle one is closed, or
-one that had its turn.
+No destination waits for another's trouble: each address and each host name has a share of the connections, and slow
+ones make way (:mod:`.places`). A queue whose last attempt failed, or was answered late, has no more than
+:data:`TROUBLED_MAX` connections together with its like; all others share the rest. When there are more queues than
+connections, an idle one is closed, or one that had its turn.
 
-URLs come from our own configuration and from sink options: the allow-list for URLs from messages has no say here. TLS is
+URLs come from our own configuration, from sink options and from messages that ``store_and_forward`` sends on, whose hosts
+``--allow-url`` names: no other allow-list has a say here. TLS is
 always verified (:mod:`srmp_spark.queue_manager.tls`), by the authorities of the system or of ``--ca-file``.
 """
 
@@ -23,24 +25,30 @@ import contextlib
 import resource
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from srmp_spark.names import split_url
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
 from srmp_spark.queue_manager.sender.exchange import Exchange
+from srmp_spark.queue_manager.sender.places import SLOW_SECONDS, Places, Standing
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.stream_room import holder_of
 
 CONNECTIONS_MAX = 1_000
 """Open or being opened: below the usual limit of descriptors, and 100 MB with the buffers of the kernel."""
 DESCRIPTORS_RESERVED = 64
 """Of this process for everything else: the outbox, stages, receipts, look-ups, the link."""
 TROUBLED_MAX = 250
-"""Of them, to queues whose last attempt failed: each may hang until CONNECT_SECONDS or ANSWER_SECONDS are over."""
+"""Of them, to queues whose last attempt failed or was answered late: each may hang until CONNECT_SECONDS or ANSWER_SECONDS
+are over. The rest stays for all others."""
+LOOK_SECONDS = 0.1
+"""How often it is looked who makes way while somebody waits: a look goes through all connections, half a millisecond."""
 ADDRESSES_MAX = 4
 """Addresses of one host that are tried, one after the other."""
 CONNECT_SECONDS = 10.0
@@ -78,15 +86,20 @@ class Wire:
         self.waiting: deque[tuple[Send, bytes]] = deque()
         """With their requests; not sent yet."""
         self.exchange: Exchange | None = None
+        self.looking: asyncio.Task[Sequence[str]] | None = None
+        """Looks the host up, before the wire waits for a place."""
+        self.addresses: Sequence[str] = ()
         self.connecting: asyncio.Task[None] | None = None
+        self.cancelled_because = "we closed the connection"
         self.died_young = ""
         """Why the connection ended before it was ours to use: some peers speak, or leave, right after they accept."""
         self.troubled = False
-        """The last attempt failed."""
-        self.counted_as_troubled = False
+        """The last attempt failed, or its answer came late."""
         self.retried = False
         """What hung on a connection that the peer closed goes once more."""
         self.opened_at = 0.0
+        self.began_at = 0.0
+        """When the request that is in flight was written, or the attempt to connect began."""
         self.used_at = 0.0
 
     def request(self, send: Send) -> bytes:
@@ -100,7 +113,7 @@ class Wire:
         if exchange is None or self.connecting is not None:
             return
         if self.waiting and not exchange.unanswered and exchange.usable:
-            self.used_at = self.connections.time()
+            self.used_at = self.began_at = self.connections.time()
             exchange.post(*self.waiting.popleft())
 
     def _step_aside(self) -> None:
@@ -121,11 +134,13 @@ class Wire:
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
         """A complete answer."""
-        self.troubled = self.retried = False
+        self.retried = False
         connections = self.connections
         self.used_at = now = connections.time()
+        self.troubled = now - self.began_at > SLOW_SECONDS
+        is_wanted = connections.is_wanted(self)
         if answer.status == 200:
-            if connections.is_wanted and self.waiting and now - self.opened_at > TURN_SECONDS:
+            if is_wanted and self.waiting and now - self.opened_at > TURN_SECONDS:
                 self._step_aside()
             else:
                 self.flush()
@@ -138,7 +153,7 @@ class Wire:
             connections.on_answer(send, answer)
             for each in reversed(withdrawn):
                 connections.on_withdrawn(each)
-        if connections.is_wanted and not self.busy and now - self.opened_at > TURN_SECONDS:
+        if is_wanted and not self.busy:
             connections.close(self.key)
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
@@ -149,6 +164,23 @@ class Wire:
             self.ended(unanswered, why, silent=silent)
 
     # --- its end ------------------------------------------------------------------------------------------------------------
+
+    def standing(self) -> Standing:
+        """Return what the connection does now."""
+        now = self.connections.time()
+        is_idle = self.exchange is not None and self.connecting is None and not self.busy
+        return Standing(is_idle, now - (self.used_at if is_idle else self.began_at))
+
+    def make_way(self) -> None:
+        """End the connection, or the attempt to connect, for others."""
+        why = "we closed the connection"
+        if not self.standing().is_idle:
+            why = f"no answer from {self.host}:{self.port} in {SLOW_SECONDS:g} s, and other messages wait for its connection"
+        if self.connecting is not None:
+            self.cancelled_because = why
+            self.connecting.cancel()
+        elif self.exchange is not None:
+            self.exchange.end(why)
 
     def ended(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         """The connection is gone, or there is none to be had."""
@@ -218,15 +250,15 @@ class Connections:
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
         """Those that have or open a connection."""
         self._most = connections_allowed()
-        self._troubled = 0
-        self._wanting: deque[Wire] = deque()
-        self._wanting_troubled: deque[Wire] = deque()
+        self._places: Places[Wire] = Places(self._most, TROUBLED_MAX)
+        self._looked_at = float("-inf")
+        self._look: asyncio.TimerHandle | None = None
         self._tls = tls or ClientTls()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Connections open={len(self._holding)} wanted={len(self._wanting)}+{len(self._wanting_troubled)}>"
+        return f"<Connections open={len(self._holding)} {self._places!r}>"
 
     def __len__(self) -> int:
         return len(self._holding)
@@ -263,9 +295,12 @@ class Connections:
     async def stop(self) -> None:
         """Close everything and report nothing."""
         self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        tasks = [wire.connecting for wire in self._holding.values() if wire.connecting is not None]
+        for timer in (self._sweeper, self._look):
+            if timer is not None:
+                timer.cancel()
+        tasks: list[asyncio.Task[Any]] = [
+            task for wire in self._wires.values() for task in (wire.looking, wire.connecting) if task is not None
+        ]
         for wire in self._holding.values():
             wire.waiting.clear()
             if wire.exchange is not None:
@@ -275,42 +310,65 @@ class Connections:
 
     # --- who may connect ----------------------------------------------------------------------------------------------------
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a queue waits for a connection of somebody else's."""
-        return bool(self._wanting) or (bool(self._wanting_troubled) and self._troubled < TROUBLED_MAX)
+    def is_wanted(self, wire: Wire) -> bool:
+        """Return whether a queue waits for the connection of ``wire``."""
+        return self._places.is_wanted(wire)
 
     def want(self, wire: Wire) -> None:
-        """Connect as soon as there is room."""
-        (self._wanting_troubled if wire.troubled else self._wanting).append(wire)
+        """Connect as soon as there is room. The host is looked up first, which needs no connection."""
+        known = self._addresses.known(wire.host)
+        if known is not None:
+            self._line_up(wire, known)
+        else:
+            wire.looking = self._loop.create_task(self._addresses.of(wire.host, wire.port))
+            wire.looking.add_done_callback(partial(self._looked_up, wire))
+
+    def _looked_up(self, wire: Wire, task: asyncio.Task[Sequence[str]]) -> None:
+        if wire.looking is not task or self._closed:
+            return  # it was given up
+        wire.looking = None
+        error = asyncio.CancelledError("cancelled") if task.cancelled() else task.exception()
+        if error is not None:
+            wire.ended([], f"{wire.host}: the look-up failed: {error}", silent=False)
+        elif addresses := task.result():
+            self._line_up(wire, addresses)
+        else:
+            why = f"{wire.host} has no address here: DNS, or a line in /etc/hosts, must name it"
+            wire.ended([], f"{wire.host}:{wire.port}: {why}", silent=False)
+
+    def _line_up(self, wire: Wire, addresses: Sequence[str]) -> None:
+        wire.addresses = addresses
+        payers = (f"host {wire.host}", holder_of(f"{addresses[0]}:0", None))
+        self._places.want(wire, f"{wire.host}:{wire.port}", payers, is_slow=wire.troubled)
         self._grant()
 
     def _unwant(self, wire: Wire) -> None:
-        for line in (self._wanting, self._wanting_troubled):
-            if wire in line:
-                line.remove(wire)
+        looking, wire.looking = wire.looking, None
+        if looking is not None:
+            looking.cancel()
+        self._places.withdraw(wire)
 
     def _grant(self) -> None:
-        while self._wanting_troubled and self._troubled < TROUBLED_MAX and self._has_room():
-            self._connect(self._wanting_troubled.popleft())
-        while self._wanting and self._has_room():
-            self._connect(self._wanting.popleft())
+        for wire in self._places.admit():
+            self._connect(wire)
+        if not self._places.somebody_waits or self._closed or self._look is not None:
+            return
+        wait = self._looked_at + LOOK_SECONDS - self.time()
+        if wait > 0:
+            self._look = self._loop.call_later(wait, self._look_again)
+            return
+        self._looked_at = self.time()
+        for wire in self._places.make_way(Wire.standing):
+            wire.make_way()
+        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
 
-    def _has_room(self) -> bool:
-        return len(self._holding) < self._most or self._make_room()
-
-    def _make_room(self) -> bool:
-        """Close the connection that was idle longest; whether there was one."""
-        for wire in self._holding.values():
-            if wire.exchange is not None and not wire.busy:
-                self.close(wire.key)
-                return True
-        return False
+    def _look_again(self) -> None:
+        self._look = None
+        self._grant()
 
     def _connect(self, wire: Wire) -> None:
         self._holding[wire.key] = wire
-        wire.counted_as_troubled = wire.troubled
-        self._troubled += wire.troubled
+        wire.began_at = self.time()
         wire.connecting = self._loop.create_task(self._open(wire))
         wire.connecting.add_done_callback(partial(self._opened, wire))
         if self._sweeper is None:
@@ -318,10 +376,8 @@ class Connections:
 
     def release(self, wire: Wire) -> None:
         """A connection is gone."""
-        if self._holding.pop(wire.key, None) is not None:
-            self._troubled -= wire.counted_as_troubled
-            wire.counted_as_troubled = False
-        if (self._wanting or self._wanting_troubled) and not self._closed:
+        self._holding.pop(wire.key, None)
+        if self._places.release(wire) and self._places.somebody_waits and not self._closed:
             self._loop.call_soon(self._grant)
 
     # --- opening ------------------------------------------------------------------------------------------------------------
@@ -333,11 +389,8 @@ class Connections:
             raise OSError(f"no connection within {CONNECT_SECONDS:g} s") from None
 
     async def _try_addresses(self, wire: Wire) -> None:
-        addresses = await self._addresses.of(wire.host, wire.port)
-        if not addresses:
-            raise OSError(f"{wire.host} has no address here: DNS, or a line in /etc/hosts, must name it")
         tls = self._tls.context() if wire.tls else None
-        *others, last = addresses[:ADDRESSES_MAX]
+        *others, last = wire.addresses[:ADDRESSES_MAX]
         for address in others:
             with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
                 await self._try(wire, address, tls)
@@ -358,7 +411,7 @@ class Connections:
                 exchange.leave()
             return
         if task.cancelled():
-            why = "we closed the connection"
+            why, wire.cancelled_because = wire.cancelled_because, "we closed the connection"
         elif (error := task.exception()) is not None:
             why = f"{wire.host}:{wire.port}: {error}"
         elif exchange is not None and exchange.usable:

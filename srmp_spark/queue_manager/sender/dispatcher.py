@@ -46,9 +46,11 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     StoredMessage,
 )
+from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN
 from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.srmp.sender import DESTINATIONS_MAX, Sender
+from srmp_spark.srmp.sender import RECORDS_MAX, Sender
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
 from srmp_spark.store.outbox.sessions import SessionRow
 from srmp_spark.wsrm.limits import POLL_INTERVAL
@@ -59,6 +61,10 @@ RECEIPTS_NOTED_SECONDS = 2.0
 """How often it is stored how far the receipts were read, also while more come: ORDER_QUEUE_UNREAD_MAX counts from there."""
 RECEIPTS_RETRY_SECONDS = 2.0
 """After receipts could not be read: no other may come for a long time."""
+FORGOTTEN_AT_ONCE = 256
+"""Records of queues without messages that are forgotten together: to find them costs more than to forget them."""
+BATCH_RECORDS_MAX = RECORDS_MAX - 1_000
+"""Records that there may be with those of a batch. The rest is for queues without messages that have a session open."""
 DRAIN_SECONDS = 1.0
 """At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
 
@@ -71,6 +77,8 @@ class CommittedBatch(NamedTuple):
     result: CommitResult
     enqueued: tuple[Enqueued, ...]
     ids_first: int
+    without_room: frozenset[QueueKey] = frozenset()
+    """What is for these has found no room, and became dead letters."""
 
 
 class _New(NamedTuple):
@@ -78,7 +86,16 @@ class _New(NamedTuple):
 
     preparation: Prepared
     ids_first: int
+    origin: str
     done: asyncio.Future[CommittedBatch]
+
+
+class _Given(NamedTuple):
+    """A batch with its numbers, in the transaction that makes it count."""
+
+    new: _New
+    numbered: Numbered
+    without_room: frozenset[QueueKey]
 
 
 class Dispatcher:
@@ -233,25 +250,60 @@ class Dispatcher:
         new, self._new = self._new, []
         wanted, self._write_wanted = self._write_wanted, deque()
         at = self._clock.utc()
-        given: list[tuple[_New, Numbered]] = []
-        for each in new:
-            numbered = each.preparation.numbered(each.ids_first, [
-                self.sender.enqueue(part.key.destination, part.key.kind, part.rows, at, receipts_url=self._receipts_url,
-                                    final_receipts=part.final)
-                for part in each.preparation.parts
-            ])  # fmt: skip
-            given.append((each, numbered))
+        self._forget_idle({part.key for each in new for part in each.preparation.parts})
+        given = [self._give(each, at) for each in new]
         changes = self.sender.changes()
-        batches = [numbered for _, numbered in given]
+        batches = [each.numbered for each in given]
         sent = self.sendings.of(changes)
         sessions = self.connections.sessions.take_changes()  # after the engine's: what they name no more is finished with these
         future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions))
         future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
+    def _give(self, new: _New, at: int) -> _Given:
+        """Let a batch have its numbers. A row for a destination that finds no room fails alone: it becomes a dead letter."""
+        enqueued: list[Enqueued] = []
+        without_room: list[Part] = []
+        for part in new.preparation.parts:
+            origin = part.origin or new.origin
+            if not self.sender.room.admits(part.key, origin):
+                without_room.append(part)
+            enqueued.append(self.sender.enqueue(
+                *part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final, origin=origin
+            ))  # fmt: skip
+            if without_room and without_room[-1] is part:
+                self.sender.has_no_room(part.key, at)
+        if without_room:
+            log.error(
+                "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages wait for too many others "
+                "(DESTINATIONS_MAX = %d, of which a token and what is forwarded have shares); see `srmp-spark streams`",
+                len(without_room), sum(part.rows for part in without_room), without_room[0].key.destination, DESTINATIONS_MAX,
+            )  # fmt: skip
+        keys = frozenset(part.key for part in without_room)
+        return _Given(new, new.preparation.numbered(new.ids_first, enqueued), keys)
+
+    def _forget_idle(self, wanted: set[QueueKey]) -> None:
+        """Forget records of queues without messages where new ones need their places."""
+        missing = len(self.sender) - DESTINATIONS_MAX + sum(self.sender.get(*key) is None for key in wanted)
+        if missing > 0:
+            in_use = self.connections.is_in_use
+            count = max(missing, FORGOTTEN_AT_ONCE)
+            for key in self.sender.forget_idle(count, lambda key: key not in wanted and not in_use(key)):
+                self.connections.forget(key)
+                self.errors.pop(key, None)
+
+    def _check_records(self, preparation: Prepared) -> None:
+        """Refuse a batch that names more new destinations than there are records, before the engine is asked."""
+        new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
+        if len(self.sender) + new > BATCH_RECORDS_MAX:
+            kept = sum(not queue.may_be_forgotten for queue in self.sender)
+            if kept + new > BATCH_RECORDS_MAX:
+                message = f"messages wait for, or an operator has paused, {kept} destinations, and the batch has {new} new ones"
+                raise ApiError(409, "too-many-destinations", message, "write it in parts, or see `srmp-spark streams`")
+
     def _written(
         self,
         changes: OutgoingChanges,
-        given: list[tuple[_New, Numbered]],
+        given: list[_Given],
         wanted: deque[asyncio.Future[None]],
         sessions: Mapping[QueueKey, SessionRow | None],
         future: asyncio.Future[Proof],
@@ -268,11 +320,11 @@ class Dispatcher:
         self._writing = False
         for row in changes.queues:
             self._wake(QueueKey(row.destination, row.kind))
-        for each, numbered in given:
-            result = each.preparation.result
+        for new, numbered, without_room in given:
+            result = new.preparation.result
             assert result is not None, "only what is ready is written"
-            if not each.done.done():
-                each.done.set_result(CommittedBatch(result, numbered.enqueued, each.ids_first))
+            if not new.done.done():
+                new.done.set_result(CommittedBatch(result, numbered.enqueued, new.ids_first, without_room))
         for waiting in wanted:
             if not waiting.done():
                 waiting.set_result(None)
@@ -313,10 +365,13 @@ class Dispatcher:
 
     # --- what goes in --------------------------------------------------------------------------------------------------------
 
-    async def commit(self, prepare: Callable[[int], Prepared | CommitResult]) -> CommittedBatch:
+    async def commit(
+        self, prepare: Callable[[int], Prepared | CommitResult], origin: str = NO_ORIGIN
+    ) -> CommittedBatch:  # fmt: skip
         """Make a batch outgoing; returns when it is on stable storage.
 
-        ``prepare`` is called in the thread of the outbox with the time. Raises what the outbox refuses.
+        ``prepare`` is called in the thread of the outbox with the time; ``origin``: whose batch it is. Raises what the outbox
+        refuses.
         """
         async with self._commits:  # one after another: each may need memory for its order
             preparation = await self._store.run(partial(prepare, self._clock.utc()), later=True)
@@ -326,25 +381,15 @@ class Dispatcher:
                 while not await self._store.run(preparation.step, later=True):
                     pass
                 assert preparation.result is not None, "all steps are done"
-                self._check_destinations(preparation)
+                self._check_records(preparation)
                 ids_first = await self._identifiers.take(preparation.result.new)
             except BaseException:
                 await self._store.run(preparation.abort, later=True)
                 raise
             done: asyncio.Future[CommittedBatch] = self._loop.create_future()
-            self._new.append(_New(preparation, ids_first, done))
+            self._new.append(_New(preparation, ids_first, origin, done))
             self.work()
             return await asyncio.shield(done)
-
-    def _check_destinations(self, preparation: Prepared) -> None:
-        """Before the engine is asked: what it would refuse in the middle of a batch."""
-        new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
-        if new and len(self.sender) + new > preparation.destinations_max:
-            hint = "forget destinations that nothing waits for: srmp-spark streams drop --destination D"
-            message = f"DESTINATIONS_MAX is {DESTINATIONS_MAX}"
-            if preparation.destinations_max < DESTINATIONS_MAX:
-                message += f", for what is forwarded {preparation.destinations_max}"
-            raise ApiError(409, "too-many-destinations", message, hint)
 
     # --- receipts ------------------------------------------------------------------------------------------------------------
 
@@ -436,7 +481,10 @@ class Dispatcher:
             self.sendings.failed(send.key, send.serial, status)
             log.info("sender.answered destination=%s status=%d reason=%s", send.key.destination, status, answer.reason)
         self.sender.answered(send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after)
-        self.work()
+        if status == 200:
+            self.work()
+        else:  # later: what was withdrawn because of this answer is told first, and goes before what comes after it
+            self._loop.call_soon(self.work)
 
     def _troubled(self, key: QueueKey, why: str | None) -> None:
         """A multicast that cannot leave, or can again."""
@@ -457,8 +505,7 @@ class Dispatcher:
         self.work()
 
     def _withdrawn(self, send: Send) -> None:
-        self.sender.failed(send, self._clock.monotonic(), left=False)
-        self.work()
+        self.sender.withdrawn(send)
 
     def _closed_by_peer(self, key: QueueKey) -> None:
         queue = self.sender.get(*key)

@@ -25,6 +25,8 @@ from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.forwarding import hops_in_head, via_of
 from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.outgoing_room import origin_of_forwarded
+from srmp_spark.srmp.stream_room import holder_of
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log, UnknownQueueError
 from srmp_spark.store.outbox.forward_place import Cursor
@@ -103,7 +105,8 @@ class ForwardLog:
         except (SrmpSparkError, ValueError) as error:  # it was accepted by the same rules: an older version took it
             return Unsendable(to, at.sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
-        return Incoming(message, to, via, at.sequence, record.post)
+        origin = origin_of_forwarded(holder_of(record.arrival.peer, record.arrival.sender_name))
+        return Incoming(message, to, via, at.sequence, record.post, origin)
 
     def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
         """Rows that this outbox did not forward are gone, and no operator gave them up: nothing here does that."""

@@ -84,6 +84,9 @@ class Outgoing:
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
+        self.forward_holding: Callable[[dict[str, str], list[str], bool], object] = lambda holding, empty, begins: None
+        """Called with the destinations that hold forwarded messages now, by sender, and those that do no longer; whether the
+        child has just begun to tell. The process sets it."""
         self.dead_came: Callable[[], object] = lambda: None
         """Called when there may be dead letters for a queue of ours. The process sets it."""
         self.receipts_noted = 0
@@ -160,6 +163,8 @@ class Outgoing:
         elif event["event"] == "receipts-noted":
             self.receipts_noted = event["to"]
             self.order_queue_read(event["to"])
+        elif event["event"] == "forward-holding":
+            self.forward_holding(event["holding"], event["empty"], event["begins"])
         elif event["event"] == "forwarded" and self.forwarded is not None:
             # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
             self._changed()

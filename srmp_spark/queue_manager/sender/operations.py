@@ -19,16 +19,21 @@ ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 log = logging.getLogger(__name__)
 
 
-def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
-    """The queues of a destination, however it is spelled. Raises a 404 if there is none."""
+def canonical_name(destination: str) -> str:
+    """Return the one spelling of a destination. Raises a 400 if it is none."""
     try:
-        name = canonical_outgoing(destination)
+        return canonical_outgoing(destination)
     except ConfigurationError as error:
         raise ApiError(400, "usage", str(error)) from None
+
+
+def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
+    """The queues of a destination, however it is spelled. Raises a 404 if there is none."""
+    name = canonical_name(destination)
     keys = [key for kind in ("stream", "plain") if dispatcher.sender.get(*(key := QueueKey(name, kind))) is not None]
     if not keys:
         hint = "`srmp-spark streams` lists the destinations"
-        raise ApiError(404, "unknown-destination", f"nothing was ever sent to {name}", hint)
+        raise ApiError(404, "unknown-destination", f"nothing waits for {name}, or was sent to it lately", hint)
     return keys
 
 

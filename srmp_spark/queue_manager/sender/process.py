@@ -143,7 +143,9 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     commands.letter_warning = LetterQueueWarnings(data_dir).warning
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted
-    tasks = [loop.create_task(_sweep(outbox, store, clock)), loop.create_task(forwarder.run())]
+    tasks = [
+        loop.create_task(each) for each in (_sweep(outbox, store, clock), forwarder.run(), commands.forward_report.run())
+    ]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
         tasks.append(loop.create_task(live))

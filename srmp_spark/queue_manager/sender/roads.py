@@ -40,6 +40,10 @@ class Roads:
         """The queue is gone."""
         self._of(key).forget(key)
 
+    def is_in_use(self, key: QueueKey) -> bool:
+        """Whether a session is open that outlives its messages: of multicast, or a reliable one."""
+        return self.multicast_status(key) is not None or self.sessions.status(key) is not None
+
     def multicast_status(self, key: QueueKey) -> dict[str, Any] | None:
         """The PGM session of a destination, if there is one."""
         return self._multicasts.status(key)

@@ -19,9 +19,10 @@ from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ApiError
 from srmp_spark.names import format_names, is_multicast, is_reliable, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
-from srmp_spark.queue_manager.sender.operations import keys_of
+from srmp_spark.queue_manager.sender.operations import canonical_name, keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
+from srmp_spark.srmp.outgoing_room import origin_of_token
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.known import SEND_APPLICATION, find_known
@@ -88,7 +89,8 @@ class SendCommands:
             batch = secrets.token_hex(16)
             try:
                 committed = await self._dispatcher.commit(
-                    partial(self._outbox.prepare_rows, APPLICATION, batch, [rows[index] for index in indices])
+                    partial(self._outbox.prepare_rows, APPLICATION, batch, [rows[index] for index in indices]),
+                    origin_of_token(command.get("token")),
                 )
             except (BatchError, ApiError) as error:
                 if not done:
@@ -125,7 +127,7 @@ class SendCommands:
                 "destination": key.destination,
                 "stream_id": str(stream) if stream is not None else None,
                 "stream_sequence": given.first_position + serial - given.first if stream is not None else None,
-                "state": "queued",
+                "state": "dead" if key in committed.without_room else "queued",
                 "kind": key.kind,
                 "serial": serial,
             }))  # fmt: skip
@@ -168,10 +170,8 @@ class SendCommands:
 
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
         """The state of the messages with some ``serials`` of a queue, after ``wait`` seconds or as soon as all have ended."""
-        key = next((key for key in keys_of(self._dispatcher, command["destination"]) if key.kind == command["kind"]), None)
-        if key is None:
-            raise ApiError(404, "unknown-destination", f"nothing of that kind was ever sent to {command['destination']}")
         serials: list[int] = command["serials"]
+        key = self._key_of(command["destination"], command["kind"], serials)
         queue = self._dispatcher.sender.get(*key)
         never = [serial for serial in serials if serial < 1 or (queue is not None and serial > queue.end)]
         if never:
@@ -194,6 +194,16 @@ class SendCommands:
             dead = await self._store.run(partial(_dead, self._outbox, key, serials))
             states = ["dead" if serial in dead else state for serial, state in zip(serials, states, strict=True)]
         return {"states": states}
+
+    def _key_of(self, destination: str, kind: Kind, serials: list[int]) -> QueueKey:
+        """The queue of a destination, or that which was forgotten when everything in it had ended. Raises a 404 if none was."""
+        sender = self._dispatcher.sender
+        if serials and 1 <= min(serials) <= max(serials) <= sender.serials_after and kind in ("stream", "plain"):
+            return QueueKey(canonical_name(destination), kind)
+        key = next((key for key in keys_of(self._dispatcher, destination) if key.kind == kind), None)
+        if key is None:
+            raise ApiError(404, "unknown-destination", f"nothing of that kind was ever sent to {destination}")
+        return key
 
     def _state(self, key: QueueKey, serial: int) -> str:
         queue = self._dispatcher.sender.get(*key)

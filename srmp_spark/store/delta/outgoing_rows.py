@@ -155,7 +155,7 @@ def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> di
     serials = np.array(moved.serials, np.int64)
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
-    never_left = moved.reason in ("expired", "dropped") and not moved.in_doubt
+    never_left = moved.reason in ("expired", "dropped", "no-room") and not moved.in_doubt
     attempts = pa.array(sent["attempts"], pa.int32(), mask=(sent["attempts"] == 0) & (not never_left))
     status = 200 if moved.fate == "journal" else moved.status
     return _columns(

@@ -29,7 +29,6 @@ from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.srmp.encoder import encode_envelope
 from srmp_spark.srmp.forwarding import forwarded, restored
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
-from srmp_spark.srmp.sender import DESTINATIONS_MAX
 from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
@@ -46,8 +45,6 @@ from srmp_spark.store.outbox.writes import Writes
 
 APPLICATION = "srmp-spark forward"
 """In the column ``application`` of the state tables."""
-FORWARD_OUTGOING_MAX = DESTINATIONS_MAX // 2
-"""With so many outgoing queues nothing is forwarded to a new one, and what comes next waits: the others are for the sinks."""
 UNREADABLE = "unreadable"
 """``reason`` of a dead letter that is a row of the log which could not become outgoing."""
 
@@ -68,6 +65,8 @@ class Incoming(NamedTuple):
     """Its row of the log."""
     post: bytes = b""
     """As it came."""
+    origin: str = ""
+    """Who sent it (:func:`~srmp_spark.srmp.outgoing_room.origin_of_forwarded`)."""
 
 
 class Unsendable(NamedTuple):
@@ -99,7 +98,6 @@ class ForwardedBatch:
 
     stages: Sequence[StageRow] = ()
     lost: Sequence[StageRow] = ()
-    destinations_max: int = FORWARD_OUTGOING_MAX
 
     def __init__(
         self, database: OutboxDatabase, rows: Sequence[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int
@@ -138,7 +136,7 @@ class ForwardedBatch:
                 self._writes.add("INSERT INTO data VALUES (?, ?, ?)", data, *packed, size=packed.data.size)
                 offset = last + 1
             if offset:
-                self.parts.append(Part(number, key, offset, final=False))
+                self.parts.append(Part(number, key, offset, final=False, origin=rows[0].origin))
         self.result = CommitResult(sum(part.rows for part in self.parts) + len(self._unsendable), 0)
         return True
 

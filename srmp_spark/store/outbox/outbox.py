@@ -238,6 +238,8 @@ class Outbox:
             size = sum(numbered.preparation.unwritten_bytes for numbered in batches)
             with self.database.transaction(unsynced_bytes=size) as connection:
                 if changes is not None:
+                    anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
+                    self._forget(connection, [key for key in changes.forgotten if key in anew])  # and then made anew
                     for row in changes.queues:
                         key = QueueKey(row.destination, row.kind)
                         known = self._queue_ids.get(key)
@@ -269,7 +271,16 @@ class Outbox:
             number = self._queue_ids.get(letter.run.key)
             if number is not None:
                 self.waiting.bury(letter, number, self._stream_of(number), at, position, sent.get(letter.run, ()))
-        for key in changes.forgotten:
+        anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
+        self._forget(connection, [key for key in changes.forgotten if key not in anew])
+        if changes.last_stream_ordinal != self.last_stream_ordinal:
+            self.last_stream_ordinal = changes.last_stream_ordinal
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)", (str(changes.last_stream_ordinal),)
+            )
+
+    def _forget(self, connection: sqlite3.Connection, keys: Sequence[QueueKey]) -> None:
+        for key in keys:
             number = self._queue_ids.pop(key, None)
             if number is not None:
                 if connection.execute("SELECT 1 FROM parts WHERE queue_id = ? LIMIT 1", (number,)).fetchone() is not None:
@@ -281,11 +292,6 @@ class Outbox:
                 save_session(connection, number, None)
                 self.damage.forget(key)
                 self.set_aside = unreadable.forget(connection, key)
-        if changes.last_stream_ordinal != self.last_stream_ordinal:
-            self.last_stream_ordinal = changes.last_stream_ordinal
-            connection.execute(
-                "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)", (str(changes.last_stream_ordinal),)
-            )
 
     def _stream_of(self, number: int) -> tuple[str, int]:
         row = self._connection.execute("SELECT stream_ordinal, base FROM queues WHERE id = ?", (number,)).fetchone()

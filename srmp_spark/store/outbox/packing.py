@@ -34,6 +34,8 @@ class Part(NamedTuple):
     """They are finished by final stream receipts."""
     dead_letter_queue: str | None = None
     """The application's, of a stream."""
+    origin: str = ""
+    """Who gave it, where that is another one than who commits the batch (:mod:`srmp_spark.srmp.outgoing_room`)."""
 
 
 class Group(NamedTuple):

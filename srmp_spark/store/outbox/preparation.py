@@ -28,7 +28,6 @@ import pyarrow as pa
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
-from srmp_spark.srmp.sender import DESTINATIONS_MAX
 from srmp_spark.store.outbox.ahead import ahead
 from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.database import OutboxDatabase
@@ -78,10 +77,6 @@ class Prepared(Protocol):
     @property
     def unwritten_bytes(self) -> int:
         """What the last transaction must write."""
-
-    @property
-    def destinations_max(self) -> int:
-        """Outgoing queues that there may be if it makes a new one."""
 
     def step(self) -> bool:
         """Work on; whether that was the last step."""
@@ -151,7 +146,6 @@ class Preparation:
         self._ended = False
         self._on_end = on_end
         self._steps = self._prepare()
-        self.destinations_max: int = DESTINATIONS_MAX
 
     @property
     def is_ready(self) -> bool:

@@ -15,12 +15,13 @@ from srmp_spark.store.set_aside import typed
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
 COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join("?" * len(_NAMES))
-_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, str)
+_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, str, str)
 KINDS: tuple[str, ...] = get_args(Kind)
 _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 
 
 _ADDED = (
+    ("queues", "origin", "TEXT NOT NULL DEFAULT ''"),
     ("queues", "earlier", "TEXT NOT NULL DEFAULT '[]'"),
     ("queues", "earlier_receipts", "TEXT NOT NULL DEFAULT '{}'"),  # beside it: who does not know this column reads only that
     ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's

@@ -212,10 +212,11 @@ def answers_without_end() -> None:
 
 def destinations_in_trouble() -> None:
     """Destinations that do not answer may have all connections of the sender process, for as long as they like."""
-    from srmp_spark.queue_manager.sender import connections
+    from srmp_spark.queue_manager.sender import connections, places
 
     _put(connections, "CONNECTIONS_MAX", 100)
-    _put(connections, "TROUBLED_MAX", 100)
+    _put(places, "SHARE", 1)
+    _put(places, "SLOW_SECONDS", 1e9)
     _put(connections, "ANSWER_SECONDS", 1e9)
 
 

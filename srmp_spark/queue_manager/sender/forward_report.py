@@ -1,0 +1,69 @@
+"""Tells the main process which destinations hold forwarded messages: it answers 503 to new ones before there are too many.
+
+The main process cannot know when an outgoing queue is empty, and this process cannot refuse what was answered 200. So this
+process tells what changed, once a second and before it tells how far the log is outgoing: a destination that has left the log
+is known to be in an outgoing queue. A packet that finds no room in the socket is sent the next time, and a new process tells
+everything anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from itertools import islice
+
+from srmp_spark.srmp.outgoing_room import OutgoingRoom
+
+REPORT_SECONDS = 1.0
+"""How soon the main process knows that a destination is empty, and takes another one in its place."""
+NAMES_MAX = 32
+"""Destinations in one packet: each has a kilobyte at most, and a packet 128 (:data:`.child.packets.PACKET_MAX`)."""
+
+
+class ForwardReport:
+    """The child's end."""
+
+    def __init__(self, control: socket.socket, room: OutgoingRoom) -> None:
+        self._control = control
+        self._room = room
+        self._told: dict[str, str] = {}
+        self._version: int | None = None
+        """Of what was told; ``None``: nothing was told yet."""
+        self._has_begun = False
+
+    def __repr__(self) -> str:
+        return f"<ForwardReport told={len(self._told)}>"
+
+    async def run(self) -> None:
+        """Tell it until cancelled."""
+        while True:
+            self.tell()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    def tell(self) -> None:
+        """Tell what changed since the last time, as far as the socket takes it."""
+        version = self._room.version
+        if version == self._version:
+            return
+        holding = self._room.forwarded()
+        try:
+            if not self._has_begun:
+                self._send({}, [], begins=True)
+                self._has_begun = True
+            empty = iter([name for name in self._told if name not in holding])
+            while gone := list(islice(empty, NAMES_MAX)):
+                self._send({}, gone)
+                for name in gone:
+                    del self._told[name]
+            new = iter([(name, sender) for name, sender in holding.items() if name not in self._told])
+            while more := dict(islice(new, NAMES_MAX)):
+                self._send(more, [])
+                self._told |= more
+        except OSError:  # the socket is full, or the main process is gone
+            return
+        self._version = version
+
+    def _send(self, holding: dict[str, str], empty: list[str], *, begins: bool = False) -> None:
+        event = {"event": "forward-holding", "holding": holding, "empty": empty, "begins": begins}
+        self._control.send(json.dumps(event).encode())
