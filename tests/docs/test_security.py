@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 def cells(name: str) -> list[str]:
     """The cells of the row of limits that begins with ``name``, without the name."""
-    _, _, rest = PAGE.partition("## What a stranger may cost")
+    _, _, rest = PAGE.partition("## What an unauthenticated client may cost")
     (row,) = (line for line in rest.splitlines() if line.startswith(f"| {name}"))
     return [cell.strip() for cell in row.strip("| ").split(" | ")][1:]
 
