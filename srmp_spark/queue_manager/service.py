@@ -371,8 +371,9 @@ class QueueManager:
     def _purge_slice(self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet) -> _Purged:
         """Take away what waits up to ``end``, or as much of it as one commit may; ``None``: all that there is by now."""
         whole = end_of(transaction.connection, queue.id) if end is None else end
-        default, kept = queue.default, spared.copy()
-        kept.update(default.ahead)
+        default = queue.default
+        kept = default.ahead.copy()
+        kept.update(spared)
         first = max(default.received, queue.trimmed_to) + 1
         segments = self.directory.segments
         taken = queues.take_away(transaction, queue.name, first, whole, kept, segments, HOLES_OF_A_COMMIT)

@@ -356,6 +356,8 @@ class SequenceSet:
         if not self or not other:
             return 0
         low, high = max(first, self.first, other.first), min(last, self.last, other.last)
+        if low > high:
+            return 0
         one = self
         if len(other._blocks) + len(other._firsts) < len(one._blocks) + len(one._firsts):
             one, other = other, one

@@ -140,6 +140,14 @@ def test_what_was_discarded_is_deleted_below_its_block_and_cut_when_it_is_read(
         assert list(again.runs()) == runs_of(model)
 
 
+def test_sets_that_meet_outside_a_range_have_nothing_in_both_of_it() -> None:
+    one = SequenceSet([(BLOCK_SEQUENCES - 1, BLOCK_SEQUENCES - 1)])
+    other = SequenceSet([(BLOCK_SEQUENCES - 1, BLOCK_SEQUENCES)])
+    assert one.count_in_both(0, 0, other) == one.count_in_both(BLOCK_SEQUENCES + 1, 9_999, other) == 0
+    assert one.count_in_both(0, BLOCK_SEQUENCES, other) == 1
+    assert count_in_either(0, 0, one, other) == 0
+
+
 def test_one_more_is_one_piece_and_a_billion_are_three() -> None:
     scattered = SequenceSet()
     scattered.add_each(range(2, 2_000_000, 2))
