@@ -37,6 +37,7 @@ def _capture(args: argparse.Namespace) -> int:
 
     if not 0 < args.max <= CAPTURE_MAX:
         raise ConfigurationError(f"--max is 1 to {CAPTURE_MAX}")
+    records = _records(connect(args), local_queue_name(args.queue), args.max)  # nothing is made for a queue that is not there
     out = Path(args.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -49,7 +50,7 @@ def _capture(args: argparse.Namespace) -> int:
     redactor, left_out = Redactor(), 0
     written: list[dict[str, Any]] = []
     with (out / MANIFEST).open("w", encoding="utf-8") as manifest:
-        for number, (sequence, record) in enumerate(_records(connect(args), local_queue_name(args.queue), args.max), 1):
+        for number, (sequence, record) in enumerate(records, 1):
             if record.form not in FORM_OF.values():
                 left_out += 1
                 continue
@@ -72,15 +73,18 @@ def _capture(args: argparse.Namespace) -> int:
 
 
 def _records(client: QueueManagerClient, queue: str, count: int) -> Iterator[tuple[int, Record]]:
-    """The newest posts of the present epoch, as they came."""
+    """Return the newest posts of the present epoch, as they came. Raises what the API says of the queue at once."""
+    found = client.range(queue)
+    return _read(client, queue, found.epoch, max(found.first - 1, found.end - count), found.end)
+
+
+def _read(client: QueueManagerClient, queue: str, epoch: str, after: int, to: int) -> Iterator[tuple[int, Record]]:
     from srmp_spark.rows import dense
     from srmp_spark.rows.group import unpack_group
     from srmp_spark.rows.segment import records_of
 
-    found = client.range(queue)
-    after = max(found.first - 1, found.end - count)
     columns = b""
-    with client.rows(queue, epoch=found.epoch, after=after, to=found.end, envelope=True, dense=True) as stream:
+    with client.rows(queue, epoch=epoch, after=after, to=to, envelope=True, dense=True) as stream:
         for frame in dense.frames(stream.as_file()):
             if frame.kind == dense.SEGMENT:
                 columns = frame.data  # its posts follow

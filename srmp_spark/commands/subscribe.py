@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -82,10 +83,17 @@ def _subscribe(args: argparse.Namespace) -> int:
         "host": args.host, "queue": args.queue, "mode": args.mode, "to": args.to, "username": args.username,
         "domain": args.domain, "auth_protocol": args.auth_protocol, "auth_level": args.auth_level, "password": _password(args),
     }  # fmt: skip
-    return _add(client, entry, table=args.table)
+    return _add(client, entry, _connection_of(args), table=args.table)
 
 
-def _add(client: SubscriptionsClient, entry: dict[str, str | None], *, table: bool) -> int:
+def _connection_of(args: argparse.Namespace) -> str:
+    """Return the flags by which the same queue manager is reached again, for a command that a user copies."""
+    given = [("--api", args.api), ("--token-file", args.token_file)]
+    flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given if value)
+    return flags + (" --allow-plain-token" if args.allow_plain_token else "")
+
+
+def _add(client: SubscriptionsClient, entry: dict[str, str | None], connection: str, *, table: bool) -> int:
     from srmp_spark.client.attempts import Attempt, attempt
 
     try:
@@ -105,7 +113,8 @@ def _add(client: SubscriptionsClient, entry: dict[str, str | None], *, table: bo
     if outcome is Attempt.FAILED:
         print(
             f"srmp-spark: {found['queue']} of {found['host']} cannot be read: {found['last_error']}\n"
-            f"srmp-spark: the subscription stays and is tried again; to take it back: srmp-spark subscribe remove {this}",
+            "srmp-spark: the subscription stays and is tried again; to take it back: "
+            f"srmp-spark subscribe remove {this}{connection}",
             file=sys.stderr,
         )
         return 4
@@ -113,7 +122,8 @@ def _add(client: SubscriptionsClient, entry: dict[str, str | None], *, table: bo
         print(f"srmp-spark: {found['last_error']}", file=sys.stderr)
     elif outcome is Attempt.UNDER_WAY and not found["pulled"]:
         print(
-            f"srmp-spark: {found['queue']} of {found['host']} has not answered yet; what came of it: srmp-spark subscribe list",
+            f"srmp-spark: {found['queue']} of {found['host']} has not answered yet; what came of it: srmp-spark subscribe list"
+            f"{connection}",
             file=sys.stderr,
         )
     return 0

@@ -33,6 +33,23 @@ _NEXT: dict[int, str] = {
 }
 
 
+_BIND_NEXT = {
+    "AUTHENTICATION_TYPE_NOT_RECOGNIZED": (
+        "the server does not take this way of signing in: give an account and the level privacy (auth level, "
+        "--auth-level privacy), which Windows demands, or another auth protocol (ntlm, kerberos); a queue manager of ours "
+        "needs --rpc-accounts or [[rpc_account]], and takes levels from its --rpc-min-auth on"
+    ),
+    "TEMPORARY_CONGESTION": "the server has too much to do: try again later",
+    "LOCAL_LIMIT_EXCEEDED": "the server has no room for another connection: close readers that are idle, or try again later",
+    "PROTOCOL_VERSION_NOT_SPECIFIED": "the server does not speak DCE/RPC 5.0: does the port lead to MSMQ?",
+}
+
+
+def bind_next_step(reason: str) -> str:
+    """Return what to do after a refused bind, by the name of its reason; empty if that depends."""
+    return _BIND_NEXT.get(reason, "")
+
+
 def next_step(status: int) -> str:
     """What to do after this HRESULT or fault; empty if that depends."""
     return _NEXT.get(status, "")

@@ -451,6 +451,10 @@ class SrmpConnection(asyncio.Protocol):
             return None
         return self.is_proved, self._state is _BODY, self._since
 
+    def rank_in_share(self, now: float) -> tuple[bool, bool, float] | None:
+        """Return the same for the full share of its own address, where only idle connections make way."""
+        return self.rank(now) if self._state is _IDLE else None
+
     def drain(self) -> None:
         """SIGTERM: close if nothing is under way."""
         if self._state is _IDLE:
@@ -492,6 +496,8 @@ class SrmpEndpoint:
         self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
         """Who makes way in a full port, the next one last; as of :attr:`_ranked_at`."""
         self._ranked_at = float("-inf")
+        self._makes_way_in: dict[str, tuple[float, list[SrmpConnection]]] = {}
+        """The same for idle connections of addresses whose share is full, with when it was found; SRMP_SHARE at most."""
         self.partial_bytes = 0
         self._partial_of: Counter[str] = Counter()
         self.submitted_bytes = 0
@@ -517,8 +523,33 @@ class SrmpEndpoint:
         return admitted
 
     def has_place(self, host: str) -> bool:
-        """Return whether a connection of ``host`` may enter; in a full port another one is closed for it."""
-        return self.room.admits(host) and (not self.room.is_full or self._evict())
+        """Return whether a connection of ``host`` may enter.
+
+        In a full port another connection is closed for it, and in the full share of its address an idle one of that address.
+        """
+        if not self.room.admits(host) and not self._evict_in_share(host):
+            return False
+        return not self.room.is_full or self._evict()
+
+    def _evict_in_share(self, host: str) -> bool:
+        """Close the connection of the same address that has been idle longest; return whether there was one."""
+        payer = payer_of(host)
+        assert payer is not None, "loopback has no share"
+        ranked_at, makes_way = self._makes_way_in.get(payer, (float("-inf"), []))
+        if not makes_way and self.loop.time() >= ranked_at + limits.RANK_SECONDS:
+            found = ((each.rank_in_share(self.now), each) for each in self.connections if each.payer == payer)
+            ranked = [(rank, each) for rank, each in found if rank is not None and each in self.room]
+            ranked.sort(key=lambda pair: pair[0])  # among equals the one that was accepted first is first
+            makes_way = [each for _, each in reversed(ranked)]
+            full = sorted(self._makes_way_in.items(), key=lambda item: item[1][0], reverse=True)[: SRMP_SHARE - 1]
+            self._makes_way_in = {**dict(full), payer: (self.loop.time(), makes_way)}
+        while makes_way:
+            oldest = makes_way.pop()
+            if oldest in self.room and oldest.rank_in_share(self.now) is not None:
+                oldest.abort()
+                self.room.leave(oldest)  # now and not with its last event, as in _evict
+                return True
+        return False
 
     def _evict(self) -> bool:
         if not self._makes_way and self.loop.time() >= self._ranked_at + limits.RANK_SECONDS:
@@ -548,8 +579,8 @@ class SrmpEndpoint:
             rank = connection.rank(self.now) if connection in self.room else None
             if rank is not None:
                 ranked.append((rank, connection))
-        ranked.sort(key=lambda each: each[0], reverse=True)
-        self._makes_way = [each for _, each in ranked]
+        ranked.sort(key=lambda each: each[0])  # among equals the one that was accepted first is first
+        self._makes_way = [each for _, each in reversed(ranked)]
 
     @property
     def answers_refused(self) -> bool:

@@ -42,7 +42,7 @@ from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
-from srmp_spark.store import decisions, epochs, losses, marks, moves, state, wsrm_sequences
+from srmp_spark.store import decisions, epochs, losses, marks, moves, state, unreadable_rows, wsrm_sequences
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
@@ -199,12 +199,15 @@ class DataDirectory:
         ):  # a directory that an older version made has none of these
             writer.execute(statement)
         marks.take_over(writer)
+        moved_aside = unreadable_rows.move_unreadable_rows(writer, now)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
+        elif "holes" in moved_aside:  # it may have been the last sequence of its queue: none is given out twice in an epoch
+            epochs.begin(writer, secrets.token_hex(8), now, "a row of the table holes cannot be read")
         if "undivided_until" not in facts:  # a new directory, or one that an older version made
             state.divide_history(writer)
         receipts_key: str = facts.get("receipts_key") or secrets.token_hex(RECEIPTS_KEY_BYTES)

@@ -12,6 +12,8 @@ _T = TypeVar("_T")
 
 TOLD_MAX = 100
 """Rows that are told one by one; of further ones only the number is logged."""
+KEY_MAX = 200
+"""Characters of a key: it is a value of the row, of any length."""
 REASON_MAX = 200
 """Characters of a reason: it may quote what stands in the row."""
 
@@ -40,7 +42,7 @@ def readable(
             found = read(row)
         except (SrmpSparkError, ValueError, TypeError, KeyError, IndexError) as error:  # noqa: PERF203  # each row for itself
             reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
-            unreadable.append(SetAside(table, " ".join(str(each) for each in row[:key]), reason))
+            unreadable.append(SetAside(table, " ".join(str(each) for each in row[:key])[:KEY_MAX], reason))
         else:
             yield found
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
+from srmp_spark.holder import Holder
 from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.sequence_set import SequenceSet
@@ -23,6 +24,7 @@ from srmp_spark.store import marks
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
+from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX, rows_moved_aside
 from srmp_spark.store.waiting import Waiting
 
 JOURNAL_CONSUMERS = ";journal/"
@@ -99,7 +101,7 @@ def load(connection: sqlite3.Connection) -> StoredState:
     A row that cannot be read costs itself alone: a stream whose sender begins it anew, a receipt that is not sent, and of a
     consumer what it received by priority beyond its mark. A queue always opens: for one that was gone, messages would be 400.
     """
-    unreadable: list[SetAside] = []
+    unreadable = rows_moved_aside(connection)
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
     found = connection.execute("SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers")
     named = [row for row in found.fetchall() if row[0] in names]
@@ -138,8 +140,10 @@ def _consumer(
         raise ValueError(f"received {received}")
     try:
         typed((planned, holder, lease_until), (_INT_OR_NONE, _TEXT_OR_NONE, _INT_OR_NONE))
-        json.loads("null" if holder is None else holder)
-    except (ValueError, TypeError) as error:
+        value = None if holder is None else json.loads(holder)
+        if value is not None and not isinstance(value, str):
+            Holder.from_dict(value)
+    except (ValueError, TypeError, KeyError) as error:
         unreadable.append(SetAside("consumers", f"{queue} {name}", f"its lease: {error}"[:REASON_MAX]))
         planned = holder = lease_until = None
     if (told := marks.set_aside_text(queue, name, ahead)) is not None:
@@ -194,7 +198,15 @@ def load_streams(connection: sqlite3.Connection, unreadable: list[SetAside] | No
 
 def _stream(row: Sequence[Any]) -> IncomingStreamRow:
     stream = IncomingStreamRow(*typed(row, _STREAM_TYPES))
+    _check_lengths(stream.queue, stream.guid)
     return stream._replace(stream_ordinal=int(stream.stream_ordinal))
+
+
+def _check_lengths(queue: str, guid: str) -> None:
+    if len(queue) > NAME_LENGTH_MAX:
+        raise ValueError(f"the name of the queue has {len(queue)} characters")
+    if len(guid) > GUID_LENGTH_MAX:
+        raise ValueError(f"the GUID has {len(guid)} characters")
 
 
 def load_accepted_gaps(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> list[AcceptedGap]:
@@ -205,6 +217,7 @@ def load_accepted_gaps(connection: sqlite3.Connection, unreadable: list[SetAside
 
 def _gap(row: Sequence[Any]) -> AcceptedGap:
     queue, guid, ordinal, *rest = typed(row, _GAP_TYPES)
+    _check_lengths(queue, guid)
     return AcceptedGap(StreamName(queue), guid, int(ordinal), *rest)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, SetAside, typed
 from srmp_spark.wsrm.destination_effects import SequenceRow
 from srmp_spark.wsrm.endpoint_text import endpoint_of, text_of
 from srmp_spark.wsrm.inbound_states import InboundState
+from srmp_spark.wsrm.limits import IDENTIFIER_MAX
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 DDL = """
@@ -23,6 +25,10 @@ CREATE TABLE IF NOT EXISTS wsrm_sequences(
 """
 """``soap``, ``addressing``, ``rm``: names of versions; ``accepted``: messages 1 to this are rows; times: microseconds, UTC;
 ``returns``: the sequence for replies that was offered and taken."""
+
+
+_INT_OR_NONE, _TEXT_OR_NONE = (int, NoneType), (str, NoneType)
+_TYPES = (str, str, str, str, str, str, str, str, int, _INT_OR_NONE, _INT_OR_NONE, str, str, _TEXT_OR_NONE, int)
 
 
 class Origin(NamedTuple):
@@ -65,15 +71,18 @@ def load(connection: sqlite3.Connection) -> Stored:
     for row in found:
         try:
             stored.sequences.append(_sequence_of(row))
-        except (SrmpSparkError, KeyError) as error:  # noqa: PERF203  # once a start, and one bad row must cost no other
-            stored.unreadable.append(SetAside("wsrm_sequences", f"{row[0]} {row[1]}", f"{type(error).__name__}: {error}"))
+        except (SrmpSparkError, KeyError, TypeError, ValueError, AttributeError) as error:  # noqa: PERF203  # one bad row must cost no other
+            reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
+            stored.unreadable.append(SetAside("wsrm_sequences", f"{row[0]} {row[1]}"[:KEY_MAX], reason))
     return stored
 
 
 def _sequence_of(row: Sequence[Any]) -> StoredSequence:
     (
         queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, returns, *origin,
-    ) = row  # fmt: skip
+    ) = typed(row, _TYPES)  # fmt: skip
+    if len(identifier) > IDENTIFIER_MAX or accepted < 0:
+        raise ValueError(f"{len(identifier)} characters of identifier, {accepted} messages accepted")
     sequence = SequenceRow(
         identifier, create_id, SoapVersion[soap], AddressingVersion[addressing], RmVersion[rm], endpoint_of(acks_to),
         InboundState[state], accepted, last_number, expires_at, returns,

@@ -375,6 +375,11 @@ class TestCapture:
         assert [message.uniquifier for message in originals] == [2, 3]
         assert originals[0].body == b"x" * 11
 
+    def test_nothing_is_made_for_a_queue_that_is_not_there(self, running: RunningQueueManager, tmp_path: Path) -> None:
+        done = command(running, "capture", "--queue", "private$/ordres", "--out", str(tmp_path / "out"))
+        assert (done.returncode, "did you mean 'private$/orders'?" in done.stderr) == (4, True)
+        assert not (tmp_path / "out").exists()
+
     def test_it_writes_only_into_an_empty_folder(self, running: RunningQueueManager, tmp_path: Path) -> None:
         (tmp_path / "something").touch()
         assert command(running, "capture", "--queue", "private$/orders", "--out", str(tmp_path)).returncode == 2

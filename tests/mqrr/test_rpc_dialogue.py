@@ -140,11 +140,20 @@ def test_too_many_contexts_are_refused():
     assert f"CONTEXTS_MAX is {CONTEXTS_MAX}, got {CONTEXTS_MAX + 1}" in closed.reason
 
 
-def test_a_bind_nak_ends_the_client():
+@pytest.mark.parametrize(
+    ("reason", "next_step"),
+    [
+        (NakReason.LOCAL_LIMIT_EXCEEDED, "; the server has no room for another connection"),
+        (NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, "; the server does not take this way of signing in: give an account"),
+        (NakReason.REASON_NOT_SPECIFIED, ""),
+    ],
+)
+def test_a_bind_nak_ends_the_client_and_says_what_to_do(reason, next_step):
     link = Link()
     link.client.bind(0.0)
-    (closed,) = link.client.receive(encode_pdu(PduType.BIND_NAK, WHOLE, 1, BindNak(NakReason.LOCAL_LIMIT_EXCEEDED).encode()))
-    assert closed == Closed("the server refuses the bind: LOCAL_LIMIT_EXCEEDED", ())
+    (closed,) = link.client.receive(encode_pdu(PduType.BIND_NAK, WHOLE, 1, BindNak(reason).encode()))
+    said = f"the server refuses the bind: {reason.name}{next_step}"
+    assert closed.reason.startswith(said) if next_step else closed == Closed(said, ())
 
 
 # --- associations -----------------------------------------------------------------------------------------------------------

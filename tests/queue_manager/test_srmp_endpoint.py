@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import RemoteProtocolError, StoreSyncError
-from srmp_spark.queue_manager import http_limits
+from srmp_spark.queue_manager import http_limits, port_limits, srmp_endpoint
 from srmp_spark.queue_manager.request_head import RequestHead
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
 
@@ -432,6 +432,71 @@ class TestAFullPort:
             assert len(ranked) <= 200 // 50 + 2
 
         run(test, connections_max=50)
+
+
+class TestAFullShare:
+    """Eight places, of which an address has two; loopback counts as an address here."""
+
+    @pytest.fixture(autouse=True)
+    def _loopback_has_a_share(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (port_limits, srmp_endpoint):
+            monkeypatch.setattr(module, "payer_of", lambda host: host)
+
+    def test_the_idle_connection_of_the_same_address_makes_way_oldest_first(self) -> None:
+        async def test(world: World) -> None:
+            other = SrmpConnection(world.endpoint)
+            other.payer = "192.0.2.1"
+            world.endpoint.connections[other] = None
+            world.endpoint.room.enter(other, "192.0.2.1")
+            (oldest, _), (younger, writer) = await world.connect(), await world.connect()
+            await asyncio.sleep(0.05)
+            assert statuses(await world.say(request())) == [200]
+            assert await read_all(oldest) in (b"<closed>", b"<reset>")
+            writer.write(request())
+            assert statuses(await read_all(younger)) == [200]
+            assert other in world.endpoint.room, "another address keeps its idle connection"
+            del world.endpoint.connections[other]
+            writer.close()
+
+        run(test, connections_max=8)
+
+    @pytest.mark.parametrize("said", [request()[:9], request()[:-1]], ids=["half-a-head", "half-a-body"])
+    def test_one_with_a_request_in_progress_keeps_its_place(self, said: bytes) -> None:
+        async def test(world: World) -> None:
+            world.inbox.answer = world.inbox.hold
+            kept, waits = await world.connect(), await world.connect()
+            waits[1].write(request())
+            kept[1].write(said)
+            await asyncio.sleep(0.05)
+            assert statuses(await world.say(request())) == [503]
+            kept[1].write(request()[len(said) :])
+            await asyncio.sleep(0.05)
+            for each in (*world.inbox.waiting,):
+                each.acknowledge(OK)
+            assert [statuses(await read_all(reader)) for reader, _ in (kept, waits)] == [[200], [200]]
+            world.inbox.waiting.clear()
+            for _, writer in (kept, waits):
+                writer.close()
+
+        run(test, connections_max=8)
+
+    def test_one_whose_message_was_accepted_makes_way_when_it_has_been_idle_for_long(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def test(world: World) -> None:
+            proved = [await world.connect() for _ in range(2)]
+            for reader, writer in proved:
+                writer.write(request())
+                assert statuses(await read_all(reader)) == [200]
+            assert statuses(await world.say(request())) == [503]
+            monkeypatch.setattr(http_limits, "SPARED_SECONDS", 0.0)
+            await asyncio.sleep(http_limits.RANK_SECONDS)
+            assert statuses(await world.say(request())) == [200]
+            assert await read_all(proved[0][0]) in (b"<closed>", b"<reset>")
+            for _, writer in proved:
+                writer.close()
+
+        run(test, connections_max=8)
 
 
 def test_unfinished_requests_together_have_a_limit() -> None:

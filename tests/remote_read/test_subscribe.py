@@ -131,7 +131,8 @@ def test_add_says_what_came_of_the_first_attempt(tmp_path: Path, served: Served,
         added = json.loads(shown.out.splitlines()[-1])
         assert (added["lag_seconds"], added["pulled"]) == (None, 0)
         assert added["failed_seconds"] >= 0
-        for what in ("MQ_ERROR_QUEUE_NOT_FOUND", "write private$", "subscribe remove --host"):
+        back = f"subscribe remove --host {served.ready['rpc']} --queue '{direct('private$/nonsense')}' --api {running.api}"
+        for what in ("MQ_ERROR_QUEUE_NOT_FOUND", "write private$", back):
             assert what in shown.err
         assert (
             f'srmp_subscription_lag_seconds{{host="{served.ready["rpc"]}"' not in client(running)._call("GET", "/metrics").text

@@ -159,7 +159,7 @@ def test_a_start_finds_the_same_sum(tmp_path: Path) -> None:
 
 def test_state_survives_a_restart(tmp_path: Path) -> None:
     store = Store(tmp_path / "data")
-    consumer = state.StoredConsumer(QUEUE, "audit", 3, SequenceSet([(5, 6)]), 4, '{"pid": 1}', NOW)
+    consumer = state.StoredConsumer(QUEUE, "audit", 3, SequenceSet([(5, 6)]), 4, '"a query"', NOW)
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 200))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 100))

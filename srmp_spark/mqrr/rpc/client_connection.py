@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
+from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, with_hint
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64, TransferSyntax
+from srmp_spark.mqrr.next_steps import bind_next_step
 from srmp_spark.mqrr.rpc.binding import (
     REMOTE_READ,
     Bind,
@@ -309,7 +310,7 @@ class ClientConnection:
         elif pdu.type == PduType.BIND_NAK:
             reason = parse_bind_nak(pdu.body).reason
             name = NakReason(reason).name if reason in NakReason.__members__.values() else str(reason)
-            self._close(ClientEvent.REFUSED, f"the server refuses the bind: {name}")
+            self._close(ClientEvent.REFUSED, with_hint(f"the server refuses the bind: {name}", bind_next_step(name)))
         elif pdu.type == PduType.FAULT:
             self._fault(pdu)
         elif pdu.type == PduType.SHUTDOWN:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.store.durable import sync_directory, write_durably
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.set_aside import REASON_MAX, SetAside, typed
 
 FOLDER = "subscriptions"
 """Below the data directory: passwords, and of which messages End was sent."""
@@ -43,9 +43,10 @@ def load_added(connection: sqlite3.Connection) -> Added:
     added = Added([], [])
     for name, text, removing in connection.execute("SELECT name, entry, removing FROM subscriptions ORDER BY name"):
         try:
+            typed((name, text, removing), (str, str, int))
             entry = json.loads(text)
-        except ValueError as error:
-            added.unreadable.append(SetAside("subscriptions", name, str(error)))
+        except (ValueError, TypeError) as error:
+            added.unreadable.append(SetAside("subscriptions", str(name), str(error)[:REASON_MAX]))
             continue
         if not isinstance(entry, dict):
             added.unreadable.append(SetAside("subscriptions", name, f"an entry is a table, not {text[:40]!r}"))
@@ -75,7 +76,8 @@ def forget_added(connection: sqlite3.Connection, name: str) -> None:
 
 def names_of_pulled(connection: sqlite3.Connection) -> dict[str, int]:
     """Of which subscriptions messages are stored that are no rows yet, and how many."""
-    return dict(connection.execute("SELECT subscription, COUNT(*) FROM pulled GROUP BY subscription"))
+    found = "SELECT subscription, COUNT(*) FROM pulled WHERE typeof(subscription) = 'text' GROUP BY subscription"
+    return dict(connection.execute(found))
 
 
 def subscription_file(data_directory: Path, name: str, kind: str) -> Path:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, SetAside, readable, typed
 
 _SIGNED = 2**63
 
@@ -34,12 +34,13 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
     )
     for lookup_id, message_id, packet in found:
         try:
+            typed((lookup_id, message_id, packet), (int, str, bytes))
             message = message_of(parse_message_packet(packet))
-        except RemoteProtocolError as error:
-            unreadable.append(SetAside("pulled", f"{subscription} {message_id}", str(error)))
+        except (RemoteProtocolError, TypeError) as error:
+            unreadable.append(SetAside("pulled", f"{subscription} {message_id}"[:KEY_MAX], str(error)[:REASON_MAX]))
             continue
         kept.append(Pulled(PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED))
-    return Left(kept, load_copied(connection, subscription), unreadable)
+    return Left(kept, _load_copied(connection, subscription, unreadable), unreadable)
 
 
 def keep_pulled(connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int) -> None:
@@ -58,10 +59,17 @@ def forget_pulled(connection: sqlite3.Connection, subscription: str, keys: Itera
     )
 
 
-def load_copied(connection: sqlite3.Connection, subscription: str) -> set[PulledKey]:
-    """What are rows, copied, and may still be in the remote queue."""
+def _load_copied(
+    connection: sqlite3.Connection, subscription: str, unreadable: list[SetAside]
+) -> set[PulledKey]:
+    """Load the keys of messages that are rows, copied, and may still be in the remote queue."""
     found = connection.execute("SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,))
-    return {PulledKey(lookup_id % 2**64, message_id) for lookup_id, message_id in found}
+    return set(readable("copied", found, _copied, unreadable, key=2))
+
+
+def _copied(row: Sequence[Any]) -> PulledKey:
+    lookup_id, message_id = typed(row, (int, str))
+    return PulledKey(lookup_id % 2**64, message_id)
 
 
 def note_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:

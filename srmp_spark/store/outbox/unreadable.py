@@ -184,7 +184,9 @@ def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     for key, value in facts.items():
         reason = None
-        if key in _META_NUMBERS or key.startswith(INCARNATION_PREFIX):
+        if not isinstance(key, str):
+            reason = f"its key is {key!r:.50}"
+        elif key in _META_NUMBERS or key.startswith(INCARNATION_PREFIX):
             reason = None if str(value).isdecimal() else f"it is no number: {value!r:.50}"
         elif key == "incarnation":  # without its beginning it begins again, under another name
             begun = facts.get(f"{INCARNATION_PREFIX}{value}")

@@ -53,7 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
     with tempfile.TemporaryDirectory(prefix="srmp-attack-") as folder:
         if options.replay is not None:
-            found = asyncio.run(replayed(load(options.replay), Path(folder), plant=options.plant))
+            try:
+                walks = load(options.replay)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = error.strerror if isinstance(error, OSError) else f"no finding is in it: {type(error).__name__}: {error}"
+                _parser().error(
+                    f"--replay {options.replay}: {why}; give a file that an attack has saved: {options.save} has those that "
+                    "were found, and the line after `saved:` names the newest"
+                )
+            found = asyncio.run(replayed(walks, Path(folder), plant=options.plant))
             print(f"replayed: {'no finding' if found is None else found}")
             return int(found is not None)
         if options.every_plant:

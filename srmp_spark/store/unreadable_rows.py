@@ -1,0 +1,158 @@
+"""Rows of ``store.db`` that several processes read with SQL and that no reader understands: moved aside at the open.
+
+**Theory of operation.** SQLite keeps whatever was written, in any column. Most tables are read once, at a start, row by
+row: there a bad row stays where it is (:mod:`.set_aside`). The tables here are read by statements of several processes at
+any time, and one bad row in them would be met again and again. So each is moved, whole, into the table ``set_aside``, in
+the transaction of the open, before anything reads it:
+
+==================== ============================================================================================
+table                what it means that a row of it is not read
+==================== ============================================================================================
+``queue_epochs``     in its place is a row that is made from the rows that the queue has
+``holes``            rows that were purged or given up are missing, and are reported as damaged when they are
+                     read; an epoch begins, because the hole may have been the last of its queue
+``garbage``          groups that nobody reads stay on the disk
+``undecided``        the sender is not notified of the end of its message
+``decisions``        the senders of the rows that were decided are not notified
+``decided_receipts`` this receipt is not sent
+``told``             a message that its sender repeats in another stream is not answered for a second time
+``moves``            the move count of a row begins again
+``pgm_loss``         a loss is no longer reported
+==================== ============================================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Mapping
+
+from srmp_spark.srmp.decisions import Reason
+from srmp_spark.store.epochs import end_of
+from srmp_spark.store.schema import QUEUE_ID_MAX, SEQUENCE_MAX
+from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
+
+DDL = """
+CREATE TABLE IF NOT EXISTS set_aside(
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, content TEXT NOT NULL,
+    at INTEGER NOT NULL
+)
+"""
+GUID_LENGTH_MAX = 64
+"""Characters of a stored GUID, which has 36."""
+NAME_LENGTH_MAX = 512
+"""Characters of a stored queue name: 124, prefixes, and the suffix of a journal or a subqueue."""
+
+_NUMBER = "typeof({0}) = 'integer'"
+_COUNT = "typeof({0}) = 'integer' AND {0} >= 0"
+_TEXT = "typeof({0}) = 'text'"
+_GUID = f"typeof({{0}}) = 'text' AND length({{0}}) <= {GUID_LENGTH_MAX}"
+_NAME = f"typeof({{0}}) = 'text' AND length({{0}}) <= {NAME_LENGTH_MAX}"
+_ORDINAL = "typeof({0}) = 'text' AND length({0}) BETWEEN 1 AND 20 AND {0} NOT GLOB '*[^0-9]*'"
+_REASON = f"typeof({{0}}) = 'integer' AND {{0}} IN ({', '.join(str(each.value) for each in Reason)})"
+_QUEUE_ID = f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {QUEUE_ID_MAX}"
+_SEQUENCE = f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {SEQUENCE_MAX}"
+
+
+def _or_null(condition: str) -> str:
+    return f"{{0}} IS NULL OR {condition}"
+
+
+_WANTED: Mapping[str, Mapping[str, str]] = {
+    "holes": {"queue_id": _QUEUE_ID, "first": _SEQUENCE, "last": f"{_SEQUENCE} AND first <= last", "reason": _TEXT},
+    "queue_epochs": {"queue_id": _QUEUE_ID, "epoch_id": _COUNT, "first": _SEQUENCE},
+    "garbage": {"queue_id": _QUEUE_ID, "first": _SEQUENCE, "last": _SEQUENCE},
+    "undecided": {
+        "queue_id": _QUEUE_ID, "sequence": _SEQUENCE, "lineage": _GUID, "uniquifier": _NUMBER, "action": _TEXT,
+        "peer": _TEXT, "sender_name": _or_null(_TEXT), "commitment_to": _or_null(_TEXT), "positive": _NUMBER,
+        "negative": _NUMBER, "final_to": _or_null(_TEXT), "stream_guid": _or_null(_GUID),
+        "stream_ordinal": _or_null(_ORDINAL), "position": _COUNT, "stream_name": _or_null(_NAME),
+    },
+    "decisions": {
+        "id": _NUMBER, "queue_id": _QUEUE_ID, "queue": _NAME, "first": _SEQUENCE, "last": _SEQUENCE, "reason": _REASON,
+        "decided_at": _COUNT,
+    },
+    "decided_receipts": {
+        "id": _NUMBER, "number": _or_null(_COUNT), "kind": "{0} IN ('final_stream', 'commitment')", "url": _TEXT,
+        "queue": _NAME, "lineage": _GUID, "uniquifier": _NUMBER, "action": _TEXT, "peer": _TEXT, "sender_name": _TEXT,
+        "reason": _REASON, "decided_at": _COUNT, "stream_guid": _GUID, "stream_ordinal": _or_null(_ORDINAL),
+        "position": _COUNT, "stream_name": _or_null(_NAME),
+    },
+    "told": {"lineage": _TEXT, "first": _NUMBER, "last": _NUMBER, "reason": _REASON, "decided_at": _COUNT},
+    "moves": {"queue_id": _QUEUE_ID, "sequence": _SEQUENCE, "counter": _COUNT, "last_moved_at": _COUNT},
+    "pgm_loss": {
+        "epoch_id": _COUNT, "position": _COUNT, "queue": _NAME, "address": _TEXT, "source": _TEXT, "tsi": _TEXT,
+        "first": _COUNT, "last": _COUNT, "packets": _COUNT, "reason": _TEXT, "detail": _or_null(_TEXT), "lost_at": _COUNT,
+    },
+}  # fmt: skip
+"""What each column must hold, in SQL; ``{0}`` is the column."""
+_KEYS = {
+    "queue_epochs": ("queue_id", "epoch_id"), "holes": ("queue_id", "first"), "undecided": ("queue_id", "sequence"),
+    "told": ("lineage", "first"), "moves": ("queue_id", "sequence"), "pgm_loss": ("number",),
+}  # fmt: skip
+"""What names a row of a table without ``id``."""
+
+
+def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
+    """Move each row that cannot be read into ``set_aside``, in the caller's transaction; return their tables.
+
+    ``at``: the wall clock, microseconds since 1970, UTC.
+    """
+    connection.execute(DDL)
+    tables: set[str] = set()
+    for table, columns in _WANTED.items():
+        conditions = {name: f"coalesce({wanted.format(name)}, 0)" for name, wanted in columns.items()}
+        found = connection.execute(f"SELECT * FROM {table} WHERE NOT ({' AND '.join(conditions.values())})")  # noqa: S608  # our own names
+        names = [column[0] for column in found.description]
+        for row in found.fetchall():
+            values = dict(zip(names, row, strict=True))
+            _move(connection, table, values, conditions, at)
+            tables.add(table)
+            if table == "queue_epochs":
+                _begin_again(connection, values["queue_id"], values["epoch_id"])
+    return tables
+
+
+def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
+    """Return the rows that were ever moved aside, newest first, one more than :data:`TOLD_MAX` at most."""
+    rows = connection.execute("SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX + 1,))
+    return [SetAside(*row) for row in rows]
+
+
+def _move(
+    connection: sqlite3.Connection, table: str, values: Mapping[str, object], conditions: Mapping[str, str], at: int
+) -> None:
+    where = {name: values[name] for name in _KEYS.get(table, ("id",))}
+    condition = " AND ".join(f"{name} IS ?" for name in where)
+    place = (*where.values(),)
+    checks = connection.execute(f"SELECT {', '.join(conditions.values())} FROM {table} WHERE {condition}", place)  # noqa: S608  # our own names
+    wrong = [name for name, is_right in zip(conditions, checks.fetchone(), strict=True) if not is_right]
+    reason = "; ".join(f"{name} is {values[name]!r:.50}" for name in wrong)
+    key = " ".join(str(each) for each in place)
+    connection.execute(
+        "INSERT INTO set_aside(name, key, reason, content, at) VALUES (?, ?, ?, ?, ?)",
+        (table, key[:KEY_MAX], reason[:REASON_MAX], json.dumps(values, default=_as_base64), at),
+    )
+    connection.execute(f"DELETE FROM {table} WHERE {condition}", place)  # noqa: S608  # our own names
+
+
+def _begin_again(connection: sqlite3.Connection, queue_id: object, epoch_id: object) -> None:
+    """Note where an epoch begins in a queue by the rows that are there, in place of a row that cannot be read."""
+    known = "SELECT 1 FROM queues, epochs WHERE queues.id = ? AND epochs.id = ?"
+    if not isinstance(queue_id, int) or not isinstance(epoch_id, int):
+        return
+    if connection.execute(known, (queue_id, epoch_id)).fetchone() is None:
+        return
+    (first,) = connection.execute(
+        "SELECT min(first) FROM (SELECT first FROM groups WHERE queue_id = :queue AND epoch_id = :epoch UNION ALL "
+        "SELECT first FROM segments WHERE queue_id = :queue AND epoch_id = :epoch)",
+        {"queue": queue_id, "epoch": epoch_id},
+    ).fetchone()
+    if first is None:
+        first = end_of(connection, queue_id) + 1
+    connection.execute("INSERT OR IGNORE INTO queue_epochs VALUES (?, ?, ?)", (queue_id, epoch_id, first))
+
+
+def _as_base64(value: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(value).decode()}
