@@ -18,7 +18,7 @@ from srmp_spark.names import split_url
 from srmp_spark.queue_manager.http_answer import ANSWER_BODY_MAX, AnswerParser, MalformedAnswerError
 from srmp_spark.queue_manager.replies import SERVER
 from srmp_spark.queue_manager.sender.addresses import Addresses
-from srmp_spark.queue_manager.sender.connections import ADDRESSES_MAX, ANSWER_SECONDS, CONNECT_SECONDS
+from srmp_spark.queue_manager.sender.connections import ADDRESSES_MAX, ANSWER_SECONDS, CONNECT_SECONDS, RATE_MIN
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.elements import Fault, SoapMessage
@@ -85,10 +85,11 @@ class _Exchange(asyncio.Protocol):
             raise NoAnswerError("the connection ended before the request", left=False)
         self.answer, self.has_heard = asyncio.get_running_loop().create_future(), False
         self.transport.write(request)
+        seconds = ANSWER_SECONDS + len(request) / RATE_MIN
         try:
-            return await asyncio.wait_for(self.answer, ANSWER_SECONDS)
+            return await asyncio.wait_for(self.answer, seconds)
         except asyncio.TimeoutError:
-            raise NoAnswerError(f"no answer in {ANSWER_SECONDS:g} s", left=True) from None
+            raise NoAnswerError(f"no answer in {seconds:.0f} s", left=True) from None
 
     def close(self) -> None:
         """At once."""
