@@ -368,10 +368,8 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
         if self.last_live <= self.acknowledged_to or self.state not in MAY_SEND:
             return
-        if self._first_is_under_way:  # its connection says when that takes too long
-            self.receipt_wait_at = now + self.resend_interval
-            return
-        if self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to:
+        is_over = self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
+        if is_over and not self._first_is_under_way:  # else its connection says when that takes too long
             self.resend_interval_index = min(self.resend_interval_index + 1, len(self.settings.resend_table) - 1)
             self.window_max = max(1, self.window_max // 2)  # perhaps something on the way does not keep the order
             self.resend()
