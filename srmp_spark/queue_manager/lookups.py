@@ -59,6 +59,10 @@ class Remembered:
         known = self._known.get(host)
         return known[1] if known is not None and self._time() < known[0] else None
 
+    def reorder(self, host: str, found: Sequence[str]) -> None:
+        """Remember the same addresses in another order, for no longer than before."""
+        self._known[host] = self._known[host][0], found
+
     def put(self, host: str, found: Sequence[str], seconds: float) -> None:
         """Remember it so long."""
         self._known[host] = self._time() + seconds, found

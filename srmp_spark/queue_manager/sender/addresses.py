@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from srmp_spark.queue_manager.address_race import Overlap
 from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered, resolve_blocking
 
 SLOW_SECONDS = 1.0
@@ -22,6 +23,8 @@ SLOW_THREADS = 2
 """Look-ups at once of either kind."""
 FOUND_SECONDS = 30.0
 """How long addresses are used again; a connection that lives longer than this asks nobody."""
+OVERLAP_MAX = 32
+"""Addresses that are tried at once beyond the first one of each host: a part of the descriptors that are reserved."""
 REMEMBERED_MAX = 10_000
 """Hosts of which something is known: as many as there are destinations."""
 
@@ -40,6 +43,8 @@ class Addresses:
         self._running: dict[str, asyncio.Task[Sequence[str]]] = {}
         self._known = Remembered(REMEMBERED_MAX, loop.time)
         self._slow: OrderedDict[str, None] = OrderedDict()
+        self.overlap = Overlap(OVERLAP_MAX)
+        """For whoever connects to several of them at once."""
 
     def __repr__(self) -> str:
         return f"<Addresses running={len(self._running)} known={len(self._known)} slow={len(self._slow)}>"
@@ -50,6 +55,12 @@ class Addresses:
             return (str(ipaddress.ip_address(host)),)
         except ValueError:
             return self._known.get(host)
+
+    def prefer(self, host: str, address: str) -> None:
+        """Name ``address`` first as long as the addresses of ``host`` are known: it has just answered."""
+        known = self._known.get(host)
+        if known is not None and address in known and known[0] != address:
+            self._known.reorder(host, (address, *(each for each in known if each != address)))
 
     async def of(self, host: str, port: int) -> Sequence[str]:
         """The addresses of ``host``; empty if there are none, or none in LOOKUP_SECONDS."""

@@ -21,7 +21,6 @@ always verified (:mod:`srmp_spark.queue_manager.tls`), by the authorities of the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
 import ssl
 from collections import OrderedDict, deque
@@ -30,6 +29,7 @@ from functools import partial
 from typing import Any
 
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.address_race import connect_first, interleaved
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
@@ -49,8 +49,6 @@ TROUBLED_MAX = 250
 are over. The rest stays for all others."""
 LOOK_SECONDS = 0.1
 """How often it is looked who makes way while somebody waits: a look goes through all connections, half a millisecond."""
-ADDRESSES_MAX = 4
-"""Addresses of one host that are tried, one after the other."""
 CONNECT_SECONDS = 10.0
 """For all addresses of a host, TLS included: less than the shortest resend interval."""
 ANSWER_SECONDS = 30.0
@@ -367,7 +365,8 @@ class Connections:
 
     def _line_up(self, wire: Wire, addresses: Sequence[str]) -> None:
         wire.addresses = addresses
-        payers = (f"host {wire.host}", holder_of(f"{addresses[0]}:0", None))
+        holders = dict.fromkeys(holder_of(f"{address}:0", None) for address in interleaved(addresses))
+        payers = (f"host {wire.host}", *holders)  # each of them may be what it connects to
         self._places.want(wire, f"{wire.host}:{wire.port}", payers, is_slow=wire.troubled)
         self._grant()
 
@@ -419,18 +418,17 @@ class Connections:
 
     async def _try_addresses(self, wire: Wire) -> None:
         tls = self._tls.context() if wire.tls else None
-        *others, last = wire.addresses[:ADDRESSES_MAX]
-        for address in others:
-            with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
-                await self._try(wire, address, tls)
-                return
-        await self._try(wire, last, tls)
-
-    async def _try(self, wire: Wire, address: str, tls: ssl.SSLContext | None) -> None:
         wire.died_young = ""
-        _, wire.exchange = await self._loop.create_connection(
+        connect = partial(self._try, wire, tls)
+        address, exchange = await connect_first(wire.addresses, connect, Exchange.leave, self._addresses.overlap)
+        wire.exchange = exchange
+        self._addresses.prefer(wire.host, address)
+
+    async def _try(self, wire: Wire, tls: ssl.SSLContext | None, address: str) -> Exchange:
+        _, exchange = await self._loop.create_connection(
             partial(Exchange, wire), address, wire.port, ssl=tls, server_hostname=wire.host if tls else None
         )
+        return exchange
 
     def _opened(self, wire: Wire, task: asyncio.Task[None]) -> None:
         wire.connecting = None
