@@ -13,6 +13,7 @@ import ssl
 from typing import cast
 
 from srmp_spark.errors import SrmpSparkError
+from srmp_spark.queue_manager.address_race import Overlap, connect_first
 from srmp_spark.queue_manager.http_answer import AnswerParser, MalformedAnswerError, PeerAnswer
 
 CONNECT_SECONDS = 10.0
@@ -34,6 +35,10 @@ class _Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+
+    def ask(self) -> None:
+        """Write the request: to the one connection that is used, not to each that is tried."""
+        assert self._transport is not None, "it is connected"
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
@@ -76,8 +81,13 @@ class _Exchange(asyncio.Protocol):
             self._transport.abort()
 
 
+OVERLAP_MAX = 32
+"""Addresses that are tried at once beyond the first one of each host: descriptors of the reserve of this process."""
+_overlap = Overlap(OVERLAP_MAX)
+
+
 async def post(
-    address: str,
+    addresses: tuple[str, ...],
     port: int,
     head: bytes,
     content: bytes,
@@ -85,30 +95,33 @@ async def post(
     tls: ssl.SSLContext | None = None,
     server_hostname: str | None = None,
 ) -> PeerAnswer:
-    """Send one request to one address and wait for its answer.
+    """Send one request to the first of some addresses that connects, and wait for its answer.
 
-    ``address`` is an address and never a name: a second look-up could find another one than the one that was judged.
+    They are addresses and never names: a second look-up could find another one than those that were judged.
     ``head`` is the whole HTTP head with its blank line (:func:`srmp_spark.srmp.encoder.http_head`). Raises
     :class:`PostFailedError`.
     """
     loop = asyncio.get_running_loop()
-    exchange = _Exchange(head + content)
+    exchange: _Exchange | None = None
+
+    async def connect(address: str) -> _Exchange:
+        _, connected = await loop.create_connection(
+            lambda: _Exchange(head + content), address, port, ssl=tls, server_hostname=server_hostname if tls else None,
+            flags=socket.AI_NUMERICHOST,
+        )  # fmt: skip
+        return connected
+
+    where = f"{' or '.join(addresses)}:{port}"
     try:
-        await asyncio.wait_for(
-            loop.create_connection(
-                lambda: exchange,
-                address,
-                port,
-                ssl=tls,
-                server_hostname=server_hostname if tls else None,
-                flags=socket.AI_NUMERICHOST,
-            ),
-            CONNECT_SECONDS,
-        )
-        return await asyncio.wait_for(exchange.answer, ANSWER_SECONDS)
+        race = connect_first(addresses, connect, _Exchange.abandon, _overlap)
+        _, connected = await asyncio.wait_for(race, CONNECT_SECONDS)
+        exchange = connected
+        connected.ask()
+        return await asyncio.wait_for(connected.answer, ANSWER_SECONDS)
     except asyncio.TimeoutError:
-        raise PostFailedError(f"no answer from {address}:{port} in time") from None
-    except OSError as error:  # refused, unreachable, a bad certificate
-        raise PostFailedError(f"{address}:{port}: {error}") from None
+        raise PostFailedError(f"no answer from {where} in time") from None
+    except (OSError, ValueError) as error:  # refused, unreachable, a bad certificate; no address
+        raise PostFailedError(f"{where}: {error}") from None
     finally:
-        exchange.abandon()
+        if exchange is not None:
+            exchange.abandon()

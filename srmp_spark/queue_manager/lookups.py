@@ -4,8 +4,8 @@ Both who call peers use this, and each deals out its look-ups by a rule of its o
 
 - :mod:`.receipt_lookups` (receipts, in the main process): strangers choose the names, so slots are dealt out per peer. It looks
   up in the loop's own threads, remembers for a second, and also that nothing was found.
-- :mod:`.sender.addresses` (messages, in the sender process): our own side chose the names, so nobody need be kept from asking;
-  only names that proved slow are kept apart, in threads of their own. What was found is good for half a minute.
+- :mod:`.sender.addresses` (messages, in the sender process): nobody is kept from asking; names that proved slow, and names that
+  are new, are kept apart in threads of their own. What was found is good for half a minute.
 
 One rule for both would be too strict for thousands of destinations, or too open for strangers.
 """
@@ -58,6 +58,10 @@ class Remembered:
         """What was found, if its time is not over."""
         known = self._known.get(host)
         return known[1] if known is not None and self._time() < known[0] else None
+
+    def reorder(self, host: str, found: Sequence[str]) -> None:
+        """Remember the same addresses in another order, for no longer than before."""
+        self._known[host] = self._known[host][0], found
 
     def put(self, host: str, found: Sequence[str], seconds: float) -> None:
         """Remember it so long."""

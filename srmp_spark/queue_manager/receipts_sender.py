@@ -2,8 +2,8 @@
 Those about decisions (:mod:`.decision_receipts`) leave through :meth:`ReceiptsSender.deliver` too.
 
 Whoever posts a message says where its receipts go, so this is where a stranger can make us connect. The rule of
-:mod:`.url_policy` decides, on the addresses that the host has at that moment (:mod:`.receipt_lookups`), and the address that
-was judged is the one that is called. Only what is allowed takes the turn of a host. Nobody becomes a victim of our diligence:
+:mod:`.url_policy` decides, on the addresses that the host has at that moment (:mod:`.receipt_lookups`), and only addresses
+that were judged are called. Only what is allowed takes the turn of a host. Nobody becomes a victim of our diligence:
 one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what piles up beyond :data:`OWED_MAX` is dropped and counted.
 
 A delivery receipt is stored with its message, so it survives a restart. It is tried again after the waits of
@@ -338,20 +338,20 @@ class ReceiptsSender:
     ) -> Outcome:
         """Look up, judge, wait for the host's turn, send once."""
 
-        async def send(parts: UrlParts, address: str) -> Outcome:
+        async def send(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:
             try:
                 message = await build()
             except ApiError as error:  # no message identifiers are left, for good
                 log.warning('receipt.not_made url=%s reason="%s"', url[:200], error)
                 return "failed"
-            return await self._post(parts, address, message)
+            return await self._post(parts, addresses, message)
 
         return await self.call(url, send, peer=peer, sender_name=sender_name, first=first)
 
     async def judged(
         self, url: str, *, peer: str, sender_name: str | None, first: bool = True
-    ) -> tuple[UrlParts, str] | Outcome:
-        """The parts of a URL that a message from ``peer`` named, and the address to call; or why it is not called."""
+    ) -> tuple[UrlParts, tuple[str, ...]] | Outcome:
+        """The parts of a URL that a message from ``peer`` named, and the addresses to call; or why it is not called."""
         try:
             parts = split_receipt_url(url)
         except ValueError as error:
@@ -372,17 +372,17 @@ class ReceiptsSender:
         if isinstance(verdict, Blocked):
             self._block(verdict, url, first)
             return "failed"
-        return parts, verdict.address
+        return parts, verdict.addresses
 
     async def call(
-        self, url: str, send: Callable[[UrlParts, str], Awaitable[Outcome]], *, peer: str, sender_name: str | None,
+        self, url: str, send: Callable[[UrlParts, tuple[str, ...]], Awaitable[Outcome]], *, peer: str, sender_name: str | None,
         first: bool = True,
     ) -> Outcome:  # fmt: skip
         """:meth:`judged`, then ``send`` when it is the host's turn. Whatever a message makes us call goes through here."""
         found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
         if isinstance(found, str):
             return found
-        parts, address = found
+        parts, addresses = found
         host = self._host(parts.host)
         if host.pending >= HOST_PENDING_MAX:
             return "busy"
@@ -390,20 +390,20 @@ class ReceiptsSender:
         try:
             now = self._clock.monotonic()
             turn = max(host.next_free, now)
-            own = address_of(address) == address_of(host_of_peer(peer))
+            own = all(address_of(address) == address_of(host_of_peer(peer)) for address in addresses)
             host.next_free = turn + 1.0 / (OWN_SENDER_RECEIPTS_PER_SECOND if own else HOST_RECEIPTS_PER_SECOND)
             await asyncio.sleep(turn - now)
             async with host.posts, self._posts:
-                return await send(parts, address)
+                return await send(parts, addresses)
         finally:
             host.pending -= 1
 
-    async def _post(self, parts: UrlParts, address: str, message: Message) -> Outcome:
+    async def _post(self, parts: UrlParts, addresses: tuple[str, ...], message: Message) -> Outcome:
         content_type, content = encode(message, boundary="")
         head = http_head(parts.request_target, parts.authority, content_type, len(content))
         tls = self._tls.context() if parts.scheme == "https" else None
         try:
-            answer = await post(address, parts.port, head, content, tls=tls, server_hostname=parts.host)
+            answer = await post(addresses, parts.port, head, content, tls=tls, server_hostname=parts.host)
         except PostFailedError as error:
             log.info("receipt.not_delivered url=%s reason=%s", message.destination, error)
             return "failed"

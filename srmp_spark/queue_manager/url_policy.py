@@ -3,7 +3,7 @@
 A message names where its receipts go, so whoever can post a message can make this machine connect somewhere: to a cloud's
 metadata address, to a service on loopback, to a victim. The rule: a URL is called only if its host resolves to the very
 address the message came from (or is the sender's TLS name), or if the operator's pattern allows it. Loopback and
-link-local addresses need a pattern even then. The address that was judged is the one that is called: no second look-up.
+link-local addresses need a pattern even then. Every address that is called was judged: no second look-up.
 
 Everything is compared on the parsed parts. Text comparison is what makes ``http://127.0.0.1:9@evil`` work.
 """
@@ -29,9 +29,15 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Allowed(NamedTuple):
-    """Call ``address``, and no other."""
+    """Call ``address``, or one of ``others`` if it gives no connection, and no further one."""
 
     address: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.address, *self.others
 
 
 class Blocked(NamedTuple):
@@ -124,13 +130,12 @@ class UrlPolicy:
         if not addresses:
             return Blocked(url.host, "the host has no address", "")
         if self.names(url):
-            return Allowed(addresses[0][0])
+            return Allowed(addresses[0][0], tuple(text for text, _ in addresses[1:]))
         source = address_of(peer)
-        for text, address in addresses:
-            if needs_pattern(address):
-                continue
-            if address == source or (tls_name is not None and canonical_host(tls_name) == url.host):
-                return Allowed(text)
+        is_sender = tls_name is not None and canonical_host(tls_name) == url.host
+        allowed = [text for text, address in addresses if not needs_pattern(address) and (is_sender or address == source)]
+        if allowed:
+            return Allowed(allowed[0], tuple(allowed[1:]))
         pattern = f"{url.scheme}://{url.authority}"
         if all(needs_pattern(address) for _, address in addresses):
             return Blocked(url.host, "loopback, link-local and group addresses are called only by pattern", pattern)

@@ -10,7 +10,8 @@ we leave the text, and why:
 
 - ResendIntervalIndex grows with each time-out and falls to zero with progress. As printed (3.1.5.1.8.2) it grows with each
   receipt and never otherwise: the better the peer answers, the longer we would wait.
-- The timer also restarts with progress, and it does not interrupt a pass that is still under way.
+- The timer also restarts with progress, and it does not interrupt a pass that is still under way, nor a message that has no
+  answer yet.
 - ``<previous>`` names the nearest message before this one that is still in the queue, else the last that was acknowledged:
   what the peer has, or will have been sent before. 3.1.7.2.3 names the number before, also when that one was taken out
   unsent; a peer would wait for it for ever. It changes only when a message between was taken out, and goes out only when
@@ -367,11 +368,21 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
         if self.last_live <= self.acknowledged_to or self.state not in MAY_SEND:
             return
-        if self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to:
+        is_over = self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
+        if is_over and not self._first_is_under_way:  # else its connection says when that takes too long
             self.resend_interval_index = min(self.resend_interval_index + 1, len(self.settings.resend_table) - 1)
             self.window_max = max(1, self.window_max // 2)  # perhaps something on the way does not keep the order
             self.resend()
         self.receipt_wait_at = now + self.resend_interval  # the pass before may still be under way: let it end
+
+    @property
+    def _first_is_under_way(self) -> bool:
+        """The first message without a receipt has no answer yet: no receipt can be missing. A large one on a slow line may take
+        longer than the timer, and would be sent twice."""
+        return any(
+            send.previous <= self.acknowledged_to < send.serial and send.pass_number == self.pass_number
+            for send in self.in_flight.values()
+        )
 
     def _finals_missing(self, now: float) -> None:
         for first, last in self.finals.inside(1, self._finals_mark):

@@ -9,9 +9,9 @@ import pytest
 from srmp_spark.queue_manager import http_client, lookups, receipts_sender
 from srmp_spark.queue_manager.api import stage_turns
 from srmp_spark.queue_manager.http_answer import ANSWER_MAX
-from srmp_spark.queue_manager.sender import connections, forwarder, stage_reader, stage_readers
-from srmp_spark.srmp import destinations, forwarding, sender, stream_room
-from srmp_spark.store.outbox import forwarded, limits
+from srmp_spark.queue_manager.sender import connections, forwarder, places, reliable_sessions, stage_reader, stage_readers
+from srmp_spark.srmp import forward_room, forwarding, outgoing_room, stream_room
+from srmp_spark.store.outbox import limits
 
 PAGE = (Path(__file__).resolve().parents[2] / "SECURITY.md").read_text()
 MIB = 1024 * 1024
@@ -32,20 +32,26 @@ def test_incoming_streams() -> None:
 
 def test_forwarding() -> None:
     count, hops, memory, _ = cells("forwarding")
-    assert sender.DESTINATIONS_MAX == 2 * forwarded.FORWARD_OUTGOING_MAX, "at most half"
-    assert count.startswith(f"{destinations.FORWARD_DESTINATIONS_MAX:,} destinations,")
-    assert f"of the {sender.DESTINATIONS_MAX:,} outgoing queues" in count
+    assert outgoing_room.DESTINATIONS_MAX == 2 * outgoing_room.FORWARD_OUTGOING_MAX, "at most half"
+    assert count.startswith(f"{forward_room.FORWARD_DESTINATIONS_MAX:,} destinations")
+    assert f"of the {outgoing_room.DESTINATIONS_MAX:,} outgoing queues" in count
     assert f"{forwarding.HOPS_MAX} forwarders" in hops
     assert f"{forwarder.ROWS_MAX:,} rows or {forwarder.BYTES_MAX // MIB} MiB" in memory
 
 
 def test_answers_of_destinations() -> None:
     count, deadlines, memory, _ = cells("answers of destinations")
-    in_trouble = f"{connections.TROUBLED_MAX} to peers in trouble"
-    assert count == f"{connections.CONNECTIONS_MAX:,}, one for each outgoing queue; {in_trouble}"
-    seconds = connections.CONNECT_SECONDS, connections.ANSWER_SECONDS, lookups.LOOKUP_SECONDS
-    assert deadlines == "connect {:.0f} s, answer {:.0f} s, look-up of a name {:.0f} s".format(*seconds)
+    assert (places.SHARE, connections.TROUBLED_MAX * 4, reliable_sessions.HOST_SHARE) == (4, connections.CONNECTIONS_MAX, 4)
+    of_connections = f"{connections.CONNECTIONS_MAX:,} (a quarter for one address or host name, a quarter for peers in trouble)"
+    assert count == f"{of_connections}; {reliable_sessions.SESSIONS_MAX} reliable sessions (a quarter for one host)"
+    connect, silent = f"connect {connections.CONNECT_SECONDS:.0f} s", f"{connections.ANSWER_SECONDS:.0f} s without a byte"
+    assert deadlines.startswith(f"{connect}, {silent} that moves, {connections.RATE_MIN // 1024} KiB/s at least, ")
+    assert f"look-up of a name {lookups.LOOKUP_SECONDS:.0f} s" in deadlines
+    assert f"a request older than {places.SLOW_SECONDS:.0f} s makes way" in deadlines
     assert f"an answer {ANSWER_MAX // 1024} KiB;" in memory
+    assert outgoing_room.TOKEN_MAX * 4 == outgoing_room.DESTINATIONS_MAX
+    assert f"messages: {outgoing_room.DESTINATIONS_MAX:,} (a quarter for one token)" in memory
+    assert f"forwarded ones {forward_room.FORWARD_DESTINATIONS_MAX:,} (a quarter for one sender)" in memory
     assert f"leaves {limits.DISK_RESERVE_BYTES // MIB} MiB of the disk" in memory
 
 

@@ -30,7 +30,7 @@ def exchange(reply: Reply) -> PeerAnswer:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         try:
-            return await post("127.0.0.1", server.sockets[0].getsockname()[1], HEAD, b"hi")
+            return await post(("127.0.0.1",), server.sockets[0].getsockname()[1], HEAD, b"hi")
         finally:
             server.close()
             assert seen in ([HEAD + b"hi"], [])
@@ -117,7 +117,7 @@ def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(PostFailedError):
-        asyncio.run(post("127.0.0.1", 1, HEAD, b"hi"))
+        asyncio.run(post(("127.0.0.1",), 1, HEAD, b"hi"))
 
 
 def test_an_address_is_called_and_never_a_name() -> None:
@@ -127,7 +127,7 @@ def test_an_address_is_called_and_never_a_name() -> None:
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         try:
             with pytest.raises(PostFailedError, match="localhost"):
-                await post("localhost", server.sockets[0].getsockname()[1], HEAD, b"hi")
+                await post(("localhost",), server.sockets[0].getsockname()[1], HEAD, b"hi")
         finally:
             server.close()
 

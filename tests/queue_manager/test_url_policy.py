@@ -154,3 +154,16 @@ def test_the_tls_name_is_the_cn_of_the_subject(sender_name: str | None, called: 
         tls_name=host_of_sender(sender_name),
     )  # fmt: skip
     assert isinstance(found, Allowed) is called
+
+
+def test_each_address_that_may_be_called_was_judged() -> None:
+    """The second one is called when the first gives no connection: it must be allowed for a reason of its own."""
+    url = split_receipt_url("http://peer.example/msmq/q")
+    resolved = ["127.0.0.1", "203.0.113.5", "203.0.113.6", "169.254.169.254"]
+    by_address = UrlPolicy([]).decide(url, resolved, peer="203.0.113.6")
+    assert by_address == Allowed("203.0.113.6")
+    by_name = UrlPolicy([]).decide(url, resolved, peer="198.51.100.1", tls_name="peer.example")
+    assert by_name == Allowed("203.0.113.5", ("203.0.113.6",))
+    by_pattern = UrlPolicy([UrlPattern.parse("http://peer.example")]).decide(url, resolved, peer="198.51.100.1")
+    assert isinstance(by_pattern, Allowed)
+    assert by_pattern.addresses == tuple(resolved), "the operator named the host, whatever it resolves to"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from srmp_spark.queue_manager.sender import addresses as module
-from srmp_spark.queue_manager.sender.addresses import PROMPT_THREADS, SLOW_THREADS, Addresses
+from srmp_spark.queue_manager.sender.addresses import NEW_THREADS, PROMPT_THREADS, SLOW_THREADS, Addresses
 
 
 class Names:
@@ -76,5 +76,20 @@ def test_names_that_proved_slow_hold_threads_of_their_own(monkeypatch: pytest.Mo
         assert await asyncio.gather(*map(names.of, hosts)) == [()] * len(hosts), "none within LOOKUP_SECONDS"
         assert len(names.asked) == SLOW_THREADS
         assert await names.of("prompt.example") == ("192.0.2.1",)
+
+    run(test)
+
+
+def test_new_names_without_end_keep_no_known_host_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token may name them; each holds a thread for as long as its name server likes."""
+    monkeypatch.setattr(module, "LOOKUP_SECONDS", 0.5)
+    monkeypatch.setattr(module, "FOUND_SECONDS", 0.0)
+
+    async def test(names: Names) -> None:
+        assert await names.of("known.example") == ("192.0.2.1",)
+        new = [asyncio.create_task(names.of(f"slow{n}.example")) for n in range(10 * NEW_THREADS)]
+        await asyncio.sleep(0.1)
+        assert await names.of("known.example") == ("192.0.2.1",)
+        assert await asyncio.gather(*new) == [()] * len(new)
 
     run(test)

@@ -1,8 +1,9 @@
 """The addresses of destinations, looked up so that slow names cost nobody else.
 
 A look-up holds a thread until the name server answers or the resolver gives up, which may be half a minute; waiting no longer
-does not free it. So hosts whose last look-up was slow or found nothing share a few threads of their own, and all others never
-wait for them. What was found is used again for a while.
+does not free it. So hosts whose last look-up was slow or found nothing share a few threads of their own, and so do hosts that
+were never looked up: a stranger may name them. A host that was found promptly never waits for either. What was found is used
+again for a while.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from srmp_spark.queue_manager.address_race import Overlap
 from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered, resolve_blocking
 
 SLOW_SECONDS = 1.0
 """A look-up that took longer sends its host to the slow ones."""
 PROMPT_THREADS = 4
+NEW_THREADS = 4
 SLOW_THREADS = 2
-"""Look-ups at once of either kind."""
+"""Look-ups at once of hosts that were found promptly the last time, of new ones, and of slow ones."""
 FOUND_SECONDS = 30.0
 """How long addresses are used again; a connection that lives longer than this asks nobody."""
+OVERLAP_MAX = 32
+"""Addresses that are tried at once beyond the first one of each host: a part of the descriptors that are reserved."""
 REMEMBERED_MAX = 10_000
 """Hosts of which something is known: as many as there are destinations."""
 
@@ -36,13 +41,17 @@ class Addresses:
         self._loop = loop
         self._resolve = resolve_host
         self._prompt = ThreadPoolExecutor(PROMPT_THREADS, "lookup")
+        self._new = ThreadPoolExecutor(NEW_THREADS, "new-lookup")
         self._slowly = ThreadPoolExecutor(SLOW_THREADS, "slow-lookup")
         self._running: dict[str, asyncio.Task[Sequence[str]]] = {}
         self._known = Remembered(REMEMBERED_MAX, loop.time)
-        self._slow: OrderedDict[str, None] = OrderedDict()
+        self._is_slow: OrderedDict[str, bool] = OrderedDict()
+        """Hosts that were looked up, the last one last."""
+        self.overlap = Overlap(OVERLAP_MAX)
+        """For whoever connects to several of them at once."""
 
     def __repr__(self) -> str:
-        return f"<Addresses running={len(self._running)} known={len(self._known)} slow={len(self._slow)}>"
+        return f"<Addresses running={len(self._running)} known={len(self._known)} slow={sum(self._is_slow.values())}>"
 
     def known(self, host: str) -> Sequence[str] | None:
         """Return the addresses of ``host`` that need no look-up now, or ``None``."""
@@ -50,6 +59,12 @@ class Addresses:
             return (str(ipaddress.ip_address(host)),)
         except ValueError:
             return self._known.get(host)
+
+    def prefer(self, host: str, address: str) -> None:
+        """Name ``address`` first as long as the addresses of ``host`` are known: it has just answered."""
+        known = self._known.get(host)
+        if known is not None and address in known and known[0] != address:
+            self._known.reorder(host, (address, *(each for each in known if each != address)))
 
     async def of(self, host: str, port: int) -> Sequence[str]:
         """The addresses of ``host``; empty if there are none, or none in LOOKUP_SECONDS."""
@@ -66,22 +81,22 @@ class Addresses:
 
     async def _find(self, host: str, port: int) -> Sequence[str]:
         """Once for all who ask; it goes on when they stop waiting, for it holds its thread all the same."""
-        pool = self._slowly if host in self._slow else self._prompt
+        is_slow = self._is_slow.get(host)
+        pool = self._new if is_slow is None else self._slowly if is_slow else self._prompt
         began = self._loop.time()
         try:
             found = await self._loop.run_in_executor(pool, self._resolve, host, port)
         finally:
             del self._running[host]
-        self._slow.pop(host, None)
-        if not found or self._loop.time() - began > SLOW_SECONDS:
-            self._slow[host] = None
-            if len(self._slow) > REMEMBERED_MAX:
-                self._slow.popitem(last=False)
+        self._is_slow[host] = not found or self._loop.time() - began > SLOW_SECONDS
+        self._is_slow.move_to_end(host)
+        if len(self._is_slow) > REMEMBERED_MAX:
+            self._is_slow.popitem(last=False)
         if found:
             self._known.put(host, found, FOUND_SECONDS)
         return found
 
     def close(self) -> None:
         """Wait for nothing."""
-        self._prompt.shutdown(wait=False, cancel_futures=True)
-        self._slowly.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._prompt, self._new, self._slowly):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -21,7 +21,6 @@ always verified (:mod:`srmp_spark.queue_manager.tls`), by the authorities of the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
 import ssl
 from collections import OrderedDict, deque
@@ -30,6 +29,7 @@ from functools import partial
 from typing import Any
 
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.address_race import connect_first, interleaved
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
@@ -49,12 +49,14 @@ TROUBLED_MAX = 250
 are over. The rest stays for all others."""
 LOOK_SECONDS = 0.1
 """How often it is looked who makes way while somebody waits: a look goes through all connections, half a millisecond."""
-ADDRESSES_MAX = 4
-"""Addresses of one host that are tried, one after the other."""
 CONNECT_SECONDS = 10.0
 """For all addresses of a host, TLS included: less than the shortest resend interval."""
 ANSWER_SECONDS = 30.0
-"""From a request to the end of its answer: the receiver may have to sync a busy disk."""
+"""Without a byte that was taken or came, until the answer is complete: the receiver may have to sync a busy disk."""
+RATE_MIN = 32 * 1_024
+"""Bytes a second, of a request and its answer: whoever takes less for longer than ANSWER_SECONDS has no answer. A large message
+on a slow line gets its time by this, also where buffers on the way hide how far it is; a peer that takes one byte now and then
+gets no more than that."""
 IDLE_SECONDS = 60.0
 """An idle connection is closed: below the 120 s of IIS, so that it is rarely the peer who does ([MC-MQSRM] 3.1.2.4)."""
 TURN_SECONDS = 1.0
@@ -101,6 +103,12 @@ class Wire:
         self.began_at = 0.0
         """When the request that is in flight was written, or the attempt to connect began."""
         self.used_at = 0.0
+        self._moved_at = 0.0
+        """When a byte of the request or its answer was seen to move."""
+        self._unsent_bytes = self._read_bytes = 0
+        """What was left, and what had come, at the last look."""
+        self._read_before = 0
+        """What had come before the request."""
 
     def request(self, send: Send) -> bytes:
         """The POST."""
@@ -115,6 +123,8 @@ class Wire:
         if self.waiting and not exchange.unanswered and exchange.usable:
             self.used_at = self.began_at = self.connections.time()
             exchange.post(*self.waiting.popleft())
+            self._moved_at, self._unsent_bytes = self.began_at, exchange.request_bytes
+            self._read_bytes = self._read_before = exchange.read_bytes
 
     def _step_aside(self) -> None:
         """Its turn is over, and there is always more to send: others first, then the rest over a new connection."""
@@ -170,6 +180,23 @@ class Wire:
         now = self.connections.time()
         is_idle = self.exchange is not None and self.connecting is None and not self.busy
         return Standing(is_idle, now - (self.used_at if is_idle else self.began_at))
+
+    def overdue(self) -> str | None:
+        """Return why the answer is not waited for any longer, or ``None``."""
+        exchange = self.exchange
+        if exchange is None or not exchange.unanswered:
+            return None
+        now, unsent, read = self.connections.time(), exchange.unsent_bytes, exchange.read_bytes
+        if unsent < self._unsent_bytes or read > self._read_bytes:
+            self._moved_at = now
+        elif unsent > 0 and now - self._moved_at > ANSWER_SECONDS:
+            return f"{self.host}:{self.port} took nothing for {ANSWER_SECONDS:g} s, and {unsent} bytes are left"
+        came = read - self._read_before
+        self._unsent_bytes, self._read_bytes = unsent, read
+        most = ANSWER_SECONDS + (exchange.request_bytes + came) / RATE_MIN
+        if now - self.began_at > most:
+            return f"no answer from {self.host}:{self.port} in {most:.0f} s"
+        return None
 
     def make_way(self) -> None:
         """End the connection, or the attempt to connect, for others."""
@@ -338,7 +365,8 @@ class Connections:
 
     def _line_up(self, wire: Wire, addresses: Sequence[str]) -> None:
         wire.addresses = addresses
-        payers = (f"host {wire.host}", holder_of(f"{addresses[0]}:0", None))
+        holders = dict.fromkeys(holder_of(f"{address}:0", None) for address in interleaved(addresses))
+        payers = (f"host {wire.host}", *holders)  # each of them may be what it connects to
         self._places.want(wire, f"{wire.host}:{wire.port}", payers, is_slow=wire.troubled)
         self._grant()
 
@@ -390,18 +418,17 @@ class Connections:
 
     async def _try_addresses(self, wire: Wire) -> None:
         tls = self._tls.context() if wire.tls else None
-        *others, last = wire.addresses[:ADDRESSES_MAX]
-        for address in others:
-            with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
-                await self._try(wire, address, tls)
-                return
-        await self._try(wire, last, tls)
-
-    async def _try(self, wire: Wire, address: str, tls: ssl.SSLContext | None) -> None:
         wire.died_young = ""
-        _, wire.exchange = await self._loop.create_connection(
+        connect = partial(self._try, wire, tls)
+        address, exchange = await connect_first(wire.addresses, connect, Exchange.leave, self._addresses.overlap)
+        wire.exchange = exchange
+        self._addresses.prefer(wire.host, address)
+
+    async def _try(self, wire: Wire, tls: ssl.SSLContext | None, address: str) -> Exchange:
+        _, exchange = await self._loop.create_connection(
             partial(Exchange, wire), address, wire.port, ssl=tls, server_hostname=wire.host if tls else None
         )
+        return exchange
 
     def _opened(self, wire: Wire, task: asyncio.Task[None]) -> None:
         wire.connecting = None
@@ -433,8 +460,9 @@ class Connections:
             exchange = wire.exchange
             if exchange is None:
                 continue
-            if exchange.unanswered and now - wire.used_at > ANSWER_SECONDS:
-                exchange.end(f"no answer from {wire.host}:{wire.port} in {ANSWER_SECONDS:g} s")
+            overdue = wire.overdue()
+            if overdue is not None:
+                exchange.end(overdue)
             elif not wire.busy and now - wire.used_at > IDLE_SECONDS:
                 self.close(wire.key)
         if self._holding and not self._closed:

@@ -8,6 +8,9 @@ everything else that is done for it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections import deque
 from typing import Protocol, cast
 
@@ -37,6 +40,10 @@ class Exchange(asyncio.Protocol):
         self.unanswered: deque[Send] = deque()
         self.answers = 0
         """Complete answers so far."""
+        self.request_bytes = 0
+        """Of the request that was posted last."""
+        self.read_bytes = 0
+        """Of all answers so far."""
         self._over = False
         self._asked = 0
         """Of the unanswered requests those that were posted before the present read: only they can have been answered in it."""
@@ -51,7 +58,17 @@ class Exchange(asyncio.Protocol):
         """Write a request behind those that wait for their answers."""
         assert self._transport is not None
         self.unanswered.append(send)
+        self.request_bytes = len(request)
         self._transport.write(request)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the peer's kernel has not acknowledged of what was posted: it waits here, in the kernel, or on the line."""
+        if self._transport is None or self._transport.is_closing():
+            return 0
+        queued = bytearray(4)
+        fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+        return self._transport.get_write_buffer_size() + int(struct.unpack("i", queued)[0])
 
     def end(self, why: str) -> None:
         """Close, and report what is under way as lost."""
@@ -79,6 +96,7 @@ class Exchange(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:  # noqa: D102  # asyncio's
         if self._over:
             return
+        self.read_bytes += len(data)
         self._asked = len(self.unanswered)
         if not self._asked:
             self.end(_UNASKED)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.names import reliable_url
+from srmp_spark.names import reliable_url, split_url
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.addresses import Addresses
 from srmp_spark.queue_manager.sender.connections import connections_allowed
@@ -22,6 +22,8 @@ from srmp_spark.store.outbox.sessions import SessionRow
 SESSIONS_MAX = 256
 """Services at once, a connection and a task each; one is given up :data:`.reliable_wire.IDLE_SECONDS` after its last message.
 Together with the connections of SRMP they stay below the limit of descriptors."""
+HOST_SHARE = 4
+"""One host has at most this part of them."""
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +68,25 @@ class ReliableSessions:
             raise LocalProtocolError("it has no soap_action, so it is no message of a reliable session")
         wire = self._wires.get(send.key)
         if wire is None:
-            if len(self._wires) >= self._most:
-                why = f"there are SESSIONS_MAX = {self._most} reliable sessions; one ends when it is not used"
+            why = self._has_no_room(send.key)
+            if why is not None:
                 self._loop.call_soon(self.on_failure, send, why, False)
                 return
             wire = self._wires[send.key] = self._wire(send.key)
         wire.post(send)
+
+    def _has_no_room(self, key: QueueKey) -> str | None:
+        if len(self._wires) >= self._most:
+            return f"there are SESSIONS_MAX = {self._most} reliable sessions; one ends when it is not used"
+        share, host = max(1, self._most // HOST_SHARE), self._host_of(key)
+        if sum(self._host_of(other) == host for other in self._wires) >= share:
+            return f"there are {share} reliable sessions to {host}, its share of SESSIONS_MAX; one ends when it is not used"
+        return None
+
+    def _host_of(self, key: QueueKey) -> str:
+        url = reliable_url(key.destination)
+        assert url is not None, "the roads know their destinations"
+        return split_url(self._endpoint_of(url)).host
 
     def close(self, key: QueueKey) -> None:
         """Send nothing more of a queue; what is under way is reported as failed."""

@@ -8,17 +8,17 @@ request goes once more over a new one, with the same bytes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
 from srmp_spark.errors import RemoteProtocolError, SrmpSparkError
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.address_race import connect_first
 from srmp_spark.queue_manager.http_answer import ANSWER_BODY_MAX, AnswerParser, MalformedAnswerError
 from srmp_spark.queue_manager.replies import SERVER
 from srmp_spark.queue_manager.sender.addresses import Addresses
-from srmp_spark.queue_manager.sender.connections import ADDRESSES_MAX, ANSWER_SECONDS, CONNECT_SECONDS
+from srmp_spark.queue_manager.sender.connections import ANSWER_SECONDS, CONNECT_SECONDS, RATE_MIN
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.elements import Fault, SoapMessage
@@ -85,10 +85,11 @@ class _Exchange(asyncio.Protocol):
             raise NoAnswerError("the connection ended before the request", left=False)
         self.answer, self.has_heard = asyncio.get_running_loop().create_future(), False
         self.transport.write(request)
+        seconds = ANSWER_SECONDS + len(request) / RATE_MIN
         try:
-            return await asyncio.wait_for(self.answer, ANSWER_SECONDS)
+            return await asyncio.wait_for(self.answer, seconds)
         except asyncio.TimeoutError:
-            raise NoAnswerError(f"no answer in {ANSWER_SECONDS:g} s", left=True) from None
+            raise NoAnswerError(f"no answer in {seconds:.0f} s", left=True) from None
 
     def close(self) -> None:
         """At once."""
@@ -187,11 +188,9 @@ class SoapConnection:
         addresses = await self._addresses.of(self._host, self._port)
         if not addresses:
             raise OSError(f"{self._host} has no address here: DNS, or a line in /etc/hosts, must name it")
-        *others, last = addresses[:ADDRESSES_MAX]
-        for address in others:
-            with contextlib.suppress(OSError):  # refused, unreachable, a bad certificate: the last one tells
-                return await self._connect(address)
-        return await self._connect(last)
+        address, exchange = await connect_first(addresses, self._connect, _Exchange.close, self._addresses.overlap)
+        self._addresses.prefer(self._host, address)
+        return exchange
 
     async def _connect(self, address: str) -> _Exchange:
         context = self._tls.context() if self._tls is not None else None

@@ -52,7 +52,7 @@ class WsrmSender:
     async def _send(self, send: Send, origin: Origin) -> None:
         message = send.message
 
-        async def call(parts: UrlParts, address: str) -> Outcome:
+        async def call(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:
             content = encode(message)
             fields = "".join(f"{name}: {value}\r\n" for name, value in http_fields(message).items())
             head = (
@@ -61,7 +61,7 @@ class WsrmSender:
             ).encode("latin-1")
             tls = self._tls.context() if parts.scheme == "https" else None
             try:
-                answer = await post(address, parts.port, head, content, tls=tls, server_hostname=parts.host)
+                answer = await post(addresses, parts.port, head, content, tls=tls, server_hostname=parts.host)
             except PostFailedError as error:
                 log.info("wsrm.not_delivered url=%s reason=%s", send.endpoint.address[:200], error)
                 return "failed"
