@@ -19,13 +19,14 @@ from srmp_spark.message import (
     Receipt,
     StreamId,
 )
-from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.names import NULL_GUID, ORDER_QUEUE
 from srmp_spark.srmp.decisions import DecisionReceipt, Reason, Undecided, receipts_for, undecided_of
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Accepted, Repeated
-from srmp_spark.srmp.encoder import encode
+from srmp_spark.srmp.encoder import encode, encode_envelope
 from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.receipts import decision_receipt
+from srmp_spark.srmp.values import parse_date
 from srmp_spark.testing.playbook import (
     RECEIPTS_URL,
     SENDER,
@@ -231,3 +232,36 @@ class TestDialogue:
             >> delivered()
             << told("final_stream", "positive", f"{STREAM + 1}@1", to=RECEIPTS_URL)
         )
+
+
+# The receipt of 4.3, as the document prints it but on one line, as its length demands.
+COMMITMENT_RECEIPT_4_3 = (
+    b'<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
+    b'<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:</action>'
+    b"<to>http://machine1/MSMQ/private$/receipts</to>"
+    b"<rev><via>http://machine2/msmq/private$/simpleq</via></rev><id>uuid:34827@ac678228-2dd6-418b-b31f-0539ffeea853</id></path>"
+    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070719T032721</sentAt></properties>'
+    b"<commitmentReceipt><decidedAt>20070719T032721</decidedAt><decision>positive</decision>"
+    b"<id>uuid:1@00000000-0000-0000-0000-000000000000</id></commitmentReceipt>"
+    b'<Msmq xmlns="msmq.namespace.xml"><Class>16384</Class><Priority>3</Priority>'
+    b"<Correlation>AAAAAAAAAAAAAAAAAAAAAAEAAAA=</Correlation><App>0</App><BodyType>0</BodyType><HashAlgorithm>0</HashAlgorithm>"
+    b"<SourceQmGuid>ac678228-2dd6-418b-b31f-0539ffeea853</SourceQmGuid><TTrq>20070723T032721</TTrq></Msmq></se:Header>"
+    b"<se:Body></se:Body></se:Envelope>"
+)
+
+
+def test_the_commitment_receipt_of_4_3_byte_for_byte() -> None:
+    """Its message carries the label "Generic label" without "MSMQ:", which counts as empty (appendix A <6>)."""
+    row = Undecided("private$/simpleq", 1, NULL_GUID, 1, "Generic label", "192.0.2.1", None, ADMIN, True, True, None, None, 0)
+    (owed,) = receipts_for(row, Reason.RECEIVED, parse_date("20070719T032721"))
+    message = decision_receipt(
+        owed, identity="ac678228-2dd6-418b-b31f-0539ffeea853", uniquifier=34827, via="http://machine2/msmq/private$/simpleq"
+    )
+    assert encode_envelope(message) == COMMITMENT_RECEIPT_4_3
+    assert encode_envelope(message) == encode_envelope(message), "each sending has the same bytes"
+
+
+@pytest.mark.parametrize("reason", NEGATIVE)
+def test_a_label_is_repeated_in_a_commitment_receipt(reason: Reason) -> None:
+    (owed,) = receipts_for(asked(stream_message(1, action="MSMQ:order 7", **BOTH)), reason, 0)
+    assert decision_receipt(owed, identity=SENDER, uniquifier=1, via="v").action == "MSMQ:order 7"
