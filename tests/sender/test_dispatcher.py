@@ -28,6 +28,7 @@ from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.outgoing_effects import ReceiptVerdict
+from srmp_spark.srmp.outgoing_room import OutgoingRoom
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
@@ -243,7 +244,8 @@ def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) 
         ours.setblocking(False)
         with ours, theirs:
             outbox = SimpleNamespace(stages=SimpleNamespace(folder=Path("nowhere"), multicast=False))
-            found = Commands(ours, *cast("Any", [outbox, None, None, None]))
+            dispatcher = SimpleNamespace(sender=SimpleNamespace(room=OutgoingRoom()))
+            found = Commands(ours, *cast("Any", [outbox, None, dispatcher, None]))
             with pytest.raises(ApiError) as raised:
                 await found.reserve(7)
             assert raised.value.status == 503

@@ -23,7 +23,7 @@ def test_who_drops_again_is_told_that_nothing_is_there_when_that_is_stored() -> 
         await asyncio.sleep(0.02)
         assert not again.done()
         stored.set()
-        with pytest.raises(ApiError, match="nothing was ever sent to") as refused:
+        with pytest.raises(ApiError, match="nothing waits for") as refused:
             await again
         assert refused.value.status == 404
 

@@ -198,7 +198,7 @@ def test_resend_does_not_wait_for_the_timer(tmp_path: Path) -> None:
         (["streams", "reset", "--queue", "q", "--stream", "s", "--gap-at", "2"], 2, "--gap-at belongs to accept-gap"),
         (["streams", "resend", "--queue", "private$/q", "--stream", "x"], 2, "needs --destination"),
         (["streams", "drop"], 2, "needs --queue Q"),
-        (["streams", "drop", "--destination", "http://x.example/msmq/q"], 4, "nothing was ever sent to"),
+        (["streams", "drop", "--destination", "http://x.example/msmq/q"], 4, "nothing waits for"),
         (["streams", "reset", "--queue", "private$/order_queue$", "--stream", "uid:a\\1"], 4, "no stream uid:a\\1 comes into"),
         (["send", "--destination", "private$/q", "--key", "k"], 2, "--key is for the URLs"),
     ],
