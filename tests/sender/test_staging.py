@@ -20,6 +20,7 @@ from srmp_spark.queue_manager.api import outbox as outbox_api
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.stage_turns import StageTurn
 from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.srmp.outgoing_room import OutgoingRoom
 from srmp_spark.store.outbox.stages import Staged
 
 
@@ -113,7 +114,8 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             outbox, clock = SimpleNamespace(stages=Stages()), SimpleNamespace(utc=lambda: 1)
-            found = Commands(ours, cast("Any", outbox), cast("Any", Store()), cast("Any", None), cast("Any", clock))
+            dispatcher = SimpleNamespace(sender=SimpleNamespace(room=OutgoingRoom()))
+            found = Commands(ours, cast("Any", outbox), cast("Any", Store()), cast("Any", dispatcher), cast("Any", clock))
             found._readers = cast("Any", Readers())
             return await found._stage({"application": "a", "batch": "b", "partition": 0, "attempt": "0", "file": "f"})
 
