@@ -226,10 +226,10 @@ class _Process:
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
             listen(https_socket, config.listen_https, "--listen-https")
             tls_port.start()
-        if wsrm_socket is not None and self._wsrm is not None:
-            listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
-            await reliable.start(config, wsrm_socket, descriptors.wsrm)
-        rpc_port = await self._serve_rpc(manager, *rpc_sockets, descriptors)
+        _, rpc_port = await asyncio.gather(  # each is a process that loads for half a second
+            self._serve_wsrm(reliable, wsrm_socket, descriptors),
+            self._serve_rpc(manager, *rpc_sockets, descriptors),
+        )
         pullers = Pullers(manager, Circles(self._rpc, config.rpc_endpoint_mapper))
         await pullers.start(config.subscription)
         maintenance.start()
@@ -272,6 +272,14 @@ class _Process:
         log.info("process.stopped position=%d", manager.journal.position)
         if maintenance.fatal is not None:
             raise maintenance.fatal
+
+    async def _serve_wsrm(
+        self, reliable: ReliablePort, wsrm_socket: socket.socket | None, descriptors: Descriptors
+    ) -> None:
+        """WS-ReliableMessaging, if it has a port."""
+        if wsrm_socket is not None and self._wsrm is not None:
+            listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
+            await reliable.start(self._config, wsrm_socket, descriptors.wsrm)
 
     async def _serve_rpc(
         self, manager: QueueManager, rpc_socket: socket.socket | None, mapper_socket: socket.socket | None,

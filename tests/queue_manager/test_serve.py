@@ -443,3 +443,31 @@ def test_the_delta_state_is_written_and_its_lag_is_told(start: Start, tmp_path: 
     from deltalake import DeltaTable
 
     until(lambda: DeltaTable(str(tmp_path / "state" / "inbox")).to_pyarrow_table().num_rows == 1, 20)
+
+
+_MEETS = """
+import os, sys, time
+names = [each for each in sys.orig_argv if each.endswith(("wsrm.gateway", "remote_read.gateway"))]
+if names and "-m" in sys.orig_argv:
+    folder = os.environ["MEETING"]
+    open(os.path.join(folder, names[0]), "w").close()
+    end = time.monotonic() + 5
+    while len(os.listdir(folder)) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    print("meeting", names[0], len(os.listdir(folder)), file=sys.stderr, flush=True)
+"""
+"""Each gateway waits at its very beginning until the other one has begun."""
+
+
+def test_gateways_start_together(tmp_path: Path) -> None:
+    (tmp_path / "meeting").mkdir()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(_MEETS)
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    running = RunningQueueManager(
+        tmp_path / "data", queues=["private$/orders"], listen_wsrm="127.0.0.1:0", rpc="127.0.0.1:0", rpc_min_auth="none",
+        environment={"PYTHONPATH": path, "MEETING": str(tmp_path / "meeting")},
+    )  # fmt: skip
+    with running:
+        met = [line for line in running.stderr().splitlines() if line.startswith("meeting ")]
+    assert sorted(met) == [f"meeting srmp_spark.queue_manager.{each}.gateway 2" for each in ("remote_read", "wsrm")]
