@@ -33,6 +33,14 @@ class Shares(Generic[_T]):
         """How many things wait."""
         return sum(map(len, self._waiting.values()))
 
+    def waiting_of(self, caller: str | None) -> int:
+        """Return how many things of ``caller`` wait."""
+        return len(self._waiting.get(caller, ()))
+
+    def held_by(self, caller: str | None) -> int:
+        """Return how many places ``caller`` has."""
+        return self._held[caller]
+
     def enter(self, caller: str | None, thing: _T) -> list[_T]:
         """Let ``thing`` wait for a place; return all that have one now."""
         self._waiting.setdefault(caller, deque()).append(thing)

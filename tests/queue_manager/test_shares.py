@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import json
 import select
 import socket
 import threading
@@ -19,7 +20,8 @@ import requests
 from srmp_spark.interface import DENSE_STREAM
 from srmp_spark.queue_manager.child import answer as answer_module
 from srmp_spark.queue_manager.child.answer import STALL_SECONDS, AnswerWriter
-from srmp_spark.queue_manager.reader import process
+from srmp_spark.queue_manager.child.link import ANSWER_SECONDS
+from srmp_spark.queue_manager.reader import process, shared_pool
 from srmp_spark.queue_manager.reader.process import READS_MAX, READS_OF_TOKEN_MAX, STALL_WAITED_SECONDS, Reader
 from srmp_spark.queue_manager.shares import Shares
 from srmp_spark.testing.service import RunningQueueManager
@@ -121,6 +123,56 @@ def test_reads_of_one_token_hold_half_and_no_short_command(
         call.ours.close()
 
 
+def refusal_of(call: Call) -> dict[str, Any]:
+    call.ours.settimeout(WAIT_S)
+    packet = call.ours.recv(10_000)
+    assert packet[:1] == b"X"
+    found: dict[str, Any] = json.loads(packet[1:])
+    call.ours.close()
+    return found
+
+
+def test_a_read_that_got_no_thread_is_refused_with_the_limit_it_waited_for(
+    reader: tuple[Reader, threading.Semaphore, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_pool, "WAIT_SECONDS", 0.3)
+    it, running, end = reader
+    calls = [submit(it, "rows", "a") for _ in range(READS_OF_TOKEN_MAX + 2)]
+    for call in calls[READS_OF_TOKEN_MAX:]:
+        refusal = refusal_of(call)
+        assert (refusal["status"], refusal["code"]) == (503, "too-many-reads")
+        assert f"the token a has {READS_OF_TOKEN_MAX} reads of rows in progress" in refusal["message"]
+        assert "read with fewer tasks" in refusal["hint"]
+    calls += [submit(it, "rows", "b") for _ in range(READS_MAX - READS_OF_TOKEN_MAX)]
+    refusal = refusal_of(submit(it, "rows", "c"))
+    assert f"{READS_MAX} reads of rows are in progress" in refusal["message"]
+    for _ in range(READS_MAX):
+        assert running.acquire(timeout=WAIT_S)
+    waits = submit(it, "rows", "a")
+    end.set()
+    assert running.acquire(timeout=WAIT_S), "one that gets a thread in time is not refused"
+    time.sleep(0.5)
+    waits.ours.setblocking(False)
+    assert waits.ours.recv(100) == b"", "it has ended, and nothing else was said"
+    for call in calls:
+        call.ours.close()
+    waits.ours.close()
+
+
+def test_a_read_that_could_not_be_served_in_time_is_refused_at_once(
+    reader: tuple[Reader, threading.Semaphore, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_pool, "WAITING_OF_TOKEN_MAX", 3)
+    it, _, _ = reader
+    calls = [submit(it, "rows", "a") for _ in range(READS_OF_TOKEN_MAX + 3)]
+    began = time.monotonic()
+    assert refusal_of(submit(it, "rows", "a"))["code"] == "too-many-reads"
+    assert time.monotonic() - began < shared_pool.WAIT_SECONDS / 2
+    calls.append(submit(it, "rows", "b"))
+    for call in calls:
+        call.ours.close()
+
+
 def test_a_caller_that_takes_nothing_is_given_up_when_patience_ends_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_module, "STALL_LOOK_SECONDS", 0.01)
     for direct in (False, True):
@@ -204,3 +256,4 @@ def test_the_limits_leave_half_to_others() -> None:
     assert READS_OF_TOKEN_MAX * 2 <= READS_MAX
     assert process.SHORT_READS_OF_TOKEN_MAX * 2 <= process.SHORT_READS_MAX
     assert STALL_WAITED_SECONDS < STALL_SECONDS
+    assert 2 * shared_pool.WAIT_SECONDS < ANSWER_SECONDS, "the refusal comes before the main process gives up"

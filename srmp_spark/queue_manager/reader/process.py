@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import STALL_SECONDS, AnswerWriter
 from srmp_spark.queue_manager.child.commands import receive_command
 from srmp_spark.queue_manager.child.process import run_child
@@ -104,9 +104,9 @@ class Reader:
             self._seals.submit(job)
         elif op == "rows":
             answer.patience = lambda: STALL_WAITED_SECONDS if self._reads.others_wait(caller) else STALL_SECONDS
-            self._reads.submit(caller, job)
+            self._reads.submit(caller, job, partial(_refuse, answer))
         else:
-            self._short_reads.submit(caller, job)
+            self._short_reads.submit(caller, job, partial(_refuse, answer))
 
     def _answer(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         try:
@@ -224,6 +224,16 @@ class Reader:
         outgoing = OutgoingPublisher(*where)  # a thread of its own: no dead letter waits behind a backlog of the inbox
         self._start_publisher("publish-outgoing", partial(outgoing.run, self._stop, self._events.tell))
         Publisher(*where, others_as_of=outgoing.as_of).run(self._stop, self._events.tell)
+
+
+def _refuse(answer: AnswerWriter, error: ApiError) -> None:
+    """Tell a caller for whom there was no thread."""
+    try:
+        answer.refuse(error.status, error.code, error.message, error.hint)
+    except OSError:  # the caller went away
+        return
+    finally:
+        answer.close()
 
 
 def _is_of_the_package(error: Exception) -> bool:

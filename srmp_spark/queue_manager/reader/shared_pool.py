@@ -1,14 +1,37 @@
-"""Threads of the reader process, of which each token has a share."""
+"""Threads of the reader process, of which each token has a share.
+
+Theory of operation. A job without a free thread waits, and a job that has waited for WAIT_SECONDS is refused with the limit
+that it waits for: its caller knows then what to do, and calls again. Where WAITING_OF_TOKEN_MAX jobs of one token wait, the
+next one is refused at once, because it could not be served in time.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
+from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.shares import Shares
 
 Job = Callable[[], None]
+Refuse = Callable[[ApiError], None]
+
+WAIT_SECONDS = 20.0
+"""How long a job waits for a thread: a third of what the main process waits for the first word of an answer."""
+WAITING_OF_TOKEN_MAX = 256
+"""Jobs of one token that wait at once: eight for each thread. Further ones are refused at once."""
+
+
+class _Waiting(NamedTuple):
+    """A job, and whom to tell if it never runs."""
+
+    caller: str | None
+    job: Job
+    refuse: Refuse
 
 
 class SharedPool:
@@ -17,28 +40,80 @@ class SharedPool:
     def __init__(self, threads: int, share: int, name: str) -> None:
         """``share``: how many of the threads the calls of one token may hold at once."""
         self._pool = ThreadPoolExecutor(threads, name)
-        self._lock = threading.Lock()
-        self._shares: Shares[tuple[str | None, Job]] = Shares(threads, share)
+        self._threads, self._share, self._name = threads, share, name
+        self._lock = threading.Condition()
+        self._shares: Shares[_Waiting] = Shares(threads, share)
+        self._deadlines: deque[tuple[float, _Waiting]] = deque()
+        """Jobs that had to wait, in the order of their time; most of them have run since."""
+        self._watcher: threading.Thread | None = None
 
-    def submit(self, caller: str | None, job: Job) -> None:
-        """Run ``job`` in a thread once there is one for ``caller``."""
+    def submit(self, caller: str | None, job: Job, refuse: Refuse) -> None:
+        """Run ``job`` in a thread once there is one for ``caller``, or call ``refuse`` with why there is none."""
+        waiting = _Waiting(caller, job, refuse)
+        refused: ApiError | None = None
         with self._lock:
-            admitted = self._shares.enter(caller, (caller, job))
+            admitted = self._shares.enter(caller, waiting)
+            if waiting not in admitted:
+                if caller is not None and self._shares.waiting_of(caller) > WAITING_OF_TOKEN_MAX:
+                    self._shares.withdraw(caller, waiting)
+                    refused = self._refusal(caller)
+                else:
+                    self._watch(waiting)
         self._start(admitted)
+        if refused is not None:
+            refuse(refused)
 
     def others_wait(self, caller: str | None) -> bool:
         """Return whether calls of others than ``caller`` wait for a thread."""
         with self._lock:
             return self._shares.others_wait(caller)
 
-    def _start(self, admitted: list[tuple[str | None, Job]]) -> None:
-        for caller, job in admitted:
-            self._pool.submit(self._run, caller, job)
+    def _start(self, admitted: list[_Waiting]) -> None:
+        for each in admitted:
+            self._pool.submit(self._run, each)
 
-    def _run(self, caller: str | None, job: Job) -> None:
+    def _run(self, waiting: _Waiting) -> None:
         try:
-            job()
+            waiting.job()
         finally:
             with self._lock:
-                admitted = self._shares.leave(caller)
+                admitted = self._shares.leave(waiting.caller)
             self._start(admitted)
+
+    # --- jobs that wait -----------------------------------------------------------------------------------------
+
+    def _watch(self, waiting: _Waiting) -> None:
+        self._deadlines.append((time.monotonic() + WAIT_SECONDS, waiting))
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._refuse_late, name=f"{self._name}-waiting", daemon=True)
+            self._watcher.start()
+        self._lock.notify()
+
+    def _refuse_late(self) -> None:
+        while True:
+            with self._lock:
+                while not self._deadlines:
+                    self._lock.wait()
+                until, waiting = self._deadlines[0]
+                left = until - time.monotonic()
+                if left > 0:
+                    self._lock.wait(left)
+                    continue
+                self._deadlines.popleft()
+                if not self._shares.withdraw(waiting.caller, waiting):
+                    continue  # it runs, or has run
+                refusal = self._refusal(waiting.caller)
+            waiting.refuse(refusal)
+
+    def _refusal(self, caller: str | None) -> ApiError:
+        kind = "reads of rows" if self._name == "read" else "short reads"
+        if caller is not None and self._shares.held_by(caller) >= self._share:
+            message = (
+                f"the token {caller} has {self._share} {kind} in progress, which is all that one token may have of "
+                f"{self._threads}"
+            )
+            hint = "read to the end or close what is open, read with fewer tasks at once, or give programs tokens of their own"
+        else:
+            message = f"{self._threads} {kind} are in progress, which is all that there may be"
+            hint = "call again in a moment; readers that take nothing are cut off while others wait"
+        return ApiError(503, "too-many-reads", message, hint)
