@@ -73,7 +73,7 @@ async def post(manager: Any, pieces: list[bytes]) -> Any:
     async def given_pieces(_limit: int) -> list[bytes]:
         return pieces
 
-    request: Any = SimpleNamespace(pieces=given_pieces)
+    request: Any = SimpleNamespace(pieces=given_pieces, caller="t")
     return json.loads((await OutgoingApi(manager).messages(request)).body)
 
 
@@ -93,7 +93,7 @@ def test_the_loop_has_its_turns(count: int, size: int) -> None:
     async def given_pieces(_limit: int) -> list[bytes]:
         return pieces
 
-    request: Any = SimpleNamespace(pieces=given_pieces)
+    request: Any = SimpleNamespace(pieces=given_pieces, caller="t")
     with_child(test)
     longest, all_turns = turns
     assert longest < all_turns * TURN_SHARE_MAX, f"{longest * 1e3:.0f} ms of {all_turns * 1e3:.0f} ms"
@@ -111,7 +111,7 @@ def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
     async def test(manager: Any, child: Child) -> None:
         found = await post(manager, [b" " * padding, json.dumps(messages, ensure_ascii=False).encode()])
         wanted = messages if isinstance(messages, list) else [messages]
-        assert child.commands == [{"op": "send", "messages": wanted}]
+        assert child.commands == [{"op": "send", "token": "t", "messages": wanted}]
         assert [each["message_id"] for each in found] == [f"n\\{n}" for n in range(len(wanted))]
 
     with_child(test)
