@@ -239,6 +239,9 @@ class QueueManager:
                 of.consumers[name] = Consumer.load(name, row, consumer.ahead, now=clock.monotonic())
         for each in self.catalogue:
             each.marks_moved()
+        forward = self.catalogue.get(FORWARD_QUEUE)
+        if forward is not None and (forward.end or len(forward.epochs) > 1):  # what came to it may wait, or be outgoing
+            self.receiver.forward_room.starts(forward.end)
         self._owed_at_start = stored.owed
 
     def start_sending(self) -> None:

@@ -30,6 +30,8 @@ from srmp_spark.srmp.stream_name import StreamName, is_foreign, name_of_foreign_
 
 RETRY_AFTER_S = 20
 """What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
+STARTING_RETRY_S = 2
+"""What 503 asks for while the sender process has not told what waits since before the start: it does within a second or two."""
 SPELLINGS_MAX = 4096
 """How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
 DESTINATION_KEPT_LENGTH = 512
@@ -199,6 +201,9 @@ class Destinations:
         why = self.forward_room.refuses(route.stream_name, sender)
         if why is None:
             return None
+        if not self.forward_room.is_counted:
+            hint = "it ends by itself; if it does not, `srmp-spark status` says why nothing is sent or forwarded"
+            return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, STARTING_RETRY_S)
         hint = "it ends by itself when they arrive; `srmp-spark streams` lists them, `streams drop` gives one up"
         return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
 

@@ -5,12 +5,12 @@ nothing counts the destinations that there ever were. What counts is an outgoing
 its *origin*: whoever gave the first of these messages. A queue without messages is forgotten when its place is needed
 (:meth:`.sender.Sender.forget_idle`); a later message makes it anew, in a new stream, under higher serials.
 
-- A token has a share of the places, and everything that is forwarded has a part of them. All of these leave a reserve to what
-  has no origin: the own user of the host, and configurations without tokens.
+- A token has a share of the places. All tokens leave a reserve to what has no origin: the own user of the host, and
+  configurations without tokens.
 - A message for a queue that holds messages always has room. A row for a new destination without room ends alone, as a dead
   letter (``no-room``): neither its batch nor anything of others fails with it.
-- What is forwarded was answered 200 before it comes here. The receiving engine counts the same queues, with a share for each
-  sender (:mod:`.forward_room`), and answers 503 long before this part is full.
+- What is forwarded was answered 200 before it comes here, so it is always admitted. It has places of its own, which nothing
+  else takes, and takes none of others. The receiving engine bounds it before the 200 (:mod:`.forward_room`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from srmp_spark.srmp.forward_room import FORWARD_DESTINATIONS_MAX
+
 if TYPE_CHECKING:
     from srmp_spark.srmp.outgoing_effects import QueueKey
 
 DESTINATIONS_MAX = 10_000
 """Outgoing queues that hold messages at once, and records that are kept: about 2 KB each. A sink that makes a destination for
 each row would reach it."""
+FORWARD_RESERVE = 2 * FORWARD_DESTINATIONS_MAX
+"""Of them, for what is forwarded: a destination has two queues at most, of its stream and of its other messages."""
+OTHERS_MAX = DESTINATIONS_MAX - FORWARD_RESERVE
+"""Of them, for everything that is not forwarded."""
 RESERVE = DESTINATIONS_MAX // 4
-"""Of them, for what has no origin."""
+"""Of :data:`OTHERS_MAX`, for what has no origin."""
 TOKEN_MAX = DESTINATIONS_MAX // 4
 """Of them, at most for one token."""
-FORWARD_OUTGOING_MAX = DESTINATIONS_MAX // 2
-"""Of them, at most for everything that is forwarded. The receiving engine takes new ones up to a tenth of all
-(:data:`.forward_room.FORWARD_DESTINATIONS_MAX`); the rest is for what it took while the sender process could not run."""
 
 NO_ORIGIN = ""
 _TOKEN, _FORWARD = "token ", "forward "
@@ -86,15 +89,12 @@ class OutgoingRoom:
 
     def admits(self, key: QueueKey, origin: str) -> bool:
         """Return whether a message of ``origin`` finds room in the queue ``key``."""
-        if key in self._origins:
+        if key in self._origins or origin.startswith(_FORWARD):
             return True
+        others = len(self) - self._forwarded
         if origin == NO_ORIGIN:
-            return len(self) < DESTINATIONS_MAX
-        if len(self) >= DESTINATIONS_MAX - RESERVE:
-            return False
-        if origin.startswith(_FORWARD):
-            return self._forwarded < FORWARD_OUTGOING_MAX
-        return self._of_token[origin] < TOKEN_MAX
+            return others < OTHERS_MAX
+        return others < OTHERS_MAX - RESERVE and self._of_token[origin] < TOKEN_MAX
 
     def forwarded(self) -> dict[str, str]:
         """Return the destinations that hold forwarded messages, each with the sender they count for."""

@@ -32,7 +32,7 @@ def test_incoming_streams() -> None:
 
 def test_forwarding() -> None:
     count, hops, memory, _ = cells("forwarding")
-    assert outgoing_room.DESTINATIONS_MAX == 2 * outgoing_room.FORWARD_OUTGOING_MAX, "at most half"
+    assert f"{outgoing_room.FORWARD_RESERVE:,} places of their own" in count
     assert count.startswith(f"{forward_room.FORWARD_DESTINATIONS_MAX:,} destinations")
     assert f"of the {outgoing_room.DESTINATIONS_MAX:,} outgoing queues" in count
     assert f"{forwarding.HOPS_MAX} forwarders" in hops

@@ -246,7 +246,34 @@ def test_one_sender_has_a_share_of_the_destinations(monkeypatch: pytest.MonkeyPa
     fifth = user_message(5, destination=f"{FOREIGN}5")
     assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), "it still counts"
     playbook.receiver.forward_room.told({}, [], begins=True)
+    assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), "a new process has not told all yet"
+    playbook.receiver.forward_room.forwarded(4)
     assert playbook >> post(fifth, peer=greedy) << row(FORWARD_QUEUE, 5)
+
+
+def test_after_a_start_new_destinations_wait_until_what_waits_is_counted() -> None:
+    """Else each start admitted as many again, and nothing bounded them while the sender process cannot run."""
+    playbook = Playbook(settings())
+    room = playbook.receiver.forward_room
+    room.starts(7)
+    new = user_message(1, destination=f"{FOREIGN}1")
+    assert playbook >> post(new) << refused(503, "too-many-destinations")
+    room.told({}, [], begins=True)
+    room.told({f"{FOREIGN}2": "192.0.2.7"}, [], begins=False)
+    assert playbook >> post(user_message(2, destination=f"{FOREIGN}2")) << row(FORWARD_QUEUE, 1), "it is counted"
+    room.forwarded(6)
+    assert playbook >> post(new) << refused(503, "too-many-destinations"), "row 7 may be for any destination"
+    room.forwarded(7)
+    assert playbook >> post(new) << row(FORWARD_QUEUE, 2)
+
+
+def test_a_destination_counts_for_whom_messages_wait_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 4)
+    room = Playbook(settings()).receiver.forward_room
+    room.told({FOREIGN: "192.0.2.1"}, [], begins=True)
+    room.told({FOREIGN: "192.0.2.2"}, [], begins=False)
+    assert room.refuses(FOREIGN + "2", "192.0.2.1") is None
+    assert "its share" in str(room.refuses(FOREIGN + "2", "192.0.2.2"))
 
 
 def test_who_only_asks_or_may_not_write_uses_none_of_them_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def rig(directory: Path, test: Callable[[QueueManager], Awaitable[None]], clock:
     asyncio.run(main())
 
 
-def sent(manager: QueueManager, queue: str = "q", size: int = 10) -> asyncio.Future[int]:
+def sent(manager: QueueManager, queue: str = "q", size: int = 10, host: str = "localhost") -> asyncio.Future[int]:
     """A message on its way; the status it is answered with."""
     answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if queue == ORDER_QUEUE:
@@ -69,7 +69,7 @@ def sent(manager: QueueManager, queue: str = "q", size: int = 10) -> asyncio.Fut
         content_type, content = encode(receipt, boundary="MSMQ - SOAP boundary, 1")
     else:
         message = ForeignMessage(
-            to=f"http://localhost/msmq/{queue}", lineage=LINEAGE, uniquifier=next(NUMBERS), sent_at=1_790_000_000,
+            to=f"http://{host}/msmq/{queue}", lineage=LINEAGE, uniquifier=next(NUMBERS), sent_at=1_790_000_000,
             body=b"x" * size, durable=True,
         )  # fmt: skip
         written = post(message)
@@ -441,6 +441,28 @@ def test_a_purge_of_what_is_to_be_forwarded_wakes_who_reads_it(tmp_path: Path) -
         assert woken == ["forward"]
 
     rig(tmp_path / "d", test, store_and_forward="true", allow_url=["http://other.example"])
+
+
+def test_no_start_renews_the_limit_of_what_is_forwarded(tmp_path: Path) -> None:
+    """What waits since before it is for destinations that the sender process alone can count."""
+
+    async def take(manager: QueueManager, queue: str) -> int:
+        return await sent(manager, queue, host="other.example")
+
+    async def first(manager: QueueManager) -> None:
+        assert await take(manager, "a") == 200, "nothing came before"
+
+    async def second(manager: QueueManager) -> None:
+        assert await take(manager, "b") == 503
+        manager.forward_holding({}, [], True)
+        await manager.forwarded(manager.epoch, 0)
+        assert await take(manager, "b") == 503, "it has not read the log"
+        manager.forward_holding({"http://other.example/msmq/a": "peer"}, [], False)
+        await manager.forwarded(manager.epoch, 1)
+        assert await take(manager, "b") == 200
+
+    for test in (first, second):
+        rig(tmp_path / "d", test, store_and_forward="true", allow_url=["http://other.example"])
 
 
 def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

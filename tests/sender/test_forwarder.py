@@ -123,28 +123,34 @@ def test_a_cursor_that_another_try_moved_is_read_on_from(tmp_path: Path) -> None
 
 
 def test_a_row_for_a_destination_without_room_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came before it and after it leaves, and sinks have their own room."""
-    monkeypatch.setattr(outgoing_room, "FORWARD_OUTGOING_MAX", 1)
+    """What is forwarded was answered 200: it always finds room, and takes none of others."""
+    monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 2)
+    forwarded = Rows()
 
     async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        rows = [{"body": b"x", "destination": f"{TO}-of-a-sink{n}", "delivery": "recoverable"} for n in range(3)]
+        for n in range(2):
+            committed = await dispatcher.commit(lambda at, n=n: outbox.prepare_rows("a", f"{n}", [rows[n]], at))
+            assert not committed.without_room
+        forwarded.rows += Rows(TO, TO, TO + "2", TO).rows
+        found.came()
         await reached(told, 4)
-        letters = outbox.database.connection.execute("SELECT destination, reason FROM moved WHERE fate = 'dead'").fetchall()
-        assert [tuple(each) for each in letters] == [(TO + "2", "no-room")]
-        queue = dispatcher.sender.get(TO, "plain")
-        assert queue is not None
-        assert queue.end == 3, "the others are outgoing"
-        row = {"body": b"x", "destination": "http://127.0.0.1:9/msmq/private$/of-a-sink"}
-        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))
-        assert not committed.without_room, "the sink has its own"
+        assert outbox.database.connection.execute("SELECT destination FROM moved").fetchall() == []
+        assert [getattr(dispatcher.sender.get(*key, "plain"), "end", 0) for key in ((TO,), (TO + "2",))] == [3, 1]
+        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", "3", [rows[0], rows[2]], at))
+        assert [key.destination for key in committed.without_room] == [rows[2]["destination"]]
+        dispatcher.sender.drop(str(rows[0]["destination"]), "plain", 1)
+        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", "4", [rows[2]], at))
+        assert not committed.without_room, "what is forwarded has taken no place of others"
 
-    run(tmp_path, Rows(TO, TO, TO + "2", TO), body)
+    run(tmp_path, forwarded, body)
 
 
 def test_no_number_of_destinations_that_there_ever_were_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle ones are forgotten when their places are needed, and one that was forgotten begins anew behind its old serials."""
     monkeypatch.setattr(dispatcher_module, "DESTINATIONS_MAX", 5)
     monkeypatch.setattr(dispatcher_module, "FORGOTTEN_AT_ONCE", 2)
-    monkeypatch.setattr(outgoing_room, "DESTINATIONS_MAX", 5)
+    monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 5)
 
     async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
         for n in range(40):

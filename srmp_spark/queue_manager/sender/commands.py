@@ -118,9 +118,7 @@ class Commands:
 
     def forwarded(self, to: Cursor) -> None:
         """Tell the main process how far the messages to be forwarded are outgoing; the next time tells this too."""
-        self.forward_report.tell()
-        with contextlib.suppress(OSError):
-            self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
+        self.forward_report.forwarded(to)
 
     def receipts_noted(self, to: int) -> None:
         """Tell the main process how far our order queue was read for good; the next time tells this too."""
@@ -215,7 +213,9 @@ class Commands:
         return {"deleted": await self._store.run(drop, later=True)}
 
     async def _hold_forwarding(self, command: dict[str, Any]) -> dict[str, Any]:
-        return {"forwarded": await self.hold_forwarding()}
+        to = await self.hold_forwarding()
+        self.forward_report.tell()  # before the answer, which tells the same as `forwarded`
+        return {"forwarded": to}
 
     async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
         return {

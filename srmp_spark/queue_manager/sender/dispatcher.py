@@ -46,7 +46,7 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     StoredMessage,
 )
-from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN
+from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.sender import RECORDS_MAX, Sender
 from srmp_spark.store.outbox.outbox import Outbox
@@ -275,8 +275,8 @@ class Dispatcher:
         if without_room:
             log.error(
                 "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages wait for too many others "
-                "(DESTINATIONS_MAX = %d, of which a token and what is forwarded have shares); see `srmp-spark streams`",
-                len(without_room), sum(part.rows for part in without_room), without_room[0].key.destination, DESTINATIONS_MAX,
+                "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
+                len(without_room), sum(part.rows for part in without_room), without_room[0].key.destination, OTHERS_MAX,
             )  # fmt: skip
         keys = frozenset(part.key for part in without_room)
         return _Given(new, new.preparation.numbered(new.ids_first, enqueued), keys)

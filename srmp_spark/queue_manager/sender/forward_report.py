@@ -1,9 +1,9 @@
 """Tells the main process which destinations hold forwarded messages: it answers 503 to new ones before there are too many.
 
 The main process cannot know when an outgoing queue is empty, and this process cannot refuse what was answered 200. So this
-process tells what changed, once a second and before it tells how far the log is outgoing: a destination that has left the log
-is known to be in an outgoing queue. A packet that finds no room in the socket is sent the next time, and a new process tells
-everything anew.
+process tells what changed, once a second, and only behind all of that how far the log is outgoing: a destination that has left
+the log is known to be in an outgoing queue. A packet that finds no room in the socket is sent the next time, and a new process
+tells everything anew.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 from itertools import islice
 
 from srmp_spark.srmp.outgoing_room import OutgoingRoom
+from srmp_spark.store.outbox.forward_place import Cursor
 
 REPORT_SECONDS = 1.0
 """How soon the main process knows that a destination is empty, and takes another one in its place."""
@@ -31,6 +32,8 @@ class ForwardReport:
         self._version: int | None = None
         """Of what was told; ``None``: nothing was told yet."""
         self._has_begun = False
+        self._forwarded: Cursor | None = None
+        """How far the log is outgoing; ``None``: that was told."""
 
     def __repr__(self) -> str:
         return f"<ForwardReport told={len(self._told)}>"
@@ -41,27 +44,36 @@ class ForwardReport:
             self.tell()
             await asyncio.sleep(REPORT_SECONDS)
 
+    def forwarded(self, to: Cursor) -> None:
+        """Tell how far the log is outgoing, now or the next time."""
+        self._forwarded = to
+        self.tell()
+
     def tell(self) -> None:
         """Tell what changed since the last time, as far as the socket takes it."""
-        version = self._room.version
-        if version == self._version:
-            return
-        holding = self._room.forwarded()
         try:
-            if not self._has_begun:
-                self._send({}, [], begins=True)
-                self._has_begun = True
-            empty = iter([name for name in self._told if name not in holding])
-            while gone := list(islice(empty, NAMES_MAX)):
-                self._send({}, gone)
-                for name in gone:
-                    del self._told[name]
-            new = iter([(name, sender) for name, sender in holding.items() if name not in self._told])
-            while more := dict(islice(new, NAMES_MAX)):
-                self._send(more, [])
-                self._told |= more
+            if self._room.version != self._version:
+                self._tell_destinations()
+            if (to := self._forwarded) is not None:
+                self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
+                self._forwarded = None
         except OSError:  # the socket is full, or the main process is gone
             return
+
+    def _tell_destinations(self) -> None:
+        version, holding = self._room.version, self._room.forwarded()
+        if not self._has_begun:
+            self._send({}, [], begins=True)
+            self._has_begun = True
+        empty = iter([name for name in self._told if name not in holding])
+        while gone := list(islice(empty, NAMES_MAX)):
+            self._send({}, gone)
+            for name in gone:
+                del self._told[name]
+        new = iter([(name, sender) for name, sender in holding.items() if self._told.get(name) != sender])
+        while more := dict(islice(new, NAMES_MAX)):
+            self._send(more, [])
+            self._told |= more
         self._version = version
 
     def _send(self, holding: dict[str, str], empty: list[str], *, begins: bool = False) -> None:

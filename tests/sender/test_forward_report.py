@@ -1,0 +1,76 @@
+"""What the sender process tells of destinations that hold forwarded messages."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from srmp_spark.queue_manager.sender.forward_report import ForwardReport
+from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.outgoing_room import OutgoingRoom, origin_of_forwarded
+from srmp_spark.store.outbox.forward_place import Cursor
+
+TO = "http://machine9/msmq/private$/q"
+KEY = QueueKey(TO, "plain")
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def told(control: socket.socket) -> list[Any]:
+    """Everything that was told since the last time."""
+    found = []
+    try:
+        while True:
+            found.append(json.loads(control.recv(1 << 17)))
+    except BlockingIOError:
+        return found
+
+
+def test_a_destination_that_empties_and_refills_for_another_within_one_report(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    room = OutgoingRoom()
+    report = ForwardReport(sockets[0], room)
+    room.note(KEY, origin_of_forwarded("192.0.2.1"), holds=True)
+    report.tell()
+    assert [each["holding"] for each in told(sockets[1])] == [{}, {TO: "192.0.2.1"}]
+    room.note(KEY, "", holds=False)
+    room.note(KEY, origin_of_forwarded("192.0.2.2"), holds=True)
+    report.tell()
+    assert [each["holding"] for each in told(sockets[1])] == [{TO: "192.0.2.2"}]
+
+
+def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """Who hears it counts what has left the log among what is outgoing, or nowhere."""
+    room = OutgoingRoom()
+    report = ForwardReport(sockets[0], room)
+    for n in range(100):
+        room.note(QueueKey(f"{TO}{n}", "plain"), origin_of_forwarded("192.0.2.1"), holds=True)
+    filler = 0
+    try:
+        while True:
+            sockets[0].send(b"{}")
+            filler += 1
+    except BlockingIOError:
+        pass
+    for _ in range(3):
+        sockets[1].recv(1 << 17)
+    report.forwarded(Cursor("e", 100))
+    assert not [each for each in told(sockets[1]) if each.get("event") == "forwarded"], "some destinations found no room"
+    report.tell()
+    events = told(sockets[1])
+    assert events[-1] == {"event": "forwarded", "epoch": "e", "to": 100}
+    assert "forward-holding" in [each["event"] for each in events]
+    report.tell()
+    assert told(sockets[1]) == []
