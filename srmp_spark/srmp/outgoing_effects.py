@@ -158,7 +158,7 @@ class EarlierStream(NamedTuple):
 class OutgoingQueueRow(NamedTuple):
     """A row of the table ``outgoing_streams``; its key is (``destination``, ``kind``). Times: microseconds since 1970, UTC.
 
-    Serials count per queue from 1 for ever; the position of a message in its stream is its serial minus ``base``. So a stream
+    Serials count per queue for ever; the position of a message in its stream is its serial minus ``base``. So a stream
     that is given up is one new row here, and a million waiting messages need not be written again.
     """
 
@@ -181,6 +181,8 @@ class OutgoingQueueRow(NamedTuple):
     last_acknowledged_at: int
     origin: str = ""
     """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
+    begun_after: int = 0
+    """Serials up to here are none of this record: of one that was forgotten, of another destination, or never given out."""
     earlier: tuple[EarlierStream, ...] = ()
     """Streams before the live one, as long as final stream receipts of theirs are awaited."""
 

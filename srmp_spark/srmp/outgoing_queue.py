@@ -401,6 +401,11 @@ class OutgoingQueue(ABC):
         return not self.holds_messages and self.state is not QueueState.ON_HOLD and self.stored.acknowledged_to >= self.end
 
     @property
+    def begun_after(self) -> int:
+        """What became of serials up to here is not known in this queue."""
+        return self._row.begun_after
+
+    @property
     def used_at(self) -> int:
         """When it was last of use, microseconds since 1970, UTC."""
         return max(self.last_acknowledged_at, self._row.started_at)

@@ -155,7 +155,9 @@ class Sender:
                 hint = "forget destinations that nothing waits for (srmp-spark streams drop)"
                 raise ConfigurationError(f"RECORDS_MAX is {RECORDS_MAX}; {hint}")
             begin = self.serials_after
-            row = OutgoingQueueRow(destination, kind, 0, begin, begin, begin, begin, receipts_url, 0, False, at, 0)
+            row = OutgoingQueueRow(
+                destination, kind, 0, begin, begin, begin, begin, receipts_url, 0, False, at, 0, begun_after=begin
+            )
             queue = self._make(row, [])
         self._awake[queue] = None
         if not queue.holds_messages:

@@ -192,11 +192,13 @@ _EARLIER = st.builds(EarlierStream, _NUMBERS, _NUMBERS, _NUMBERS, _TEXTS)
 def queue_rows(draw: st.DrawFn) -> OutgoingQueueRow:
     end = draw(_NUMBERS)
     up_to = st.integers(0, end)
+    acknowledged_to = draw(up_to)
     return OutgoingQueueRow(
         destination=draw(_TEXTS.filter(bool)), kind=draw(st.sampled_from(get_args(Kind))),
-        stream_ordinal=draw(st.integers(0, 2**64 - 1)), base=draw(up_to), end=end, acknowledged_to=draw(up_to),
+        stream_ordinal=draw(st.integers(0, 2**64 - 1)), base=draw(up_to), end=end, acknowledged_to=acknowledged_to,
         released_to=draw(up_to), receipts_url=draw(_TEXTS), resend_interval_index=draw(st.integers(0, 40)),
         paused=draw(st.booleans()), started_at=draw(_NUMBERS), last_acknowledged_at=draw(_NUMBERS),
+        begun_after=draw(st.integers(0, acknowledged_to)),
         earlier=tuple(draw(st.lists(_EARLIER, unique_by=lambda each: each.ordinal))),
     )  # fmt: skip
 

@@ -185,8 +185,48 @@ def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: P
         assert await commands.state(asked) == {"states": ["dead"]}
         with pytest.raises(ApiError, match="nothing waits for"):
             await commands.state(asked | {"serials": [given.first + 1]})
+        (again,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))).enqueued
+        assert await commands.state(asked | {"serials": [given.first, again.first]} | {"wait": 0}) in (
+            {"states": ["dead", "queued"]}, {"states": ["dead", "sent"]},
+        )  # fmt: skip
 
     run(tmp_path, Rows(), body)
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
+    """Of serials below those of forgotten queues, or of a restored outbox: nobody knows what became of them."""
+
+    async def first(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        dispatcher.sender.serials_after = 1 << 20
+        row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
+        (given,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))).enqueued
+        assert given.first == (1 << 20) + 1
+        dispatcher.sender.drop(*given.key, at=1)
+        await dispatcher.written()
+
+    async def then(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        dispatcher.sender.serials_after = 1 << 20
+        commands = SendCommands(outbox, dispatcher._store, dispatcher)
+        asked = {"kind": "plain", "wait": 0}
+        with pytest.raises(ApiError, match="nothing waits for") as found:
+            await commands.state(asked | {"destination": "http://never.example/msmq/private$/q", "serials": [7]})
+        assert found.value.status == 404
+        if lives == 1:
+            await first(_, outbox, dispatcher, told)
+        with pytest.raises(ApiError, match=r"7 was never given out to .*, or what became of it is not known") as found:
+            await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1, 7]})
+        assert (found.value.status, found.value.code) == (404, "unknown-serial")
+        for serial in (0, -1, (1 << 20) + 2, 1 << 70):
+            with pytest.raises(ApiError, match="was never given out"):
+                await commands.state(asked | {"destination": TO, "serials": [serial]})
+        with pytest.raises(ApiError, match="nothing of that kind"):
+            await commands.state(asked | {"destination": TO, "serials": [7], "kind": "stream"})
+        assert await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1]}) == {"states": ["dead"]}
+
+    if lives == 2:
+        run(tmp_path, Rows(), first)
+    run(tmp_path, Rows(), then)
 
 
 def test_a_queue_is_forgotten_and_made_anew_in_one_transaction(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatche
 from srmp_spark.queue_manager.sender.operations import canonical_name, keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
+from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.outgoing_room import origin_of_token
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.errors import BatchError
@@ -32,6 +33,8 @@ APPLICATION = SEND_APPLICATION
 """Whose keys these are."""
 MESSAGES_MAX = 10_000
 """Messages in one call."""
+SERIAL_MAX = (1 << 63) - 1
+"""Highest number that a serial can be in the outbox; a caller may ask for any."""
 WAIT_SECONDS_MAX = 10.0
 """Longest wait for an end in one call."""
 
@@ -171,56 +174,65 @@ class SendCommands:
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
         """The state of the messages with some ``serials`` of a queue, after ``wait`` seconds or as soon as all have ended."""
         serials: list[int] = command["serials"]
-        key = self._key_of(command["destination"], command["kind"], serials)
-        queue = self._dispatcher.sender.get(*key)
-        never = [serial for serial in serials if serial < 1 or (queue is not None and serial > queue.end)]
-        if never:
-            raise ApiError(
-                404,
-                "unknown-serial",
-                f"{never[0]} was never given out to {key.destination}",
-                "`outgoing/messages` told the serials",
-            )
+        key, earlier = await self._known_of(command["destination"], command["kind"], serials)
         loop = self._dispatcher.loop
         end = loop.time() + min(float(command["wait"]), WAIT_SECONDS_MAX)
         while True:
-            states = [self._state(key, serial) for serial in serials]
+            states = [earlier.get(serial) or self._state(key, serial) for serial in serials]
             left = end - loop.time()
             if left <= 0 or all(state in ("acknowledged", "dead") for state in states):
                 break
             await self._dispatcher.moved(key, left)
         if "acknowledged" in states:
             await self._dispatcher.written()  # the engine is ahead of the disk: a dead letter may be about to be stored
-            dead = await self._store.run(partial(_dead, self._outbox, key, serials))
-            states = ["dead" if serial in dead else state for serial, state in zip(serials, states, strict=True)]
+            ended = await self._store.run(partial(_ended, self._outbox, key, serials))
+            states = [ended.get(serial, state) for serial, state in zip(serials, states, strict=True)]
         return {"states": states}
 
-    def _key_of(self, destination: str, kind: Kind, serials: list[int]) -> QueueKey:
-        """The queue of a destination, or that which was forgotten when everything in it had ended. Raises a 404 if none was."""
-        sender = self._dispatcher.sender
-        if serials and 1 <= min(serials) <= max(serials) <= sender.serials_after and kind in ("stream", "plain"):
-            return QueueKey(canonical_name(destination), kind)
-        key = next((key for key in keys_of(self._dispatcher, destination) if key.kind == kind), None)
-        if key is None:
-            raise ApiError(404, "unknown-destination", f"nothing of that kind was ever sent to {destination}")
-        return key
+    async def _known_of(self, destination: str, kind: Kind, serials: list[int]) -> tuple[QueueKey, dict[int, str]]:
+        """The queue of a destination, and the states of serials that its record does not know but the moved messages do.
+
+        Raises a 404 if there is a serial that neither knows: it was never given out to the destination, or all messages of its
+        queue had ended, and the record was forgotten.
+        """
+        key = QueueKey(canonical_name(destination), kind)
+        queue = self._dispatcher.sender.get(*key)
+        foreign = [each for each in serials if queue is None or not _is_of(queue, each)]
+        if queue is not None and not foreign:
+            return key, {}
+        await self._dispatcher.written()  # what became of the last ones of a forgotten record may be about to be stored
+        earlier = await self._store.run(partial(_ended, self._outbox, key, foreign))
+        missing = [serial for serial in foreign if serial not in earlier]
+        if queue is None and (missing or not serials) and kind not in [each.kind for each in keys_of(self._dispatcher, key[0])]:
+            message = f"nothing of that kind waits for {destination}, or was sent to it lately"
+            raise ApiError(404, "unknown-destination", message, "`outgoing/messages` told the kinds")
+        if missing:
+            message = f"{missing[0]} was never given out to {key.destination}, or what became of it is not known any more"
+            raise ApiError(404, "unknown-serial", message, "`outgoing/messages` told the serials")
+        return key, earlier
 
     def _state(self, key: QueueKey, serial: int) -> str:
         queue = self._dispatcher.sender.get(*key)
-        if queue is None:  # everything in it has ended
+        if queue is None:  # it was known a moment ago, and is forgotten when everything in it has ended
             return "acknowledged"
         if serial <= queue.stored.acknowledged_to and not (isinstance(queue, OutgoingStream) and serial in queue.finals):
             return "acknowledged"
         return "sent" if serial <= queue.left_to else "queued"
 
 
-def _dead(outbox: Outbox, key: QueueKey, serials: list[int]) -> set[int]:
-    """Which of these are dead letters."""
-    found: set[int] = set()
-    wanted = np.array(serials)
+def _is_of(queue: OutgoingQueue, serial: int) -> bool:
+    """Whether the record of a queue tells what became of a serial; a restored one awaits final receipts below its begin."""
+    return queue.begun_after < serial <= queue.end or (isinstance(queue, OutgoingStream) and serial in queue.finals)
+
+
+def _ended(outbox: Outbox, key: QueueKey, serials: list[int]) -> dict[int, str]:
+    """Those of these that are dead letters, or copies in the journal: what was acknowledged."""
+    found: dict[int, str] = {}
+    wanted = np.array([each for each in serials if 0 < each <= SERIAL_MAX], np.int64)
     rows = outbox.database.connection.execute(
-        "SELECT serials FROM moved WHERE fate = 'dead' AND destination = ? AND kind = ? ORDER BY id DESC", key
+        "SELECT fate, serials FROM moved WHERE destination = ? AND kind = ? ORDER BY id DESC", key
     )
-    for (packed,) in rows:
-        found |= set(wanted[np.isin(wanted, np.frombuffer(packed, "<i8"))].tolist())
+    for fate, packed in rows:
+        state = "dead" if fate == "dead" else "acknowledged"
+        found |= dict.fromkeys(wanted[np.isin(wanted, np.frombuffer(packed, "<i8"))].tolist(), state)
     return found

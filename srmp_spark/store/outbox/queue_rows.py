@@ -15,13 +15,14 @@ from srmp_spark.store.set_aside import typed
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
 COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join("?" * len(_NAMES))
-_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, str, str)
+_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, int, str, str)
 KINDS: tuple[str, ...] = get_args(Kind)
 _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 
 
 _ADDED = (
     ("queues", "origin", "TEXT NOT NULL DEFAULT ''"),
+    ("queues", "begun_after", "INTEGER NOT NULL DEFAULT 0"),
     ("queues", "earlier", "TEXT NOT NULL DEFAULT '[]'"),
     ("queues", "earlier_receipts", "TEXT NOT NULL DEFAULT '{}'"),  # beside it: who does not know this column reads only that
     ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's
@@ -70,6 +71,8 @@ def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
         raise ValueError(f"{row.destination!r:.50} {row.kind!r:.50} is no queue")
     if not (0 <= row.acknowledged_to <= row.end and 0 <= row.base <= row.end and 0 <= row.released_to <= row.end):
         raise ValueError(f"base {row.base}, acknowledged {row.acknowledged_to}, released {row.released_to}, end {row.end}")
+    if not 0 <= row.begun_after <= row.acknowledged_to:
+        raise ValueError(f"begun after {row.begun_after}, acknowledged {row.acknowledged_to}")
     if not 0 <= found.stream_ordinal < 1 << 64 or row.resend_interval_index < 0:
         raise ValueError(f"stream {found.stream_ordinal}, resend interval {row.resend_interval_index}")
     return found

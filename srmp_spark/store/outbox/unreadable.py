@@ -282,8 +282,9 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
     receipts = values["receipts_url"] if isinstance(values["receipts_url"], str) else ""
     connection.execute(
         "INSERT INTO queues(id, destination, kind, stream_ordinal, base, end, acknowledged_to, released_to, receipts_url, "
-        "resend_interval_index, paused, started_at, last_acknowledged_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1, ?, 0)",
-        (number, destination, kind, str(ordinal), acknowledged_to, end, acknowledged_to, end, receipts, at),
+        "begun_after, resend_interval_index, paused, started_at, last_acknowledged_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1, ?, 0)",
+        (number, destination, kind, str(ordinal), acknowledged_to, end, acknowledged_to, end, receipts, acknowledged_to, at),
     )
 
 

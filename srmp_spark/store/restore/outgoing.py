@@ -186,7 +186,8 @@ class _Writer:
         queue_id = save_queue(
             self._db,
             OutgoingQueueRow(
-                *found.key, found.ordinal, min(found.base, acknowledged_to), end, acknowledged_to, end, "", 0, True, self._at, 0
+                *found.key, found.ordinal, min(found.base, acknowledged_to), end, acknowledged_to, end, "", 0, True, self._at,
+                0, begun_after=acknowledged_to,
             ),
             None,
         )
