@@ -29,6 +29,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from srmp_spark.srmp.decisions import Reason
+from srmp_spark.srmp.limits import ENVELOPE_MAX
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX, SEQUENCE_MAX
 from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
@@ -41,8 +42,10 @@ CREATE TABLE IF NOT EXISTS set_aside(
 """
 GUID_LENGTH_MAX = 64
 """Characters of a stored GUID, which has 36."""
-NAME_LENGTH_MAX = 512
-"""Characters of a stored queue name: 124, prefixes, and the suffix of a journal or a subqueue."""
+NAME_LENGTH_MAX = 3 * ENVELOPE_MAX
+"""Characters of a stored name of a queue or a stream. That of a stream to another host is the URL in ``<to>``: its host has
+253, its queue 124, each of which may be percent-encoded, and beside it are as many blanks as an envelope has room for (each
+``%20``). If a legitimate stream were set aside its position would be lost, and its messages would come twice."""
 
 _NUMBER = "typeof({0}) = 'integer'"
 _COUNT = "typeof({0}) = 'integer' AND {0} >= 0"
