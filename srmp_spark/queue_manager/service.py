@@ -352,10 +352,11 @@ class QueueManager:
                 purged = queue.purge(left)
                 await self.saves.save(queue, queue.default)
                 return purged
-            done = await self.journal.transact(lambda t: self._purge_slice(t, queue, None, left))
-            purged, whole = done.rows, done.end
-            go_on = self.catalogue.on_long_purge() if done.to < whole and self.catalogue.on_long_purge is not None else None
+            # Before the first commit: what it has held is served as soon as it is stored, and would lock rows of the next one.
+            go_on = None if self.catalogue.hold_readers is None else self.catalogue.hold_readers()
             try:
+                done = await self.journal.transact(lambda t: self._purge_slice(t, queue, None, left))
+                purged, whole = done.rows, done.end
                 while done.to < whole and self.catalogue.get(queue.name) is queue:
                     done = await self.journal.transact(lambda t: self._purge_slice(t, queue, whole, left))
                     purged += done.rows

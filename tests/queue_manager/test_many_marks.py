@@ -196,7 +196,7 @@ def test_a_purge_spares_what_readers_have_across_its_commits(tmp_path: Path, mon
             held.append("began")
             return lambda: held.append("ended")
 
-        manager.catalogue.on_long_purge = long_purge
+        manager.catalogue.hold_readers = long_purge
         spared = [1, 12, 13, 29, 40]
         assert await manager.purge_queue("q", SequenceSet((n, n) for n in spared)) == 40 - 5 - 5
         assert held == ["began", "ended"]
