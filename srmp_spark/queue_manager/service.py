@@ -26,7 +26,7 @@ from srmp_spark.names import (
     quote_queue_name,
 )
 from srmp_spark.queue_manager.acceptor import Acceptor
-from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
+from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue, UnknownQueueError
 from srmp_spark.queue_manager.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX, ServeConfig
 from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.consumers import (
@@ -487,6 +487,7 @@ class QueueManager:
             await self.saves.save(queue, consumer)
         else:
             await self.saves.settle(queue, consumer)
+        self._check_there(queue, consumer)
         return consumer
 
     async def received(
@@ -495,7 +496,8 @@ class QueueManager:
     ) -> Consumer:  # fmt: skip
         """Add marks; those of the default consumer decide the rows, for ``reason``.
 
-        Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of.
+        Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of; a 404 or 409 if
+        queue or consumer were deleted before the last mark was stored.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -510,10 +512,12 @@ class QueueManager:
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         if sequences is None:
             await self._marked(queue, consumer, consumer.mark_to(to or 0), reason)
+            self._check_there(queue, consumer)
             return consumer
         for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
             marked = consumer.mark_each(sequences[at : at + SEQUENCES_OF_A_COMMIT])
             await self._marked(queue, consumer, marked, reason)
+            self._check_there(queue, consumer)
         return consumer
 
     async def _marked(self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason) -> None:
@@ -563,9 +567,14 @@ class QueueManager:
             return
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
-        raise ApiError(
-            409, "not-registered", f"consumer {consumer.name} is not registered by this receiver", "register it first"
-        )
+        raise _not_registered(consumer)
+
+    def _check_there(self, queue: Queue, consumer: Consumer) -> None:
+        """Raises a 404 or a 409, as before a call, if one of them was deleted during the call: its marks may not be stored."""
+        if self.catalogue.get(queue.name) is not queue:
+            raise UnknownQueueError(queue.name)
+        if queue.consumers.get(consumer.name) is not consumer:
+            raise _not_registered(consumer)
 
     def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
         """Every lease with a living holder."""
@@ -574,6 +583,11 @@ class QueueManager:
             for consumer in queue.consumers.values():
                 if consumer.is_held(now):
                     yield queue, consumer
+
+
+def _not_registered(consumer: Consumer) -> ApiError:
+    said = f"consumer {consumer.name} is not registered by this receiver"
+    return ApiError(409, "not-registered", said, "register it first")
 
 
 async def ensure_queues(manager: QueueManager) -> None:
