@@ -262,8 +262,9 @@ class Catalogue:
         self._queues: dict[str, Queue] = {}
         self.on_purge: Callable[[Transaction], object] | None = None
         """Called in each transaction that purges a queue: its rows have left for who looks, and may be back after a crash."""
-        self.on_long_purge: Callable[[], Callable[[], object]] | None = None
-        """Called when a purge needs further transactions; what it returns is called when the last one is stored."""
+        self.hold_readers: Callable[[], Callable[[], object]] | None = None
+        """Called before the first transaction of a purge, which may need several; what it returns is called when the last one
+        is stored, or the purge has failed."""
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(sorted(self._queues.values(), key=lambda queue: queue.name))

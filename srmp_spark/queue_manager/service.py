@@ -26,7 +26,7 @@ from srmp_spark.names import (
     quote_queue_name,
 )
 from srmp_spark.queue_manager.acceptor import Acceptor
-from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue
+from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue, UnknownQueueError
 from srmp_spark.queue_manager.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX, ServeConfig
 from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.consumers import (
@@ -355,10 +355,11 @@ class QueueManager:
                 purged = queue.purge(left)
                 await self.saves.save(queue, queue.default)
                 return purged
-            done = await self.journal.transact(lambda t: self._purge_slice(t, queue, None, left))
-            purged, whole = done.rows, done.end
-            go_on = self.catalogue.on_long_purge() if done.to < whole and self.catalogue.on_long_purge is not None else None
+            # Before the first commit: what it has held is served as soon as it is stored, and would lock rows of the next one.
+            go_on = None if self.catalogue.hold_readers is None else self.catalogue.hold_readers()
             try:
+                done = await self.journal.transact(lambda t: self._purge_slice(t, queue, None, left))
+                purged, whole = done.rows, done.end
                 while done.to < whole and self.catalogue.get(queue.name) is queue:
                     done = await self.journal.transact(lambda t: self._purge_slice(t, queue, whole, left))
                     purged += done.rows
@@ -489,6 +490,7 @@ class QueueManager:
             await self.saves.save(queue, consumer)
         else:
             await self.saves.settle(queue, consumer)
+        self._check_there(queue, consumer)
         return consumer
 
     async def received(
@@ -497,7 +499,8 @@ class QueueManager:
     ) -> Consumer:  # fmt: skip
         """Add marks; those of the default consumer decide the rows, for ``reason``.
 
-        Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of.
+        Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of; a 404 or 409 if
+        queue or consumer were deleted before the last mark was stored.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -512,10 +515,12 @@ class QueueManager:
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         if sequences is None:
             await self._marked(queue, consumer, consumer.mark_to(to or 0), reason)
+            self._check_there(queue, consumer)
             return consumer
         for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
             marked = consumer.mark_each(sequences[at : at + SEQUENCES_OF_A_COMMIT])
             await self._marked(queue, consumer, marked, reason)
+            self._check_there(queue, consumer)
         return consumer
 
     async def _marked(self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason) -> None:
@@ -565,9 +570,14 @@ class QueueManager:
             return
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
-        raise ApiError(
-            409, "not-registered", f"consumer {consumer.name} is not registered by this receiver", "register it first"
-        )
+        raise _not_registered(consumer)
+
+    def _check_there(self, queue: Queue, consumer: Consumer) -> None:
+        """Raises a 404 or a 409, as before a call, if one of them was deleted during the call: its marks may not be stored."""
+        if self.catalogue.get(queue.name) is not queue:
+            raise UnknownQueueError(queue.name)
+        if queue.consumers.get(consumer.name) is not consumer:
+            raise _not_registered(consumer)
 
     def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
         """Every lease with a living holder."""
@@ -576,6 +586,11 @@ class QueueManager:
             for consumer in queue.consumers.values():
                 if consumer.is_held(now):
                     yield queue, consumer
+
+
+def _not_registered(consumer: Consumer) -> ApiError:
+    said = f"consumer {consumer.name} is not registered by this receiver"
+    return ApiError(409, "not-registered", said, "register it first")
 
 
 async def ensure_queues(manager: QueueManager) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from srmp_spark.srmp.ranges import Range
 from srmp_spark.srmp.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, Piece, SequenceSet
-from srmp_spark.store.schema import SEQUENCE_BITS
+from srmp_spark.store.schema import SEQUENCE_BITS, SEQUENCE_MAX
 from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
 
 DDL = (
@@ -111,8 +111,24 @@ def _piece(row: Sequence[Any]) -> Piece:
 
 def runs_of_text(text: object) -> list[Range]:
     """Read the column ``ahead`` of a consumer. Raises :class:`ValueError` or :class:`TypeError` for what is no list of runs."""
-    runs = [(int(first), int(last)) for first, last in json.loads(text)]  # type: ignore[arg-type]  # TypeError says so
+    if not isinstance(text, str):
+        raise TypeError(f"marks are {text!r:.50}")
+    try:
+        runs = _runs(json.loads(text))
+    except RecursionError as error:
+        raise ValueError(f"marks are nested too deeply: {text:.50}") from error
     SequenceSet(runs)
+    return runs
+
+
+def _runs(found: Iterable[Iterable[Any]]) -> list[Range]:
+    """Raises :class:`ValueError` or :class:`TypeError` for what is no list of runs of sequences that a queue can have."""
+    runs = []
+    for first, last in found:
+        typed((first, last), (int, int))
+        if not 1 <= first <= last <= SEQUENCE_MAX:
+            raise ValueError(f"no range of sequences: {first!r:.50} to {last!r:.50}")
+        runs.append((first, last))
     return runs
 
 
@@ -126,8 +142,8 @@ def take_over(db: sqlite3.Connection) -> None:
     found = db.execute("SELECT queue_id, name, received, ahead FROM consumers WHERE ahead <> '[]'").fetchall()
     for queue_id, name, received, text in found:
         try:
-            runs = runs_of_text(text)
-            ahead = SequenceSet(runs)
+            typed((name, received), (str, int))
+            ahead = SequenceSet(runs_of_text(text))
             ahead.update(load(db, queue_id, name, received))
         except (ValueError, TypeError):
             continue
@@ -154,7 +170,7 @@ def as_json(ahead: SequenceSet) -> list[Range] | str:
 def from_json(value: list[Iterable[int]] | str) -> SequenceSet:
     """Read what :func:`as_json` wrote. Raises :class:`ValueError` or :class:`TypeError` for anything else."""
     if not isinstance(value, str):
-        return SequenceSet((int(first), int(last)) for first, last in value)
+        return SequenceSet(_runs(value))
     inflating = zlib.decompressobj()
     try:
         packed = inflating.decompress(base64.b64decode(value, validate=True), _UNPACKED_MAX)

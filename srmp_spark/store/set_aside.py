@@ -40,7 +40,7 @@ def readable(
     for row in rows:
         try:
             found = read(row)
-        except (SrmpSparkError, ValueError, TypeError, KeyError, IndexError) as error:  # noqa: PERF203  # each row for itself
+        except (SrmpSparkError, ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:  # noqa: PERF203  # each row for itself
             reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
             unreadable.append(SetAside(table, " ".join(str(each) for each in row[:key])[:KEY_MAX], reason))
         else:

@@ -46,6 +46,31 @@ class Database:
     """What there is against its loss."""
 
 
+def text_or_bytes(stored: bytes) -> str | bytes:
+    """Return a text as such; bytes that are no UTF-8 stay bytes, as if they were a blob, and cost their row alone.
+
+    By itself Python's sqlite3 fails at such a text, and with it fails the whole statement.
+    """
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+TEXT_IS_UTF8 = "(length({0}) = length(CAST({0} AS BLOB)) AND {0} NOT GLOB '*[^ -~]*' OR is_utf8(CAST({0} AS BLOB)))"
+"""Whether the text in column ``{0}`` is one, where :func:`add_is_utf8` was called: SQLite takes any bytes for text. Printable
+ASCII, which nearly all is, is seen without a call of Python for each value."""
+
+
+def add_is_utf8(connection: sqlite3.Connection) -> None:
+    """Make the function of :data:`TEXT_IS_UTF8` for this connection."""
+    connection.create_function("is_utf8", 1, _is_utf8)
+
+
+def _is_utf8(stored: bytes | None) -> bool:
+    return stored is not None and isinstance(text_or_bytes(stored), str)
+
+
 def pragma(connection: sqlite3.Connection, name: str) -> object:
     """The present value of a setting."""
     row = connection.execute(f"PRAGMA {name}").fetchone()
@@ -71,6 +96,7 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
     with suppress(FileExistsError):  # SQLite gives its WAL the mode of the database
         os.close(create_private(path))
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = text_or_bytes
     try:
         found = check_format(connection, database)  # before the first write: a newer version's database is not ours to touch
         for name, value in database.pragmas.items():
@@ -106,6 +132,7 @@ def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     except sqlite3.OperationalError as error:
         raise store_error(path, error, database.restore_hint) from error
+    connection.text_factory = text_or_bytes
     try:
         if check_format(connection, database) == 0:
             message = f"{path} is empty: start srmp-spark serve on this data directory first"

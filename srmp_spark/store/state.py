@@ -143,7 +143,7 @@ def _consumer(
         value = None if holder is None else json.loads(holder)
         if value is not None and not isinstance(value, str):
             Holder.from_dict(value)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         unreadable.append(SetAside("consumers", f"{queue} {name}", f"its lease: {error}"[:REASON_MAX]))
         planned = holder = lease_until = None
     if (told := marks.set_aside_text(queue, name, ahead)) is not None:
@@ -177,7 +177,7 @@ def _options(queue: str, text: str, unreadable: list[SetAside] | None) -> dict[s
         if isinstance(found, dict):
             return found
         error: Exception = TypeError(f"options are {text!r:.50}")
-    except (ValueError, TypeError) as failed:
+    except (ValueError, TypeError, RecursionError) as failed:
         error = failed
     if unreadable is not None:
         unreadable.append(SetAside("queues", queue, f"options: {error}"[:REASON_MAX]))

@@ -26,12 +26,14 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from srmp_spark.srmp.decisions import Reason
+from srmp_spark.srmp.limits import ENVELOPE_MAX
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX, SEQUENCE_MAX
 from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
+from srmp_spark.store.sqlite_file import TEXT_IS_UTF8, add_is_utf8
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
@@ -41,14 +43,16 @@ CREATE TABLE IF NOT EXISTS set_aside(
 """
 GUID_LENGTH_MAX = 64
 """Characters of a stored GUID, which has 36."""
-NAME_LENGTH_MAX = 512
-"""Characters of a stored queue name: 124, prefixes, and the suffix of a journal or a subqueue."""
+NAME_LENGTH_MAX = 3 * ENVELOPE_MAX
+"""Characters of a stored name of a queue or a stream. That of a stream to another host is the URL in ``<to>``: its host has
+253, its queue 124, each of which may be percent-encoded, and beside it are as many blanks as an envelope has room for (each
+``%20``). If a legitimate stream were set aside its position would be lost, and its messages would come twice."""
 
 _NUMBER = "typeof({0}) = 'integer'"
 _COUNT = "typeof({0}) = 'integer' AND {0} >= 0"
-_TEXT = "typeof({0}) = 'text'"
-_GUID = f"typeof({{0}}) = 'text' AND length({{0}}) <= {GUID_LENGTH_MAX}"
-_NAME = f"typeof({{0}}) = 'text' AND length({{0}}) <= {NAME_LENGTH_MAX}"
+_TEXT = f"typeof({{0}}) = 'text' AND {TEXT_IS_UTF8}"
+_GUID = f"{_TEXT} AND length({{0}}) <= {GUID_LENGTH_MAX}"
+_NAME = f"{_TEXT} AND length({{0}}) <= {NAME_LENGTH_MAX}"
 _ORDINAL = "typeof({0}) = 'text' AND length({0}) BETWEEN 1 AND 20 AND {0} NOT GLOB '*[^0-9]*'"
 _REASON = f"typeof({{0}}) = 'integer' AND {{0}} IN ({', '.join(str(each.value) for each in Reason)})"
 _QUEUE_ID = f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {QUEUE_ID_MAX}"
@@ -100,14 +104,17 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
     ``at``: the wall clock, microseconds since 1970, UTC.
     """
     connection.execute(DDL)
+    add_is_utf8(connection)
     tables: set[str] = set()
     for table, columns in _WANTED.items():
         conditions = {name: f"coalesce({wanted.format(name)}, 0)" for name, wanted in columns.items()}
-        found = connection.execute(f"SELECT * FROM {table} WHERE NOT ({' AND '.join(conditions.values())})")  # noqa: S608  # our own names
+        types = ", ".join(f"typeof({name})" for name in _KEYS.get(table, ("id",)))
+        found = connection.execute(f"SELECT *, {types} FROM {table} WHERE NOT ({' AND '.join(conditions.values())})")  # noqa: S608  # our own names
         names = [column[0] for column in found.description]
         for row in found.fetchall():
             values = dict(zip(names, row, strict=True))
-            _move(connection, table, values, conditions, at)
+            key_types = [values.pop(name) for name in names if name.startswith("typeof(")]
+            _move(connection, table, values, key_types, conditions, at)
             tables.add(table)
             if table == "queue_epochs":
                 _begin_again(connection, values["queue_id"], values["epoch_id"])
@@ -121,10 +128,14 @@ def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
 
 
 def _move(
-    connection: sqlite3.Connection, table: str, values: Mapping[str, object], conditions: Mapping[str, str], at: int
-) -> None:
+    connection: sqlite3.Connection, table: str, values: Mapping[str, object], key_types: Sequence[object],
+    conditions: Mapping[str, str], at: int,
+) -> None:  # fmt: skip
     where = {name: values[name] for name in _KEYS.get(table, ("id",))}
-    condition = " AND ".join(f"{name} IS ?" for name in where)
+    # Text that is no UTF-8 came as bytes, and bytes equal no text.
+    condition = " AND ".join(
+        f"{name} IS CAST(? AS TEXT)" if kind == "text" else f"{name} IS ?" for name, kind in zip(where, key_types, strict=True)
+    )
     place = (*where.values(),)
     checks = connection.execute(f"SELECT {', '.join(conditions.values())} FROM {table} WHERE {condition}", place)  # noqa: S608  # our own names
     wrong = [name for name, is_right in zip(conditions, checks.fetchone(), strict=True) if not is_right]

@@ -71,7 +71,7 @@ def load(connection: sqlite3.Connection) -> Stored:
     for row in found:
         try:
             stored.sequences.append(_sequence_of(row))
-        except (SrmpSparkError, KeyError, TypeError, ValueError, AttributeError) as error:  # noqa: PERF203  # one bad row must cost no other
+        except (SrmpSparkError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # noqa: PERF203  # one bad row must cost no other
             reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
             stored.unreadable.append(SetAside("wsrm_sequences", f"{row[0]} {row[1]}"[:KEY_MAX], reason))
     return stored

@@ -95,7 +95,16 @@ KEYS = {
     "positions": "block", "meta": "key", "reliable_sessions": "queue_id",
 }  # fmt: skip
 """The column that is another one in each row of a table that has no ``id``."""
-NONSENSE = {"text": "nonsense", "blob": b"\xff\xfe", "long": "é" * 1_000, "negative": -5}
+
+
+class Text(bytes):
+    """Bytes that are stored as a text, whatever they are."""
+
+
+NONSENSE = {
+    "text": "nonsense", "blob": b"\xff\xfe", "long": "é" * 1_000, "negative": -5, "no UTF-8": Text(b"\xff\xfe"),
+    "no UTF-8 behind a NUL": Text(b"a\0\xff"), "deep": "[" * 2_000,
+}  # fmt: skip
 
 
 def put(database: Path, table: str, row: dict[str, Any], columns: list[str], value: object) -> int:
@@ -111,7 +120,7 @@ def put(database: Path, table: str, row: dict[str, Any], columns: list[str], val
                 values[key] = was + n if isinstance(was, int) else f"{was[:-1]}{chr(ord('a') + n)}"
             values[column] = value
             names = ", ".join(f'"{name}"' for name in values)
-            marks = ", ".join("?" * len(values))
+            marks = ", ".join("CAST(? AS TEXT)" if isinstance(each, Text) else "?" for each in values.values())
             try:
                 connection.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", [*values.values()])
             except sqlite3.IntegrityError:  # a rowid takes integers alone

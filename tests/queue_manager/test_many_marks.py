@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 from test_long_posts import turns_of_the_loop
-from test_marks_and_queues import on_disk, put, register, rig
+from test_marks_and_queues import on_disk, put, register, rig, sent
 
+from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.catalogue import Queue
 from srmp_spark.queue_manager.consumer_saves import PIECES_WAITING_MAX
+from srmp_spark.queue_manager.consumers import Consumer
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, SequenceSet
 from srmp_spark.store import marks, state
+from srmp_spark.store.journal_states import State
 
 CONSUMERS, BLOCKS = 60, 500
 TURN_SECONDS_MAX = 0.06
@@ -66,12 +69,16 @@ def test_one_that_is_deleted_while_it_waits_does_not_come_back(tmp_path: Path) -
     async def test(manager: QueueManager) -> None:
         queue = await put(manager, 5)
         names = scattered(queue)
-        marking = asyncio.gather(*(manager.received(queue, queue.span(None), name, "me", None, [3]) for name in names))
+        calls = (manager.received(queue, queue.span(None), name, "me", None, [3]) for name in names)
+        marking = asyncio.gather(*calls, return_exceptions=True)
         await asyncio.sleep(0)
         last = queue.consumer(names[-1])
         last.release()
         await manager.delete_consumer(queue, last.name)
-        await marking
+        *others, refused = await marking
+        assert all(isinstance(each, Consumer) for each in others)
+        assert isinstance(refused, ApiError)
+        assert (refused.status, refused.code) == (409, "not-registered"), "its mark is stored nowhere"
         found = manager.directory.writer.execute("SELECT name FROM consumers WHERE name LIKE 'c%'").fetchall()
         assert {name for (name,) in found} == set(names[:-1])
         found = manager.directory.writer.execute("SELECT DISTINCT consumer FROM marks").fetchall()
@@ -196,7 +203,7 @@ def test_a_purge_spares_what_readers_have_across_its_commits(tmp_path: Path, mon
             held.append("began")
             return lambda: held.append("ended")
 
-        manager.catalogue.on_long_purge = long_purge
+        manager.catalogue.hold_readers = long_purge
         spared = [1, 12, 13, 29, 40]
         assert await manager.purge_queue("q", SequenceSet((n, n) for n in spared)) == 40 - 5 - 5
         assert held == ["began", "ended"]
@@ -235,5 +242,51 @@ def test_what_a_call_wrote_that_was_undone_is_written_by_the_next(tmp_path: Path
         await manager.received(queue, queue.span(None), "default", "A", None, [9_000])
         stored = marks.load(manager.directory.writer, queue.id, "default", 0)
         assert list(stored.runs()) == [(3, 3), (5, 5), (9_000, 9_000)], "they are in another piece than the last one"
+
+    rig(tmp_path / "d", test)
+
+
+@pytest.mark.parametrize("deletes", ["the queue", "the consumer"])
+def test_a_call_whose_consumer_goes_between_its_commits_is_not_answered_200(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str
+) -> None:
+    monkeypatch.setattr(service, "SEQUENCES_OF_A_COMMIT", 2)
+
+    async def test(manager: QueueManager) -> None:
+        queue = await put(manager, 10)
+        consumer = queue.consumer("c")
+        consumer.holder = "me"
+        marking = asyncio.ensure_future(manager.received(queue, queue.span(None), "c", "me", None, list(range(2, 11))))
+        while not consumer.changes or not consumer.is_stored:
+            await asyncio.sleep(0)
+        assert not marking.done()
+        if deletes == "the queue":
+            await manager.delete_queue("q")
+        else:
+            consumer.release()
+            await manager.delete_consumer(queue, "c")
+        with pytest.raises(ApiError) as refused:
+            await marking
+        expected = (404, "unknown-queue") if deletes == "the queue" else (409, "not-registered")
+        assert (refused.value.status, refused.value.code) == expected
+        assert manager.directory.writer.execute("SELECT 1 FROM consumers WHERE name = 'c'").fetchone() is None
+
+    rig(tmp_path / "d", test)
+
+
+def test_a_lease_in_a_queue_that_is_deleted_meanwhile_is_not_granted(tmp_path: Path) -> None:
+    async def test(manager: QueueManager) -> None:
+        await put(manager, 1)
+        committing = sent(manager)  # what comes now is in the commit after this one
+        while manager.journal._state is not State.COMMITTING:
+            await asyncio.sleep(0)
+        deleting = asyncio.ensure_future(manager.delete_queue("q"))
+        await asyncio.sleep(0)
+        assert manager.catalogue.get("q") is not None
+        with pytest.raises(ApiError) as refused:
+            await register(manager, "A")
+        assert await committing == 200
+        assert (refused.value.status, refused.value.code) == (404, "unknown-queue")
+        await deleting
 
     rig(tmp_path / "d", test)

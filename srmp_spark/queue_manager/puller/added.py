@@ -45,7 +45,7 @@ def load_added(connection: sqlite3.Connection) -> Added:
         try:
             typed((name, text, removing), (str, str, int))
             entry = json.loads(text)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             added.unreadable.append(SetAside("subscriptions", str(name), str(error)[:REASON_MAX]))
             continue
         if not isinstance(entry, dict):
@@ -74,10 +74,16 @@ def forget_added(connection: sqlite3.Connection, name: str) -> None:
     connection.execute("DELETE FROM copied WHERE subscription = ?", (name,))
 
 
-def names_of_pulled(connection: sqlite3.Connection) -> dict[str, int]:
-    """Of which subscriptions messages are stored that are no rows yet, and how many."""
-    found = "SELECT subscription, COUNT(*) FROM pulled WHERE typeof(subscription) = 'text' GROUP BY subscription"
-    return dict(connection.execute(found))
+def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], list[SetAside]]:
+    """Of which subscriptions messages are stored that are no rows yet, and how many; and those of which nobody can tell."""
+    names: dict[str, int] = {}
+    nameless: list[SetAside] = []
+    for name, count in connection.execute("SELECT subscription, COUNT(*) FROM pulled GROUP BY subscription"):
+        if isinstance(name, str):
+            names[name] = count
+        else:
+            nameless.append(SetAside("pulled", f"{name!r:.50}", f"{count} messages of a subscription whose name is no text"))
+    return names, nameless
 
 
 def subscription_file(data_directory: Path, name: str, kind: str) -> Path:

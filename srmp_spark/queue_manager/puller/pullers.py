@@ -68,8 +68,8 @@ class Pullers:
             else:
                 self._pullers[each.name] = self._puller(each, left)
         added = await manager.journal.transact(lambda each: load_added(each.connection))
-        pending = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
-        self._tell_set_aside(added.unreadable)
+        pending, nameless = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
+        self._tell_set_aside([*added.unreadable, *nameless])
         for damaged in added.unreadable:
             self._set_aside(damaged.key, pending.get(damaged.key, 0), f"its row in the store cannot be read: {damaged.reason}")
         for row in added.rows:

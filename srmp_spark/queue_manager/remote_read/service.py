@@ -126,7 +126,7 @@ class RemoteReadService:
         gone which a crash would bring back: another queue manager that asks what became of one of its own would take it
         for received."""
         manager.catalogue.on_purge = self._purge_began
-        manager.catalogue.on_long_purge = self._purge_goes_on
+        manager.catalogue.hold_readers = self._hold_readers
 
     # --- connections ------------------------------------------------------------------------------------------------------
 
@@ -180,8 +180,8 @@ class RemoteReadService:
         self._unstored += 1
         transaction.after_commit.append(self._purge_stored)
 
-    def _purge_goes_on(self) -> Callable[[], None]:
-        """The rest of it takes rows that a reader would lock meanwhile."""
+    def _hold_readers(self) -> Callable[[], None]:
+        """Hold what comes until the whole purge is stored: its next commit takes rows that a reader would lock meanwhile."""
         self._unstored += 1
         return self._purge_stored
 

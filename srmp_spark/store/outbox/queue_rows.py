@@ -56,7 +56,7 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
     rows = connection.execute(f"SELECT {COLUMNS} FROM queues ORDER BY id").fetchall()  # noqa: S608  # our own names
     try:
         return [row_of_queue(row) for row in rows]
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise StoreDamagedError(f"a row of the table queues of the outbox cannot be read: {error}") from error
 
 

@@ -91,7 +91,7 @@ def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
     ).fetchall()
     try:
         return {QueueKey(destination, kind): row_of_session(values) for destination, kind, *values in rows}
-    except (ConfigurationError, ValueError, TypeError) as error:
+    except (ConfigurationError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StoreDamagedError(f"a row of the table reliable_sessions of the outbox cannot be read: {error}") from error
 
 

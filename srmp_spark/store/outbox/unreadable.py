@@ -44,6 +44,7 @@ from srmp_spark.store.outbox.schema import OFFSET_BITS
 from srmp_spark.store.outbox.sessions import COLUMNS as SESSION_COLUMNS
 from srmp_spark.store.outbox.sessions import row_of_session
 from srmp_spark.store.set_aside import REASON_MAX, TOLD_MAX, SetAside, tell_set_aside
+from srmp_spark.store.sqlite_file import TEXT_IS_UTF8, add_is_utf8
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
@@ -110,6 +111,7 @@ def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAsi
     ``at``: the wall clock, microseconds since 1970, UTC.
     """
     connection.execute(DDL)
+    add_is_utf8(connection)
     _repair_counters(connection, at)
     _hold_forwarding_without_place(connection, at)
     for problem in [*_of_types(connection), *_of_moved(connection), *_of_meta(connection)]:
@@ -149,7 +151,9 @@ def forget(connection: sqlite3.Connection, key: QueueKey) -> list[SetAside]:
 def _of_types(connection: sqlite3.Connection) -> Iterator[Problem]:
     for table, columns in _WANTED.items():
         wrong = " OR ".join(
-            f"typeof({name}) NOT IN ({', '.join(repr(each) for each in classes)})" for name, classes in columns.items()
+            f"typeof({name}) NOT IN ({', '.join(repr(each) for each in classes)})"
+            + (f" OR typeof({name}) = 'text' AND NOT {TEXT_IS_UTF8.format(name)}" if _TEXT in classes else "")
+            for name, classes in columns.items()
         )
         key = _KEYS.get(table, "id")
         found = connection.execute(f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {wrong}")  # noqa: S608  # our own names
@@ -214,7 +218,7 @@ def _of_queues(connection: sqlite3.Connection) -> Iterator[Problem]:
 def _reason(read: Callable[[], object]) -> str | None:
     try:
         read()
-    except (SrmpSparkError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (SrmpSparkError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -232,6 +236,13 @@ def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str
     place = (*problem.where.values(),)
     cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
     row = cursor.fetchone()
+    if row is None and any(isinstance(each, bytes) for each in place):
+        # Text that is no UTF-8 came as bytes, and bytes equal no text.
+        condition = " AND ".join(
+            f"{name} = CAST(? AS TEXT)" if isinstance(each, bytes) else f"{name} = ?" for name, each in problem.where.items()
+        )
+        cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
+        row = cursor.fetchone()
     if row is None:
         return {}  # for another reason it is set aside already
     values = dict(zip((column[0] for column in cursor.description), row, strict=True))
