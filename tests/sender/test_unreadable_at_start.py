@@ -17,6 +17,7 @@ from kit import acknowledged, bodies, commit, outgoing, post, rows_to, sender_of
 
 from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
 
 QUEUE, OTHER = "private$/in", "private$/other"
@@ -83,7 +84,7 @@ def test_one_destination_is_held_and_all_others_go_on(tmp_path: Path, table: str
 def test_without_its_place_what_is_forwarded_waits_and_all_else_is_sent(tmp_path: Path) -> None:
     with (
         Destination(host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=["stream-guid"]) as peer,
-        Destination(queues={OTHER: True}, receipt_wait=0.1) as direct,
+        Destination(queues={OTHER: True}, receipt_wait=0.1, faults=Faults(seed=2)) as direct,  # a GUID of its own
         RunningQueueManager(tmp_path / "qm", **FORWARDS) as running,
     ):
         send_stream(running, peer.url, QUEUE, bodies(0, 5))
