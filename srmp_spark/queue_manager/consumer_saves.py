@@ -59,7 +59,7 @@ class ConsumerSaves:
             await self._save_in_turn(queue, consumer)
 
     def join(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """It was changed by what is inside this transaction: write it there."""
+        """Write a consumer that was changed by what is inside this transaction, in the transaction."""
         consumer.changes += 1
         self._store(transaction, queue, consumer)
 

@@ -87,11 +87,11 @@ class ForwardRoom:
         self._unknown_to = end
 
     def accepted(self, destination: str, sender: str, sequence: int) -> None:
-        """Row ``sequence`` of the log is for ``destination``."""
+        """Count ``destination``: row ``sequence`` of the log is for it."""
         self._find(destination, sender).accepted = sequence
 
     def forwarded(self, to: int) -> None:
-        """Rows up to sequence ``to`` have left the log, for outgoing queues or because an operator gave them up.
+        """Note that rows up to sequence ``to`` have left the log, for outgoing queues or because an operator gave them up.
 
         The sender process says so when it has told all outgoing queues that hold messages.
         """
@@ -104,7 +104,7 @@ class ForwardRoom:
         self._forget()
 
     def told(self, holding: Mapping[str, str], empty: Iterable[str], *, begins: bool) -> None:
-        """The sender process tells which outgoing queues hold messages, with their senders, and which do no longer.
+        """Note which outgoing queues hold messages, with their senders, and which do no longer, as the sender process tells it.
 
         ``begins``: it has just started, and what the one before it told counts until this one has told all
         (:meth:`forwarded`).

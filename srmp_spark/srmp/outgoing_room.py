@@ -40,17 +40,17 @@ _TOKEN, _FORWARD = "token ", "forward "
 
 
 def origin_of_token(name: str | None) -> str:
-    """The origin of what a token gives; ``None``: no token is asked for."""
+    """Return the origin of what a token gives; ``None``: no token is asked for."""
     return NO_ORIGIN if name is None else _TOKEN + name
 
 
 def origin_of_forwarded(holder: str) -> str:
-    """The origin of what is forwarded for a sender (:func:`.stream_room.holder_of`)."""
+    """Return the origin of what is forwarded for a sender (:func:`.stream_room.holder_of`)."""
     return _FORWARD + holder
 
 
 def sender_of(origin: str) -> str | None:
-    """The sender whose messages are forwarded; ``None``: nothing is forwarded for this origin."""
+    """Return the sender whose messages are forwarded; ``None``: nothing is forwarded for this origin."""
     return origin.removeprefix(_FORWARD) if origin.startswith(_FORWARD) else None
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-import socket
 from pathlib import Path
 
 import pytest
 from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 
-from srmp_spark.queue_manager.multicast.sockets import PROTOCOL_PGM
 from srmp_spark.testing.certificate import Authority
+from srmp_spark.testing.pgm.raw_sockets import may_be_raw
 
 README = (ROOT / "README.md").read_text()
 TRIED = ("try-multicast.md", "try-wsrm.md")
@@ -51,14 +50,6 @@ def test_a_page_shows_what_one_sees(page: str, tmp_path: Path) -> None:
     with Terminal(tmp_path / "here") as terminal:
         for step in steps:
             terminal.run(step)
-
-
-def may_be_raw() -> bool:
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_RAW, PROTOCOL_PGM).close()
-    except PermissionError:
-        return False
-    return True
 
 
 @pytest.mark.skipif(not may_be_raw(), reason="raw IP needs CAP_NET_RAW: run it as root")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -22,7 +21,8 @@ from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.source import Source
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import PROTOCOL_PGM, Outlet
+from srmp_spark.queue_manager.multicast.sockets import Outlet
+from srmp_spark.testing.pgm.raw_sockets import may_be_raw
 from srmp_spark.testing.service import RunningQueueManager
 
 GROUP = MulticastAddress("239.192.77.1", 8001)
@@ -30,14 +30,6 @@ QUEUE = "private$/prices"
 LISTENING = f"{QUEUE}:multicast={GROUP}"
 WAIT_S = 60.0
 GUID = "32221eda-9376-46df-b6ed-783091123831"
-
-
-def may_be_raw() -> bool:
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_RAW, PROTOCOL_PGM).close()
-    except PermissionError:
-        return False
-    return True
 
 
 needs_raw = pytest.mark.skipif(not may_be_raw(), reason="raw IP needs CAP_NET_RAW: run it as root")

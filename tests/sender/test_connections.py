@@ -50,9 +50,14 @@ class Told:
         return await asyncio.wait_for(self.ends.get(), 5)
 
 
-def with_peer(serve: Serve, body: Callable[[Told, Callable[[int], Send]], Awaitable[None]]) -> None:
+def with_peer(
+    serve: Serve, body: Callable[[Told, Callable[[int], Send]], Awaitable[None]], listening: socket.socket | None = None
+) -> None:
+    """Run ``body`` with connections to a peer; ``listening``: the socket of the peer, if its buffers matter."""
+
     async def run() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        sock = listening or socket.create_server(("127.0.0.1", 0))
+        server = await asyncio.start_server(serve, sock=sock, limit=65_536)
         key = QueueKey(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/msmq/private$/in", "stream")
         told = Told()
         try:

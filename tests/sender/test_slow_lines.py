@@ -8,18 +8,15 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-import uvloop
 from hostile_peers import OK
 from kit import commit, outgoing, until
-from test_connections import Told
+from test_connections import Told, with_peer
 
 from srmp_spark.queue_manager.sender import connections as module
 from srmp_spark.queue_manager.sender.connections import Wire
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.outgoing_effects import Send
 from srmp_spark.testing.service import RunningQueueManager
 
 LARGE = 4 * 1_048_576
@@ -40,18 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, serve: Reader, body: Callable[[Told, Ca
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.05)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.8)
     monkeypatch.setattr(Wire, "request", lambda self, send: HEAD + bytes(LARGE))
-
-    async def main() -> None:
-        server = await asyncio.start_server(serve, sock=listening(), limit=65_536)
-        key = QueueKey(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/msmq/private$/in", "stream")
-        told = Told()
-        try:
-            await body(told, lambda serial: cast("Send", SimpleNamespace(key=key, serial=serial)))
-        finally:
-            await told.connections.stop()
-            server.close()
-
-    uvloop.run(main())
+    with_peer(serve, body, listening())
 
 
 def reading(a_tenth: int) -> Reader:

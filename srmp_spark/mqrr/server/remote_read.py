@@ -323,7 +323,7 @@ class RemoteReadServer:
         self._effects.append(LookOn(purging) if left else Purge(purging, queue.view, tuple(done.spared)))
 
     def look_on(self, purging: int) -> list[Effect]:
-        """It is the next turn."""
+        """Go on with a purge in the next turn of the loop."""
         self._look_at_locks(purging)
         return self._take_effects()
 

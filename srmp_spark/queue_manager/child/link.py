@@ -262,7 +262,7 @@ class ChildLink:
             raise self._unavailable("does not answer") from None
 
     async def ask_for_list(self, command: dict[str, Any], extra: LongList, *, seconds: float) -> bytes:
-        """A command with a long list, answered with a list of the same name: JSON, which nobody here needs to parse."""
+        """Send a command with a long list; return the list of the same name that answers it: JSON, which nobody here parses."""
         try:
             return await asyncio.wait_for(self._ask_for_list(command, extra), seconds)
         except asyncio.TimeoutError:

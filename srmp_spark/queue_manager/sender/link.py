@@ -226,7 +226,7 @@ class Outgoing:
             self._changed()
 
     async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
-        """A command with a long list; the list of the same name that answers it, as JSON."""
+        """Send a command with a long list; return the list of the same name that answers it, as JSON."""
         try:
             return await self.link.ask_for_list(command, extra, seconds=COMMIT_SECONDS)
         finally:
