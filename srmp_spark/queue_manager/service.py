@@ -515,26 +515,32 @@ class QueueManager:
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         if sequences is None:
             await self._marked(queue, consumer, consumer.mark_to(to or 0), reason)
-            self._check_there(queue, consumer)
             return consumer
         for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
+            if at:
+                self._check_there(queue, consumer)
             marked = consumer.mark_each(sequences[at : at + SEQUENCES_OF_A_COMMIT])
             await self._marked(queue, consumer, marked, reason)
-            self._check_there(queue, consumer)
         return consumer
 
     async def _marked(self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason) -> None:
-        """What follows from marks, in memory and then on disk."""
+        """Do what follows from marks, in memory and then on disk.
+
+        What the default consumer marks before its queue is deleted is decided in the commit of the deletion at the latest, and
+        the senders are told so. A mark of another consumer that is deleted meanwhile is stored nowhere: raises a 404 or a 409.
+        """
+        decides = consumer is queue.default
         if not marked.rows:
             await self.saves.settle(queue, consumer)
-            return
-        decides = consumer is queue.default
-        if decides:
-            queue.deciding.marked(marked.runs, reason, self.clock.utc())
-        queue.close_up(consumer)
-        if decides:
-            queue.marks_moved()
-        await self.saves.save(queue, consumer)
+        else:
+            if decides:
+                queue.deciding.marked(marked.runs, reason, self.clock.utc())
+            queue.close_up(consumer)
+            if decides:
+                queue.marks_moved()
+            await self.saves.save(queue, consumer)
+        if not decides:
+            self._check_there(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
         """The sender process has made outgoing what came for other hosts, up to sequence ``to``: it is received."""
