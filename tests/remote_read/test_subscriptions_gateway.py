@@ -31,6 +31,7 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.gateway.frames import FrameReader, encode_frame
 from srmp_spark.queue_manager.puller import gateway
 from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
+from srmp_spark.queue_manager.puller.connection import RpcClient
 from srmp_spark.queue_manager.puller.crossing import (
     OPENING,
     Close,
@@ -434,3 +435,22 @@ async def sent(channel: Slow, count: int) -> None:
     while len(channel.sent) < count:
         assert time.monotonic() < end, channel.sent
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_cancellation_that_comes_with_the_connection_is_not_lost(turns: int) -> None:
+    """A server that accepts and says nothing: whichever turn of the loop brings the cancellation, the connection ends soon."""
+
+    async def dialogue() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            settings = Credentials().settings(RemoteHost("127.0.0.1", port))
+            attempt = asyncio.ensure_future(RpcClient.connect("127.0.0.1", port, settings))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            attempt.cancel()
+            done, _ = await asyncio.wait((attempt,), timeout=5)
+            assert done, "it waits for the bind"
+            assert attempt.cancelled()
+
+    asyncio.run(dialogue())

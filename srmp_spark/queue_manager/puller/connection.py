@@ -67,8 +67,8 @@ class RpcClient(asyncio.Protocol):
         client = cls(where, settings)
         loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait_for(loop.create_connection(lambda: client, host, port), CONNECT_SECONDS)
-            await asyncio.wait_for(client._bound, ANSWER_SECONDS)
+            await _within(CONNECT_SECONDS, loop.create_task(loop.create_connection(lambda: client, host, port)))
+            await _within(ANSWER_SECONDS, client._bound)
         except (OSError, asyncio.TimeoutError) as error:
             client.close()
             why = f"{where} cannot be reached: {str(error) or 'no answer in time'}"
@@ -240,3 +240,18 @@ async def find_port(host: str) -> int:
     if port is None:
         raise RefusedError(answer.status, f"{host}: {answer.explain()}")
     return port
+
+
+async def _within(seconds: float, work: asyncio.Future[Any]) -> None:
+    """Wait for ``work``. Raises what it raises, and :class:`asyncio.TimeoutError`.
+
+    A cancellation is always raised. :func:`asyncio.wait_for` of Python 3.11 drops one that comes together with the result, and
+    a connection that nobody wants any more would wait for the bind of its server.
+    """
+    try:
+        done, _ = await asyncio.wait((work,), timeout=seconds)
+    finally:
+        work.cancel()  # does nothing to what is done
+    if not done:
+        raise asyncio.TimeoutError
+    work.result()
