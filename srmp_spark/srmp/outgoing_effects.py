@@ -72,7 +72,9 @@ class Load(NamedTuple):
     """Read the first rows of ``key`` with a serial above ``after`` and up to ``last``, in ascending order.
 
     At most ``rows_max``, and no more than ``bytes_max`` of bodies unless the first row alone has more. Hand them to
-    :meth:`~srmp_spark.srmp.sender.Sender.loaded`, an empty list if there are none.
+    :meth:`~srmp_spark.srmp.sender.Sender.loaded`, an empty list if there are none. Connect first, if there is no connection
+    to send them over, and say :meth:`~srmp_spark.srmp.sender.Sender.not_reached` if none can be made: what waits for many
+    peers that are down must fill no memory and cost no reading.
     """
 
     key: QueueKey

@@ -100,7 +100,7 @@ class OutgoingQueue(ABC):
         self.last_status: int | None = None
         """Of the last sending; ``None``: no complete answer, or none yet."""
         self.attempts = 0
-        """Sendings in a row that ended in trouble."""
+        """Attempts in a row that ended in trouble."""
         self.last_acknowledged_at = row.last_acknowledged_at
         self.origin = row.origin
         """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
@@ -223,6 +223,7 @@ class OutgoingQueue(ABC):
         last = min(self.stored.end, self.reads_to())
         if self.loaded_to < last and self.waits_for <= self.stored_generation:
             self.load = Load(self.key, self.loaded_to, last, READ_AHEAD, READ_AHEAD_BYTES_MAX, self.ledger.next_number())
+            self.move(QueueEvent.CONNECT)
             out.append(self.load)
 
     def reads_to(self) -> int:
@@ -244,6 +245,15 @@ class OutgoingQueue(ABC):
         """A :class:`Load` failed; it is asked again when the queue may send."""
         if load is self.load:
             self.load = None
+
+    def not_reached(self, load: Load, now: float) -> None:
+        """Nothing was read for a :class:`Load`, because the peer cannot be reached; an outdated one is dropped."""
+        if load is not self.load:
+            return
+        self.load = None
+        self.last_status = None
+        self._count_trouble()
+        self._wait(now, None)
 
     def go_back(self, after: int) -> None:
         """Begin a new pass behind ``after``. What is under way may arrive, and is sent again all the same."""
@@ -332,12 +342,19 @@ class OutgoingQueue(ABC):
         current = send.pass_number == self.pass_number
         if not current and self.state in MAY_SEND:
             return  # of an earlier pass: the trouble is over
-        self.attempts += 1
-        self.window = 1
+        self._count_trouble()
         if current:
             self.put_back(send)
         self.released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
         self.touch()
+        self._wait(now, retry_after)
+
+    def _count_trouble(self) -> None:
+        self.attempts += 1
+        self.window = 1
+
+    def _wait(self, now: float, retry_after: float | None) -> None:
+        """Try again when the Retransmission Timer ends."""
         self.move(QueueEvent.TROUBLE)
         if self.state is QueueState.INACTIVE and self.retry_at is None:
             wait = self.settings.retransmission_timeout

@@ -1,6 +1,7 @@
 """The states of an outgoing queue ([MS-MQDMPR] 3.1.1.3, [MC-MQSRM] 3.1.7), and the settings of the sending engine.
 
-Theory of operation. ``Disconnected`` becomes ``Waiting`` when something leaves and ``Connected`` with the first answer. An
+Theory of operation. ``Disconnected`` becomes ``Waiting`` when something is to leave, which needs a connection, and
+``Connected`` with the first answer. No connection, or an
 answer that says nothing about the message (5xx, another 4xx, a redirect), or none at all, makes it ``Inactive`` until the
 Retransmission Timer ends; then one message tries again. ``OnHold`` is an operator's word and only an operator ends it.
 Redirects are never followed, and only 400 ends a message: a 401, 403, 404 or 413 is a fault of a configuration, and the
@@ -35,7 +36,7 @@ class QueueState(Enum):
     DISCONNECTED = "Disconnected"
     """Nothing is to be sent, or it is about to be."""
     WAITING = "Waiting"
-    """Something is under way and the peer has not answered yet."""
+    """A connection is made, or something is under way, and the peer has not answered yet."""
     CONNECTED = "Connected"
     INACTIVE = "Inactive"
     """The peer cannot take messages; the Retransmission Timer runs."""
@@ -46,11 +47,13 @@ class QueueState(Enum):
 class QueueEvent(Enum):
     """What moves an outgoing queue."""
 
+    CONNECT = auto()
+    """Something is to leave, and is read when there is a connection ([MC-MQSRM] 3.1.7.9)."""
     SEND = auto()
     ANSWERED = auto()
     """200 or 400."""
     TROUBLE = auto()
-    """Any other answer, or none."""
+    """Any other answer, or none, or no connection."""
     RETRY = auto()
     """The Retransmission Timer ran out, or an operator asked."""
     CLOSED = auto()
@@ -61,6 +64,9 @@ class QueueEvent(Enum):
 
 _S, _E = QueueState, QueueEvent
 TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
+    (_S.DISCONNECTED, _E.CONNECT): _S.WAITING,
+    (_S.WAITING, _E.CONNECT): _S.WAITING,
+    (_S.CONNECTED, _E.CONNECT): _S.CONNECTED,
     (_S.DISCONNECTED, _E.SEND): _S.WAITING,
     (_S.WAITING, _E.SEND): _S.WAITING,
     (_S.CONNECTED, _E.SEND): _S.CONNECTED,

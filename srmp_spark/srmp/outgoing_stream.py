@@ -262,6 +262,12 @@ class OutgoingStream(OutgoingQueue):
         self._go_back_to(send)
         self.receipt_wait_at = None
 
+    def not_reached(self, load: Load, now: float) -> None:
+        """As of every queue; the receipt timer stops (3.1.7.2.5)."""
+        if load is self.load:
+            self.receipt_wait_at = None
+        super().not_reached(load, now)
+
     def _go_back_to(self, send: Send) -> None:
         waiting = [other for other in self.in_flight.values() if other.pass_number == self.pass_number]
         first = min([*waiting, send], key=lambda each: each.serial)

@@ -225,6 +225,12 @@ class Sender:
         if queue is not None:
             queue.was_loaded(load, messages)
 
+    def not_reached(self, load: Load, now: float) -> None:
+        """There is no connection to send over what ``load`` asks for. Nothing was read, so nothing left."""
+        queue = self._find(load.key)
+        if queue is not None:
+            queue.not_reached(load, now)
+
     def answered(self, send: Send, status: int, now: float, at: int, retry_after: float | None = None) -> None:
         """A complete HTTP answer came ([MC-MQSRM] 3.1.7.2.5); ``retry_after`` is the peer's ``Retry-After`` in seconds.
 

@@ -51,6 +51,11 @@ def answer(status: int, *, retry_after: float | None = None, nth: int = 0) -> In
     return Input(f"answer {status}", lambda playbook: playbook.answer(status, retry_after, nth))
 
 
+def peer_is_down(down: bool = True) -> Input:
+    """From now on no connection to the peer can be made, or it can again."""
+    return Input("peer down" if down else "peer up", lambda playbook: playbook.peer_is_down(down))
+
+
 def answer_withdraws(status: int) -> Input:
     """The peer answers the oldest sending, and the others, which were only written down, are taken back."""
     return Input(f"answer {status} withdraws", lambda playbook: playbook.answer_withdraws(status))
@@ -150,7 +155,7 @@ class SendingPlaybook(Dialogue):
         self._number = 0
         self._new: list[tuple[QueueKey, int, Message]] = []
         self._new_finals: list[tuple[QueueKey, int, int]] = []
-        self._held = False
+        self._held = self._down = False
         self.sender = self._load()
 
     def describe(self) -> str:
@@ -184,6 +189,10 @@ class SendingPlaybook(Dialogue):
         send = self.under_way.pop(nth)
         self.sender.answered(send, status, self.clock.now, self.clock.utc(), retry_after)
         self._work()
+
+    def peer_is_down(self, down: bool) -> None:
+        """:func:`peer_is_down`."""
+        self._down = down
 
     def answer_withdraws(self, status: int) -> None:
         """:func:`answer_withdraws`."""
@@ -262,7 +271,9 @@ class SendingPlaybook(Dialogue):
         while True:
             effects = self.sender.poll(self.clock.now, self.clock.utc())
             for effect in effects:
-                if isinstance(effect, Load):
+                if isinstance(effect, Load) and self._down:
+                    self.sender.not_reached(effect, self.clock.now)
+                elif isinstance(effect, Load):
                     self.sender.loaded(effect, self.disk.read(effect, READ_MAX))
                 else:
                     self._leaves(effect)

@@ -42,6 +42,8 @@ ONCE_MORE = 0.5
 REDIAL_REFUSED = 0.5
 """Of those: whoever did not answer has ended, and nobody listens."""
 LOAD_S_MAX = 0.01
+NOT_REACHED = 0.05
+"""Of the loads: no connection could be made."""
 ROWS_PER_LOAD_MAX = 7
 """Fewer than the engine asks for, as a limit in bytes would have it."""
 
@@ -279,7 +281,11 @@ class SimSender:
                 self.marks[f"out-dead-{outcome.letter.reason}"] += 1
 
     def _loaded(self, life: int, load: Load) -> None:
-        if life == self.life:
+        if life == self.life and self.random.random() < NOT_REACHED:
+            self.marks["out-not-reached"] += 1
+            self.sender.not_reached(load, self.clock.now)
+            self.work()
+        elif life == self.life:
             self.sender.loaded(load, self.disk.read(load, self.random.randint(1, ROWS_PER_LOAD_MAX)))
             self.work()
 

@@ -16,7 +16,7 @@ import uvloop
 from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender import connections as module
 from srmp_spark.queue_manager.sender.connections import Connections, Wire
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
@@ -41,10 +41,12 @@ class Told:
             on_withdrawn=lambda send: self._note("withdrawn", send),
             on_closed=lambda key: None,
             on_doubt=lambda send: self._note("doubt", send),
+            on_reached=lambda load: self._note("reached", load),
+            on_not_reached=lambda load, why: self._note("not reached", load, why),
         )
 
-    def _note(self, what: str, send: Any, *more: Any) -> None:
-        self.ends.put_nowait((what, send.serial, *more))
+    def _note(self, what: str, which: Any, *more: Any) -> None:
+        self.ends.put_nowait((what, which.after if isinstance(which, Load) else which.serial, *more))
 
     async def next(self) -> tuple[Any, ...]:
         return await asyncio.wait_for(self.ends.get(), 5)

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from hostile_peers import Peers
 from kit import acknowledged, bodies, commit, outgoing, post, rows_to, sender_of, until
 
 from srmp_spark.srmp.outgoing_effects import DeadLetter, OutgoingChanges, QueueKey, SerialRun
@@ -30,33 +31,37 @@ def damage(database: Path) -> None:
 
 
 def test_a_damaged_group_holds_its_queue_and_all_others_go_on(tmp_path: Path) -> None:
-    with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm") as running:
-        nobody = "http://127.0.0.1:9/msmq/private$/nobody"
-        commit(running.api, "1", rows_to(nobody, bodies(0, 5)))
-        until(lambda: outgoing(running, nobody)["state"] == "Inactive", "it has been tried")
-        assert outgoing(running, nobody)["damaged"] is None
+    with (
+        Peers() as peers,
+        Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer,
+        RunningQueueManager(tmp_path / "qm") as running,
+    ):
+        busy = f"{peers.answering(status=lambda content: b'503 Busy')}/busy"
+        commit(running.api, "1", rows_to(busy, bodies(0, 5)))
+        until(lambda: outgoing(running, busy)["state"] == "Inactive", "it has been tried")
+        assert outgoing(running, busy)["damaged"] is None
         running.stop()
         damage(tmp_path / "qm" / "outbox.db")
         running.restart()
-        held = until(lambda: (e := outgoing(running, nobody)) and e["state"] == "OnHold" and e, "its queue is held")
+        held = until(lambda: (e := outgoing(running, busy)) and e["state"] == "OnHold" and e, "its queue is held")
         assert "checksum" in held["last_error"]
-        assert held["damaged"].startswith(f"5 messages to {nobody} (serials 1 to 5) wait and cannot be read: the checksum of ")
+        assert held["damaged"].startswith(f"5 messages to {busy} (serials 1 to 5) wait and cannot be read: the checksum of ")
         running.kill9()
         running.restart()  # what was in memory is gone
-        until(lambda: outgoing(running, nobody).get("damaged") == held["damaged"], "it is told all the same")
+        until(lambda: outgoing(running, busy).get("damaged") == held["damaged"], "it is told all the same")
         line = [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api]
         told = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
         assert told.returncode == 1
         (found,) = [check for check in map(json.loads, told.stdout.splitlines()) if check["check"] == "outgoing"]
         assert (found["ok"], f"{found['detail']}; {found['hint']}") == (False, held["damaged"])
-        assert f"streams drop --destination {nobody}" in found["hint"]
+        assert f"streams drop --destination {busy}" in found["hint"]
         process = sender_of(running)
         commit(running.api, "2", rows_to(peer.url(QUEUE), bodies(0, 5)))
         assert acknowledged(running, peer.url(QUEUE))["damaged"] is None
-        post(f"{running.api}/v1/outgoing/{quote(nobody, safe='')}/resume")
-        until(lambda: outgoing(running, nobody)["state"] == "OnHold", "it is read again, and held again")
-        post(f"{running.api}/v1/outgoing/{quote(nobody, safe='')}/drop")
-        assert outgoing(running, nobody) == {}
+        post(f"{running.api}/v1/outgoing/{quote(busy, safe='')}/resume")
+        until(lambda: outgoing(running, busy)["state"] == "OnHold", "it is read again, and held again")
+        post(f"{running.api}/v1/outgoing/{quote(busy, safe='')}/drop")
+        assert outgoing(running, busy) == {}
         assert sender_of(running) == process, "it never died"
 
 

@@ -1,4 +1,6 @@
-"""More busy destinations than connections: all are served in turn, none waits for another's end, and memory stays small."""
+"""More busy destinations than connections: all are served in turn, none waits for another's end, and memory stays small.
+
+What waits for peers that cannot be reached fills no memory either."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 import requests
+from hostile_peers import Peers
 from kit import bodies, commit, rows_to, sender_of
 
 from srmp_spark.queue_manager.sender.connections import CONNECTIONS_MAX
@@ -19,6 +22,12 @@ ROWS = 4
 SECONDS = 240.0
 """For a peer with a thread for each connection, on a busy machine; alone it takes a tenth of it."""
 SENDER_MB_MAX = 250
+
+
+def sender_mb(running: RunningQueueManager, line: str) -> int:
+    """Return what the sender process has of ``line`` in its status, in MB."""
+    status = Path(f"/proc/{sender_of(running)}/status").read_text()
+    return next(int(each.split()[1]) for each in status.splitlines() if each.startswith(line)) // 1024
 
 
 def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,8 +46,7 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         assert left == [], f"{len(left)} of {DESTINATIONS} are not acknowledged after {took:.0f} s"
         assert len(found) == DESTINATIONS
         assert [each["last_error"] for each in found if each["last_error"]] == []
-        status = Path(f"/proc/{sender_of(running)}/status").read_text()
-        peak_mb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) // 1024
+        peak_mb = sender_mb(running, "VmHWM")
         posts = [event["queue"] for event in peer.record.events() if event["event"] == "sight"]
         last_begun = max(posts.index(queue) for queue in queues) / len(posts)
         with capsys.disabled():
@@ -48,3 +56,18 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         assert last_begun < 0.9, "the last one does not wait for the end of the others"
         assert peer.violations == []
         assert peer.verdict({queue: bodies(0, ROWS) for queue in queues}).ok
+
+
+def test_what_waits_for_peers_that_cannot_be_reached_is_not_read(tmp_path: Path) -> None:
+    """The kernel of a host that is overrun drops every attempt: each lasts for ten seconds, and all were in memory with it."""
+    queues, body = 150, bytes(1_000_000)
+    with Peers() as peers, RunningQueueManager(tmp_path / "qm") as running:
+        overrun = peers.swallowing()
+        for first in range(0, queues, 10):
+            urls = [f"{overrun}/q{n}" for n in range(first, first + 10)]
+            commit(running.api, str(first), [row for url in urls for row in rows_to(url, [body])])
+        time.sleep(2.0)  # all that may connect do
+        found = requests.get(f"{running.api}/v1/status", timeout=60).json()["outgoing"]
+        assert sender_mb(running, "VmRSS") < SENDER_MB_MAX
+        assert {each["queued"] for each in found} == {1}
+        assert "Waiting" in {each["state"] for each in found}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from srmp_spark.queue_manager.sender.places import SHARE, SLOW_SECONDS, Places, Standing
 
+SLOW_MOST = 1_000
 WORKING, SLOW, IDLE = Standing(False, 0.1), Standing(False, SLOW_SECONDS + 1), Standing(True, 5.0)
 
 
@@ -17,14 +18,14 @@ class Fleet:
     def want(self, wire: str, address: str, *, host: str = "", is_slow: bool = False, does: Standing = WORKING) -> list[str]:
         self.does[wire] = does
         self.places.want(wire, f"{host or address}:80", (f"host {host or address}", address), is_slow=is_slow)
-        return self.places.admit()
+        return self.places.admit(SLOW_MOST)
 
     def make_way(self) -> tuple[list[str], list[str]]:
         """Return who made way, and who has a place now."""
         gone = self.places.make_way(self.does.__getitem__)
         for wire in gone:
             assert self.places.release(wire)
-        return gone, self.places.admit()
+        return gone, self.places.admit(SLOW_MOST)
 
 
 def test_an_address_has_a_share_and_no_more_whatever_its_names() -> None:
@@ -50,6 +51,16 @@ def test_an_idle_one_makes_way_first_then_a_slow_one_and_never_one_at_work() -> 
     assert fleet.want("c", "192.0.2.12") == []
     assert fleet.make_way() == ([], []), "who is at work stays"
     assert fleet.places.is_wanted("w0"), "until its turn is over"
+
+
+def test_those_that_had_trouble_are_admitted_a_few_at_a_time() -> None:
+    places: Places[str] = Places(100, 20)
+    for n in range(9):
+        places.want(f"troubled{n}", f"192.0.2.{n}:80", (f"192.0.2.{n}",), is_slow=True)
+    places.want("other", "198.51.100.1:80", ("198.51.100.1",), is_slow=False)
+    assert places.admit(2) == ["troubled0", "troubled1", "other"]
+    assert places.admit(0) == []
+    assert places.admit(20) == [f"troubled{n}" for n in range(2, 9)]
 
 
 def test_when_the_slow_pool_is_full_too_the_slow_of_the_greediest_ends() -> None:
@@ -84,7 +95,7 @@ def test_a_single_slow_one_is_never_cut_off_for_other_slow_ones() -> None:
     assert fleet.want("another", "192.0.2.9", is_slow=True) == []
     assert fleet.make_way() == ([], [])
     fleet.places.release("large0")
-    assert fleet.places.admit() == ["another"]
+    assert fleet.places.admit(SLOW_MOST) == ["another"]
 
 
 def test_one_that_waits_no_longer_gets_nothing() -> None:
@@ -95,5 +106,5 @@ def test_one_that_waits_no_longer_gets_nothing() -> None:
     fleet.places.withdraw("gone")
     assert not fleet.places.somebody_waits
     assert fleet.places.release("w0")
-    assert fleet.places.admit() == []
+    assert fleet.places.admit(SLOW_MOST) == []
     assert not fleet.places.release("gone")

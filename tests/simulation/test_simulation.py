@@ -31,7 +31,7 @@ MARKS = {
     # the sending half
     "foreign-ignored-gap", "foreign-ignored-repeat", "foreign-ignored-stream", "foreign-reply-dropped", "foreign-wrong-receipt",
     "out-again", "out-bridge", "out-crash", "out-dead-dropped", "out-dead-expired", "out-dead-not-received",
-    "out-dead-refused", "out-first", "out-known", "out-once-more", "out-pause", "out-receipt-another-stream",
+    "out-dead-refused", "out-first", "out-known", "out-not-reached", "out-once-more", "out-pause", "out-receipt-another-stream",
     "out-receipt-beyond", "out-receipt-final", "out-receipt-old", "out-receipt-progress", "out-replanned", "out-reset",
     "out-retry",
 }  # fmt: skip

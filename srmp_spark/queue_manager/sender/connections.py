@@ -1,5 +1,8 @@
 """The connections to peers: one for each outgoing queue that has something to send, kept alive, and never too many.
 
+Nothing is read from the outbox for a peer before there is a connection to it: what waits for ten thousand peers that are down
+fills no memory, and their attempts cost no reading. Attempts for queues that had trouble are made at a limited rate.
+
 A stream must arrive in order, so its messages go over one connection, and a second one is opened only when the first is
 closed and what hung on it was reported. A peer may close a connection that it kept idle just when we use it; then what was
 written goes once more over a new one, with the same bytes, before anybody calls it trouble. Perhaps it took the message all the
@@ -37,7 +40,7 @@ from srmp_spark.queue_manager.sender.exchange import Exchange
 from srmp_spark.queue_manager.sender.places import SLOW_SECONDS, Places, Standing
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
 from srmp_spark.srmp.stream_room import holder_of
 
 CONNECTIONS_MAX = 1_000
@@ -47,6 +50,10 @@ DESCRIPTORS_RESERVED = 64
 TROUBLED_MAX = 250
 """Of them, to queues whose last attempt failed or was answered late: each may hang until CONNECT_SECONDS or ANSWER_SECONDS
 are over. The rest stays for all others."""
+TROUBLED_ATTEMPTS_PER_SECOND = 200
+"""To connect for queues whose last attempt failed: a third of a core. Ten thousand that are down get their turn every 50 s."""
+ATTEMPTS_AT_ONCE = 50
+"""Of those, after a time without any."""
 LOOK_SECONDS = 0.1
 """How often it is looked who makes way while somebody waits: a look goes through all connections, half a millisecond."""
 CONNECT_SECONDS = 10.0
@@ -87,6 +94,10 @@ class Wire:
         self.target = split_url(key.destination).request_target
         self.waiting: deque[tuple[Send, bytes]] = deque()
         """With their requests; not sent yet."""
+        self.load: Load | None = None
+        """What is to be read once there is a connection."""
+        self.is_sought = False
+        """Whether a connection is being made, or waits for its place."""
         self.exchange: Exchange | None = None
         self.looking: asyncio.Task[Sequence[str]] | None = None
         """Looks the host up, before the wire waits for a place."""
@@ -212,13 +223,14 @@ class Wire:
     def ended(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         """The connection is gone, or there is none to be had."""
         self.exchange = None
+        self.is_sought = False
         again = silent and not self.retried
         if again:
             for send in unanswered:
                 self.connections.on_doubt(send)
             self.retried = bool(unanswered)
             self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
-        elif unanswered or self.waiting:  # else it was idle, and we closed it
+        elif unanswered or self.waiting or self.load is not None:  # else it was idle, and we closed it
             self.troubled = True
         connections = self.connections
         connections.release(self)
@@ -228,13 +240,16 @@ class Wire:
         left = [] if again else [*unanswered]
         unsent = [send for send, _ in self.waiting]
         self.waiting.clear()
+        load, self.load = self.load, None
         for send in reversed(unsent):
             connections.on_unsent(send)
         for send in left:
             connections.on_failure(send, why, True)
         for send in reversed(unsent):
             connections.on_failure(send, why, False)
-        if not left and not unsent:
+        if load is not None:
+            connections.on_not_reached(load, why)
+        elif not left and not unsent:
             connections.on_closed(self.key)
 
     def __repr__(self) -> str:
@@ -255,6 +270,8 @@ class Connections:
         on_withdrawn: Callable[[Send], object],
         on_closed: Callable[[QueueKey], object],
         on_doubt: Callable[[Send], object],
+        on_reached: Callable[[Load], object],
+        on_not_reached: Callable[[Load, str], object],
         addresses: Addresses | None = None,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
@@ -262,7 +279,8 @@ class Connections:
         """``on_failure``: why, and whether bytes of the message left. ``on_unsent``: it never left, and its end comes, but
         that of what was before it comes first. ``on_withdrawn``: it never left, because of the
         answer before it. ``on_closed``: a connection ended with nothing on it. ``on_doubt``: it left, has no answer, and
-        goes once more before its end is told. ``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
+        goes once more before its end is told. ``on_reached``: a connection was made for this load. ``on_not_reached``: none
+        can be made, and why. ``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
         self.endpoint_of = endpoint_of
         self._loop = loop
         self.time = loop.time
@@ -272,12 +290,16 @@ class Connections:
         self.on_withdrawn = on_withdrawn
         self.on_closed = on_closed
         self.on_doubt = on_doubt
+        self.on_reached = on_reached
+        self.on_not_reached = on_not_reached
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
         """Those that have or open a connection."""
         self._most = connections_allowed()
         self._places: Places[Wire] = Places(self._most, TROUBLED_MAX)
+        self._attempts = float(ATTEMPTS_AT_ONCE)
+        self._earned_at = self.time()
         self._looked_at = float("-inf")
         self._look: asyncio.TimerHandle | None = None
         self._tls = tls or ClientTls()
@@ -290,15 +312,32 @@ class Connections:
     def __len__(self) -> int:
         return len(self._holding)
 
+    def _wire(self, key: QueueKey) -> Wire:
+        wire = self._wires.get(key)
+        if wire is None:
+            wire = self._wires[key] = Wire(self, key)
+        return wire
+
+    def is_reached(self, key: QueueKey) -> bool:
+        """Return whether there is a connection."""
+        wire = self._wires.get(key)
+        return wire is not None and wire.exchange is not None and wire.connecting is None
+
+    def reach(self, load: Load) -> None:
+        """Connect, so that ``load`` may be read; its end is told once, by ``on_reached`` or ``on_not_reached``, unless another
+        one of its queue takes its place."""
+        wire = self._wire(load.key)
+        wire.load = load
+        if not wire.is_sought:
+            self.want(wire)
+
     def post(self, send: Send) -> None:
         """Send it; its end is told once, by ``on_answer`` or ``on_failure``."""
-        wire = self._wires.get(send.key)
-        if wire is None:
-            wire = self._wires[send.key] = Wire(self, send.key)
+        wire = self._wire(send.key)
         wire.waiting.append((send, wire.request(send)))
         if wire.exchange is not None:
             wire.flush()
-        elif wire.connecting is None and len(wire.waiting) == 1:
+        elif not wire.is_sought:
             self.want(wire)
 
     def close(self, key: QueueKey) -> None:
@@ -310,7 +349,7 @@ class Connections:
             wire.exchange.end("we closed the connection")
         elif wire.connecting is not None:
             wire.connecting.cancel()
-        elif wire.waiting:
+        elif wire.is_sought:
             self._unwant(wire)
             wire.ended([], "we gave it up", silent=False)
 
@@ -328,8 +367,9 @@ class Connections:
         tasks: list[asyncio.Task[Any]] = [
             task for wire in self._wires.values() for task in (wire.looking, wire.connecting) if task is not None
         ]
-        for wire in self._holding.values():
+        for wire in self._wires.values():
             wire.waiting.clear()
+            wire.load = None
             if wire.exchange is not None:
                 wire.exchange.leave()
         await end(tasks)
@@ -343,6 +383,7 @@ class Connections:
 
     def want(self, wire: Wire) -> None:
         """Connect as soon as there is room. The host is looked up first, which needs no connection."""
+        wire.is_sought = True
         known = self._addresses.known(wire.host)
         if known is not None:
             self._line_up(wire, known)
@@ -377,7 +418,7 @@ class Connections:
         self._places.withdraw(wire)
 
     def _grant(self) -> None:
-        for wire in self._places.admit():
+        for wire in self._places.admit(self._attempts_left()):
             self._connect(wire)
         if not self._places.somebody_waits or self._closed or self._look is not None:
             return
@@ -390,11 +431,20 @@ class Connections:
             wire.make_way()
         self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
 
+    def _attempts_left(self) -> int:
+        """Return how many that had trouble may connect now."""
+        now = self.time()
+        earned = max(0.0, now - self._earned_at) * TROUBLED_ATTEMPTS_PER_SECOND
+        self._attempts, self._earned_at = min(self._attempts + earned, ATTEMPTS_AT_ONCE), now
+        return int(self._attempts)
+
     def _look_again(self) -> None:
         self._look = None
         self._grant()
 
     def _connect(self, wire: Wire) -> None:
+        if wire.troubled:
+            self._attempts -= 1
         self._holding[wire.key] = wire
         wire.began_at = self.time()
         wire.connecting = self._loop.create_task(self._open(wire))
@@ -443,7 +493,11 @@ class Connections:
             why = f"{wire.host}:{wire.port}: {error}"
         elif exchange is not None and exchange.usable:
             wire.opened_at = wire.used_at = self.time()
+            wire.is_sought = False
             wire.flush()
+            load, wire.load = wire.load, None
+            if load is not None:
+                self.on_reached(load)
             return
         else:
             why = f"{wire.host}:{wire.port}: {wire.died_young or 'the connection ended at once'}"

@@ -56,7 +56,7 @@ from srmp_spark.store.outbox.sessions import SessionRow
 from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1
-"""Rows read for a peer that has not answered yet: ten thousand that are down must not fill the memory."""
+"""Rows read for a peer that has not answered yet: a thousand that connect and say nothing must not fill the memory."""
 RECEIPTS_NOTED_SECONDS = 2.0
 """How often it is stored how far the receipts were read, also while more come: ORDER_QUEUE_UNREAD_MAX counts from there."""
 RECEIPTS_RETRY_SECONDS = 2.0
@@ -136,6 +136,8 @@ class Dispatcher:
             on_withdrawn=self._withdrawn,
             on_closed=self._closed_by_peer,
             on_doubt=sender.doubted,
+            on_reached=self._read,
+            on_not_reached=self._not_reached,
             endpoint_of=endpoint_of,
             tls=tls,
         )
@@ -224,6 +226,12 @@ class Dispatcher:
         self.connections.close(key)
 
     def _load(self, load: Load) -> None:
+        if self.connections.is_reached(load.key):
+            self._read(load)
+        else:
+            self.connections.reach(load)
+
+    def _read(self, load: Load) -> None:
         queue = self.sender.get(*load.key)
         proven = queue is not None and queue.state is QueueState.CONNECTED
         future = self._store.run(partial(self._outbox.load, load if proven else load._replace(rows_max=PROBE_ROWS)))
@@ -493,10 +501,20 @@ class Dispatcher:
         else:
             self.errors[key] = why
 
+    def _note_error(self, key: QueueKey, why: str) -> None:
+        if self.errors.get(key) != why:
+            self.errors[key] = why
+            log.info('sender.failed destination=%s reason="%s"', key.destination, why)
+
+    def _not_reached(self, load: Load, why: str) -> None:
+        queue = self.sender.get(*load.key)
+        if queue is not None and queue.state is not QueueState.ON_HOLD:  # else we closed it, and why is told
+            self._note_error(load.key, why)
+        self.sender.not_reached(load, self._clock.monotonic())
+        self.work()
+
     def _failed(self, send: Send, why: str, left: bool) -> None:
-        if self.errors.get(send.key) != why:
-            self.errors[send.key] = why
-            log.info('sender.failed destination=%s reason="%s"', send.key.destination, why)
+        self._note_error(send.key, why)
         self.sender.failed(send, self._clock.monotonic(), left=left)
         self.work()
 

@@ -155,9 +155,9 @@ class Places(Generic[W]):
         """Take the place of ``wire`` back; return whether it had one."""
         return any(pool.leave(wire) for pool in self._pools)
 
-    def admit(self) -> list[W]:
-        """Give free places to those that wait; return who has one now."""
-        return [*self._slow.admit(), *self._prompt.admit()]
+    def admit(self, slow_most: int) -> list[W]:
+        """Give free places to those that wait, of the slow pool ``slow_most`` at most; return who has one now."""
+        return [*islice(self._slow.admit(), slow_most), *self._prompt.admit()]
 
     def is_wanted(self, wire: W) -> bool:
         """Return whether somebody waits who would get a place if ``wire`` gave its own back."""

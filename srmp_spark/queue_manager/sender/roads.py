@@ -9,7 +9,7 @@ from srmp_spark.names import is_multicast, is_reliable
 from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
 
 
 class Roads:
@@ -27,6 +27,16 @@ class Roads:
         if is_reliable(key.destination):
             return self.sessions
         return self._multicasts if is_multicast(key.destination) else self._connections
+
+    def is_reached(self, key: QueueKey) -> bool:
+        """Return whether messages may be read now: only HTTP needs a connection before, the others keep no more than they
+        send."""
+        road = self._of(key)
+        return road is not self._connections or self._connections.is_reached(key)
+
+    def reach(self, load: Load) -> None:
+        """Connect, so that ``load`` may be read."""
+        self._connections.reach(load)
 
     def post(self, send: Send) -> None:
         """Send it; its end is told once."""

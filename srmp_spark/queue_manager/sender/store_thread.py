@@ -1,8 +1,10 @@
 """The one thread that touches the outbox, so that a sync holds up nobody but those who wait for it.
 
-Two lines: what the engine writes and reads goes first, the steps of a large batch fill the time between. A job that raises
-:class:`StoreSyncError` or another :class:`StoreError` ends the process: memory may then be ahead of the disk for good. Only
-:class:`StoreDamagedError` is for the caller alone: a read found rows that are damaged, and a new process would find them too.
+Two lines: what the engine writes and reads goes first, the steps of a large batch fill the time between. Where the first line
+never ends, every :data:`TURNS`-th job is one of the second: destinations that are tried without a pause must not stop commits.
+A job that raises :class:`StoreSyncError` or another :class:`StoreError` ends the process: memory may then be ahead of the disk
+for good. Only :class:`StoreDamagedError` is for the caller alone: a read found rows that are damaged, and a new process would
+find them too.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from srmp_spark.errors import StoreDamagedError, StoreError
+
+TURNS = 5
+"""One of so many jobs is of the second line while somebody waits in it. A step takes milliseconds, and so does a read."""
 
 _T = TypeVar("_T")
 
@@ -27,12 +32,14 @@ class StoreThread:
         self._on_fatal = on_fatal
         self._first: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._later: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._turn = 0
+        """Jobs of the first line since one of the second had to wait."""
         self._ready = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
     def run(self, job: Callable[[], _T], *, later: bool = False) -> asyncio.Future[_T]:
-        """The result of ``job``; ``later``: after everything that is not."""
+        """The result of ``job``; ``later``: in the second line."""
         future: asyncio.Future[_T] = self._loop.create_future()
         (self._later if later else self._first).append((job, future))
         self._ready.release()
@@ -44,10 +51,17 @@ class StoreThread:
         self._on_fatal(failure)
         raise failure
 
+    def _next(self) -> tuple[Callable[[], Any], asyncio.Future[Any]]:
+        self._turn = self._turn + 1 if self._first and self._later else 0
+        if self._turn >= TURNS:
+            self._turn = 0
+            return self._later.popleft()
+        return (self._first or self._later).popleft()
+
     def _run(self) -> None:
         while True:
             self._ready.acquire()
-            job, future = (self._first or self._later).popleft()
+            job, future = self._next()
             result: Any = None
             failure: BaseException | None = None
             try:

@@ -169,9 +169,11 @@ class Waiting:
                         return found
                     serials = part.first + group.first + indices
                     raise UnreadableRowsError(len(indices), (int(serials[0]), int(serials[-1])), str(error)) from error
-                sizes = np.cumsum(body_sizes(_columns(batch), batch.num_rows)[indices])
+                wanted = indices[: load.rows_max - len(found)]
+                span = batch.slice(wanted[0], wanted[-1] - wanted[0] + 1)
+                sizes = np.cumsum(body_sizes(_columns(span), span.num_rows)[wanted - wanted[0]])
                 fit = int(np.searchsorted(sizes, room, side="right"))
-                count = min(len(indices), load.rows_max - len(found), max(fit, 0 if found else 1))
+                count = min(len(wanted), max(fit, 0 if found else 1))
                 taken = indices[:count].tolist()
                 base = part.first + group.first
                 try:
