@@ -436,7 +436,7 @@ class Connections:
         now = self.time()
         earned = max(0.0, now - self._earned_at) * TROUBLED_ATTEMPTS_PER_SECOND
         self._attempts, self._earned_at = min(self._attempts + earned, ATTEMPTS_AT_ONCE), now
-        return int(self._attempts)
+        return max(0, int(self._attempts))
 
     def _look_again(self) -> None:
         self._look = None
