@@ -49,7 +49,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof clean attack attack-planted fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,6 +150,10 @@ proof: setup strace ## the long versions of the rest: damaged Delta state, two o
 		tests/queue_manager/test_two_of_everything.py tests/queue_manager/test_clock_jumps_live.py \
 		tests/queue_manager/test_https.py tests/sender/test_https_out.py tests/sender/test_receipts_address.py \
 		tests/simulation/test_simulation.py tests/mqrr/test_mqrr_fuzz.py $(PYTEST)
+
+long: setup ## the whole of what make test takes a part of: mutants of the fuzz lists, failing statements, kills of the outbox; ten minutes
+	@SRMP_SPARK_MUTANTS=10000 SRMP_SPARK_MQRR_MUTANTS=10000 SRMP_SPARK_CRASH=full SRMP_SPARK_KILLS=40 \
+		$(PYTHON) -m pytest -v tests/fuzz/test_fuzz.py tests/mqrr/test_mqrr_fuzz.py tests/outbox/test_crash.py $(PYTEST)
 
 # One process a core, a test at a time: their parts are tests of their own (tests/conftest.py keeps modules together otherwise).
 ALL_CORES := -n auto --dist load
