@@ -76,7 +76,7 @@ SEEDS = {
     "calls": list(conversations()),
 }
 SLOW = {"calls": 1_000, "ntlm": 3_000}
-"""A conversation takes a millisecond: ``SRMP_SPARK_MQRR_MUTANTS=10000`` (make proof, make long) has as many as of the others."""
+"""A conversation takes a millisecond: ``SRMP_SPARK_MQRR_MUTANTS=10000`` (proof, long) has as many as of the others."""
 SHARE = 4
 """Of the lists a quarter, unless ``SRMP_SPARK_MQRR_MUTANTS`` says otherwise."""
 TARGETS = {target.name: target for target in mqrr_targets(SEEDS)}
