@@ -6,17 +6,22 @@ import asyncio
 import socket
 import threading
 from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import uvloop
+from hostile_peers import Peers
+from kit import bodies, commit, outgoing, rows_to, until
 from test_connections import OK, REQUEST, Told, with_peer
 
 from srmp_spark.queue_manager.sender import connections as module
 from srmp_spark.queue_manager.sender.connections import Wire
 from srmp_spark.queue_manager.sender.store_thread import TURNS, StoreThread
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.testing.service import RunningQueueManager
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +148,16 @@ def test_those_that_had_trouble_are_tried_at_a_limited_rate(monkeypatch: pytest.
     assert len(tried) == 20
     assert 40 <= sum(tried.values()) <= 20 + 5 + 2 * 50 * seconds
     assert max(tried.values()) - min(tried.values()) <= 2, "queues take turns"
+
+
+def test_what_waits_for_a_peer_that_is_never_reached_becomes_dead_letters_in_time(tmp_path: Path) -> None:
+    with Peers() as peers, RunningQueueManager(tmp_path / "qm", retransmission_timeout=0.2) as running:
+        destination = f"{peers.refusing()}/in"
+        until_then = datetime.now(timezone.utc) + timedelta(seconds=1)
+        commit(running.api, "1", rows_to(destination, bodies(0, 600), time_to_reach_queue=until_then))
+        commit(running.api, "2", rows_to(destination, bodies(600, 605)))
+        until(lambda: outgoing(running, destination)["queued"] == 5, "600 are dead")
+        assert "reason=expired" in running.stderr()
 
 
 def test_steps_of_a_commit_get_their_turns_where_the_first_line_never_ends() -> None:
