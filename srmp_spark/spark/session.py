@@ -72,9 +72,7 @@ def with_delta() -> None:
     """Under ``spark-submit`` without Delta: become the same job, with the same settings, in a JVM that has it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return
-    from pyspark import SparkConf
-
-    settings = dict(SparkConf().getAll())
+    settings = _of_the_jvm()
     sources = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
     if any("delta" in settings.get(name, "") for name in sources):
         return
@@ -113,10 +111,8 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
 
 def _submitted() -> dict[str, str]:
     """The settings that spark-submit, or ``PYSPARK_SUBMIT_ARGS``, has given."""
-    from pyspark import SparkConf
-
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return dict(SparkConf().getAll())
+        return _of_the_jvm()
     given: dict[str, str] = {}
     parts = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     for flag, value in pairwise(parts):
@@ -126,6 +122,14 @@ def _submitted() -> dict[str, str]:
         elif flag == "--master":
             given["spark.master"] = value
     return given
+
+
+def _of_the_jvm() -> dict[str, str]:
+    """Read the settings of the JVM that is there already. A ``SparkConf`` that is made before Python meets the JVM is empty."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  # what the first session does too
+    return dict(SparkConf().getAll())
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:

@@ -73,6 +73,8 @@ def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -
         "local[2]",
         "--conf",
         "spark.ui.enabled=false",
+        "--conf",
+        "spark.kept=yes",
         *command(qm.api, tmp_path, "--trigger", "1 second"),
     ]
     with output.open("w") as file:
@@ -86,6 +88,9 @@ def test_python_and_then_spark_submit(qm: RunningQueueManager, tmp_path: Path) -
             assert time.monotonic() < deadline, output.read_text()[-3000:]
             time.sleep(0.5)
         (driver,) = [pid for pid, line in commands_below(job.pid) if "ingest.py" in line and "java" not in line]
+        (jvm,) = [line for _, line in commands_below(driver) if "java" in line]
+        assert "spark.kept=yes" in jvm, "the settings of spark-submit go on into the JVM that has Delta"
+        assert "spark.master=local[2]" in jvm
         os.kill(driver, signal.SIGTERM)
         assert job.wait(timeout=60) == 0
     finally:
