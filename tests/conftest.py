@@ -1,7 +1,8 @@
 """Which tests run in one process when several run at once (``make test``: pytest-xdist, ``--dist loadgroup``).
 
 A module stays together: its fixtures are queue managers and sessions that take seconds to start. All that drive a JVM in their
-own process are two groups, so two JVMs start and no more; they are halves by time, not by number. Nothing is shared between
+own process are two groups, so two JVMs start and no more; they are halves by time, not by number. Programs that start Spark
+and may take a JVM that is there are a third group (:mod:`one_jvm`). Nothing is shared between
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
 
@@ -11,10 +12,12 @@ A run of all of them also fails when a test that a page of MUSTs relies on did n
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from musts_gate import MustsGate
+from one_jvm import one_jvm
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.testing import musts
@@ -25,12 +28,14 @@ TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test
 """Write Delta tables."""
 QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py")
 """Read queues, as the tests of the engine do: the other half."""
+PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "conf/test_compose.py")
+"""Start programs with Spark that take the JVM of :mod:`one_jvm`."""
 LONGEST = (
     "spark tables",
     "spark queues",
     "spark/test_connect.py",
     "disk/test_disk_errors.py",
-    "notebooks/test_notebooks.py",
+    "spark programs",
     "disk/test_power_loss.py",
     "sender/test_kill_forward.py",
     "spark/test_ingest_job.py",
@@ -42,10 +47,8 @@ LONGEST = (
     "acceptance/test_kill_ingest.py",
     "sender/test_kill_out.py",
     "remote read",
-    "compat/test_compat.py",
     "queue_manager/test_serve.py",
     "outbox/test_crash.py",
-    "conf/test_compose.py",
     "spark/test_sink_cluster.py",
     "sender/test_faults.py",
     "cli/test_commands.py",
@@ -64,6 +67,8 @@ def group_of(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if name in TABLES:
         return "spark tables"
+    if name in PROGRAMS:
+        return "spark programs"
     if name.startswith("remote_read/"):  # one queue manager serves them all
         return "remote read"
     return "spark queues" if name.startswith("spark/test_engine") or name in QUEUES else name
@@ -75,6 +80,13 @@ def musts_tables() -> list[musts.Table]:
         return [musts.load(document) for document in musts.DOCUMENTS]
     except ConfigurationError as error:
         raise pytest.UsageError(f"docs/musts: {error}") from None
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of programs that take one JVM, one after the other."""
+    with one_jvm(tmp_path_factory.mktemp("jvm")) as environment:
+        yield environment
 
 
 def pytest_configure(config: pytest.Config) -> None:

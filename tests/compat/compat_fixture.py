@@ -10,6 +10,7 @@ The archive holds ``data`` (a queue with a sealed segment, an unsealed tail and 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -28,13 +29,13 @@ SEALED, TAIL, UNREAD = 2100, 40, 7
 """Messages: enough to be sealed at once, some more that stay in groups, and those that the query has not read."""
 
 
-def ingest(api: str, directory: Path) -> dict[str, Any]:
-    """One run of jobs/ingest.py over what is there; its closing line."""
+def ingest(api: str, directory: Path, jvm: dict[str, str] | None = None) -> dict[str, Any]:
+    """One run of jobs/ingest.py over what is there, in a JVM that is there if one is given; its closing line."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "jobs" / "ingest.py"), "--queue-manager", api, "--queue", f"{ORDERS},{LEDGER}",
          "--table", str(directory / "table"), "--checkpoint", str(directory / "checkpoint"),
          "--available-now", "--max-offsets-per-trigger", "1500", "--master", "local[2]"],
-        capture_output=True, text=True, timeout=280, check=False,
+        capture_output=True, text=True, timeout=280, check=False, env={**os.environ, **(jvm or {})},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     closing: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -32,7 +32,7 @@ def test_there_is_a_fixture_of_this_version() -> None:
 
 
 @pytest.mark.spark
-def test_data_directory_state_and_checkpoint_go_on(left_behind: tuple[Path, dict[str, Any]]) -> None:
+def test_data_directory_state_and_checkpoint_go_on(left_behind: tuple[Path, dict[str, Any]], jvm: dict[str, str]) -> None:
     """The copy is a new epoch with the old GUID; the query first finishes the old epoch, then reads the new one."""
     directory, expected = left_behind
     with RunningQueueManager(directory / "data", queues=QUEUES, state=directory / "state", state_interval=1) as running:
@@ -44,7 +44,7 @@ def test_data_directory_state_and_checkpoint_go_on(left_behind: tuple[Path, dict
         sent = client.send(ORDERS, [{"label": "after the update"}]) + client.send(LEDGER, [{"label": "entry after"}])
         assert [message["state"] for message in sent] == ["acknowledged"] * 2
 
-        closing = ingest(running.api, directory)
+        closing = ingest(running.api, directory, jvm)
         assert closing["rows"] == expected["unread"] + 2
 
         table = deltalake.DeltaTable(directory / "table").to_pyarrow_table(columns=["epoch", "queue", "sequence", "label"])

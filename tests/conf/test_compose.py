@@ -1,6 +1,7 @@
 """docker-compose.yml without Docker: each service's command runs as it stands, and a message goes through all three.
 
-Ports become free ones, volumes folders, names of machines loopback; nothing else of the file is changed.
+Ports become free ones, volumes folders, names of machines loopback; nothing else of the file is changed. Spark takes a JVM that
+is there (one_jvm.py).
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ def command(service: dict[str, Any], volumes: Path, api: str = "") -> list[str]:
 
 
 @contextmanager
-def started(line: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
+def started(line: list[str], log: Path, **more: str) -> Iterator[subprocess.Popen[str]]:
     """SIGTERM ends it with 0, as ``docker compose stop`` expects."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("SRMP_SPARK_", "PYSPARK_"))}
     with log.open("w") as errors:
         process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=env, start_new_session=True
+            line, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=env | more, start_new_session=True
         )
     try:
         yield process
@@ -83,7 +84,7 @@ def started(line: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.spark
-def test_a_message_goes_from_windows_into_the_table(compose: dict[str, Any], tmp_path: Path) -> None:
+def test_a_message_goes_from_windows_into_the_table(compose: dict[str, Any], tmp_path: Path, jvm: dict[str, str]) -> None:
     services = compose["services"]
     with ExitStack() as stack:
         ready = {}
@@ -94,7 +95,7 @@ def test_a_message_goes_from_windows_into_the_table(compose: dict[str, Any], tmp
             ready[name] = json.loads(line)
         spark_log = tmp_path / "spark.log"
         spark_line = command(services["spark"], tmp_path, ready["queue-manager"]["api"])
-        spark = stack.enter_context(started(spark_line, spark_log))
+        spark = stack.enter_context(started(spark_line, spark_log, **jvm))
         program, *send = shown("docker compose exec windows ")
         send = [each.replace("http://queue-manager", ready["queue-manager"]["listening"]) for each in send]
         sent = subprocess.run(

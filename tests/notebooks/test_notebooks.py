@@ -32,9 +32,15 @@ def pictures(notebook: nbformat.NotebookNode) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+def in_the_jvm(monkeypatch: pytest.MonkeyPatch, jvm: dict[str, str]) -> None:
+    """What a kernel inherits."""
+    for name, value in {"PYSPARK_PYTHON": sys.executable, **jvm}.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.spark
-def test_01_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+def test_01_ingest(monkeypatch: pytest.MonkeyPatch, jvm: dict[str, str]) -> None:
+    in_the_jvm(monkeypatch, jvm)
     notebook = run("01_ingest.ipynb")
     assert pictures(notebook) == 3
     text = printed(notebook)
@@ -43,8 +49,8 @@ def test_01_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spark
-def test_02_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+def test_02_replay(monkeypatch: pytest.MonkeyPatch, jvm: dict[str, str]) -> None:
+    in_the_jvm(monkeypatch, jvm)
     notebook = run("02_replay.ipynb")
     assert pictures(notebook) == 2
     text = printed(notebook)
