@@ -16,6 +16,10 @@ settings = {
     "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.1",
     "spark.speculation.minTaskRuntime": "500ms", "spark.executor.memory": "512m", "spark.executor.cores": "2",
     "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.driver.host": "127.0.0.1",
+    "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    # Executors take their classes mapped from a file too, if `make test` names one.
+    "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
 }  # fmt: skip
 builder = SparkSession.builder.master(master)
 for name, value in settings.items():

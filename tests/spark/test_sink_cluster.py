@@ -47,6 +47,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     url = f"spark://127.0.0.1:{kept_port()}"
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = os.environ.get("SPARK_SUBMIT_OPTS", "")
     roles = [["master.Master", "--host", "127.0.0.1", "--port", url.rpartition(":")[2], "--webui-port", "0"]]
     for number in (1, 2):
         work = [
