@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.jobs.exactly_once import ExactlyOnce
 from srmp_spark.testing.oracle import Oracle, Verdict
@@ -33,8 +35,13 @@ class Pipeline:
         self.table = directory / "table"
         self.checkpoint = directory / "checkpoint"
         self.sent = 0
+        self.sizes: dict[int, int] = {}
+        """Rows of the batches that this checkpoint has seen last, those with them that the table held already."""
+        self.clean = True
+        """Whether the last check found each row once, and nothing was done since."""
 
     def send(self, rows: int) -> None:
+        self.clean = False
         labels = [{"label": str(self.sent + n + 1), "delivery": "recoverable"} for n in range(rows)]
         self.client.send(self.queue, labels)
         self.sent += rows
@@ -48,10 +55,33 @@ class Pipeline:
         sink.claim()
 
         def append(batch: DataFrame, number: int) -> None:
-            written.append(sink.append(batch, number).rows)
+            done = sink.append(batch, number)
+            self.sizes[number] = done.rows + done.left_out
+            written.append(done.rows)
 
         self.run(append, limit, **options)
         return sum(written)
+
+    def fill(self) -> None:
+        """Have rows in the table, if there are none yet."""
+        if not self.sent:
+            self.send(26)
+            self.ingest()
+
+    def last_batches(self, count: int) -> list[int]:
+        """The numbers of the last batches of the checkpoint, all with rows in them: without such, of messages sent now."""
+        if not all(self.sizes.get(number) for number in (self.batches() or [-1])[-count:]) or len(self.batches()) <= count:
+            self.send(13 * (count + 1))
+            self.ingest()
+        last = self.batches()[-count:]
+        assert all(self.sizes[number] for number in last)
+        return last
+
+    def new_checkpoint(self) -> None:
+        """Go on as a job that never had the old one."""
+        self.clean = False
+        self.checkpoint = self.checkpoint.with_name(f"checkpoint{next(_numbers)}")
+        self.sizes = {}
 
     def run(self, append: Append, limit: int, **options: Any) -> None:
         """One run of AvailableNow into any sink. Raises what ends the query."""
@@ -63,6 +93,7 @@ class Pipeline:
         return self.spark.readStream.format("srmp").options(queueManager=self.api, queue=self.queue, **options).load()
 
     def forget(self, kind: str, *batches: int) -> None:
+        self.clean = False
         for number in batches:
             (self.checkpoint / kind / str(number)).unlink()
             (self.checkpoint / kind / f".{number}.crc").unlink(missing_ok=True)
@@ -91,14 +122,16 @@ class Pipeline:
         for number in range(1, self.sent + 1):
             oracle.sent(str(number))
             oracle.acknowledged(str(number))
-        for row in self.spark.read.format("delta").load(str(self.table)).select("sequence", "label", "queue").collect():
-            assert (row.label, row.queue) == (str(row.sequence), self.queue), "each row is the message that was sent"
-            oracle.landed(row.label)
+        table = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(columns=["sequence", "label", "queue"])
+        for row in table.to_pylist():
+            assert (row["label"], row["queue"]) == (str(row["sequence"]), self.queue), "each row is the message that was sent"
+            oracle.landed(row["label"])
         return oracle.verdict()
 
     def check(self) -> None:
         verdict = self.verdict()
         assert verdict.clean, verdict
+        self.clean = True
 
 
 def commits_of(table: Path) -> list[int]:
