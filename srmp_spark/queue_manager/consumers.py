@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
-from srmp_spark.srmp.ranges import Range, runs_of
-from srmp_spark.srmp.sequence_set import SequenceSet, first_missing
+from srmp_spark.sequences.ranges import Range, runs_of
+from srmp_spark.sequences.sequence_set import SequenceSet, first_missing
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""

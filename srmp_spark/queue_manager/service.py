@@ -61,13 +61,13 @@ from srmp_spark.queue_manager.slices import Slices
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.queue_manager.writers import Writers, open_forwarding
+from srmp_spark.sequences.ranges import Range, gaps
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.ranges import Range, gaps
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of

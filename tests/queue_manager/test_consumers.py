@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.consumers import (
     parse_holder,
     try_register,
 )
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 UTC = 1_790_000_000_000_000
 
