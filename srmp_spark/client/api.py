@@ -231,11 +231,22 @@ class QueueManagerClient:
     def all_ahead(self, queue: str, consumer: str, registration: Registration) -> Iterator[tuple[int, int]]:
         """Yield every closed range above the mark that is received too, ascending: also those that the answer left out."""
         yield from registration.ahead
-        after = registration.ahead_after
-        while after is not None:
-            answer = self._json("GET", _consumer_path(queue, consumer), parameters={"after": after})
+        if registration.ahead_after is not None:
+            yield from self.ahead_of(queue, consumer, registration.ahead_after)
+
+    def ahead_of(self, queue: str, consumer: str, after: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield every closed range above the mark and above ``after`` that is received, ascending; none of a consumer that is
+        not known."""
+        next_after: int | None = after
+        while next_after is not None:
+            try:
+                answer = self._json("GET", _consumer_path(queue, consumer), parameters={"after": next_after})
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                return  # nobody has read anything by that name, or the queue is gone
             yield from _ranges(answer)
-            after = answer["ahead_after"]
+            next_after = answer.get("ahead_after")
 
     def received(
         self,
@@ -245,14 +256,18 @@ class QueueManagerClient:
         epoch: str,
         to: int,
         holder: Mapping[str, Any] | str,
+        first: int | None = None,
         sequences: Sequence[int] | None = None,
         rejected: bool = False,
     ) -> int:
-        """Mark what was planned up to ``to`` (or just ``sequences``) as received; answers the consumer's mark.
+        """Mark ``first`` to ``to`` as received, or just ``sequences``; answers the consumer's mark.
 
+        Without both: what was planned with the lease, up to ``to``.
         ``rejected``: these rows were read and are not wanted; whoever asked for their end is told so.
         """
         body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
+        if first is not None:
+            body["from"] = first
         if sequences is not None:
             body["sequences"] = list(sequences)
         if rejected:

@@ -193,6 +193,10 @@ class Consumer:
         first = self.planned if self.planned is not None else self.received + 1
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
+    def mark_range(self, first: int, to: int) -> Marked:
+        """Received: these, whatever the holder has planned."""
+        return self._add([(first, to)]) if to >= first else NOTHING_MARKED
+
     def mark_each(self, sequences: Iterable[int]) -> Marked:
         """Received: these."""
         return self._add(runs_of(sequences))

@@ -495,9 +495,11 @@ class QueueManager:
 
     async def received(
         self, queue: Queue, span: EpochSpan, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None,
-        *, reason: Reason = Reason.RECEIVED,
+        *, first: int | None = None, reason: Reason = Reason.RECEIVED,
     ) -> Consumer:  # fmt: skip
         """Add marks; those of the default consumer decide the rows, for ``reason``.
+
+        ``sequences``, or ``first`` to ``to``, or, where ``first`` is missing, all up to ``to`` from what the holder planned.
 
         Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of; a 404 or 409 if
         queue or consumer were deleted before the last mark was stored.
@@ -514,7 +516,8 @@ class QueueManager:
             )
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         if sequences is None:
-            await self._marked(queue, consumer, consumer.mark_to(to or 0), reason)
+            marked = consumer.mark_to(to or 0) if first is None else consumer.mark_range(first, to or 0)
+            await self._marked(queue, consumer, marked, reason)
             return consumer
         for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
             if at:

@@ -64,6 +64,8 @@ class Step(NamedTuple):
     reached: Position
     end: int
     """Last committed sequence of the epoch reached."""
+    anew: bool = False
+    """The log has nothing to do with what the query has read so far: it begins again there."""
 
 
 class Logs:
@@ -89,6 +91,8 @@ class Logs:
             self._by_guid[guid] = client
         self._found: dict[LogKey, LogFacts] = {}
         self._found_at = float("-inf")
+        self._present: set[str] = set()
+        """Names of all queues, also of those that the options do not name."""
         self._told: set[str] = set()
         """Globs of which was said that they match nothing."""
 
@@ -125,8 +129,9 @@ class Logs:
                 for guid, entries in zip(guids, lists, strict=True)
                 for entry in (*entries, *self._unlisted(guid, entries))
             }
+            self._present = {key.queue for key in present}
             if known is not None:
-                self._check_names({key.queue for key in present}, {key.queue for key in known})
+                self.check_names(known)
             self._found = {key: present[key] for key in sorted(present) if queue_matches(key.queue, self._options.queues)}
             self._found_at = time.monotonic()
         return self._found
@@ -143,6 +148,10 @@ class Logs:
                     if error.status != 404:
                         raise
         return found
+
+    def check_names(self, known: Iterable[LogKey]) -> None:
+        """Raise :class:`ConfigurationError` for a name in the options that no queue has, and no log of ``known``."""
+        self._check_names(self._present, {key.queue for key in known})
 
     def _check_names(self, present: set[str], known: set[str]) -> None:
         for pattern in self._options.queues:
@@ -203,7 +212,7 @@ class Logs:
                 "started from another or an empty data directory",
                 key, position, f"goes on at sequence {now.first} of epoch {now.epoch}",
             )  # fmt: skip
-            return Step(Position(now.epoch, now.first - 1), now.end)
+            return Step(Position(now.epoch, now.first - 1), now.end, anew=True)
         if error.code not in (TRIMMED, PAST_THE_END):
             return None
         now = self.client(key).range(key.queue, epoch=position.epoch)

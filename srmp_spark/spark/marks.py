@@ -3,8 +3,9 @@
 Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on
 disk, also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch
 n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark
-covers only what this query planned: its first sequence is registered with the lease before the first row is read, and a
-restarted query registers without one, which keeps what stands. Marks never go back: sending one twice does no harm.
+covers only what this query has read: its offsets say where it began, whatever other queries, a ``receive`` by command or a
+restored queue manager did meanwhile. A checkpoint of version 0.1 does not say it: there a mark begins at what was registered
+with the lease. Marks never go back: sending one twice does no harm.
 
 A mark that is refused because the log is not what the query knew (its queue or epoch is gone, or ends before the mark) is lost
 rows, as it would be for a read at that place: ``failOnDataLoss`` decides, and the mark does not count as sent.
@@ -21,7 +22,7 @@ from srmp_spark.holder import Holder
 from srmp_spark.interface import PAST_THE_END, UNKNOWN_EPOCH
 from srmp_spark.spark.driver_process import of_driver
 from srmp_spark.spark.logs import Logs
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.offsets import Began, LogKey, Offsets, Position
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class Marks:
         self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict())
         self._sent: dict[LogKey, Position] = {}
         """Highest sequence that needs no mark (any more), and its epoch, for each log whose lease we hold."""
+        self._marked: dict[LogKey, tuple[Began, int]] = {}
+        """How far we have marked a log, for a query that began there: the next mark begins behind."""
 
     def begin(self, key: LogKey, first: int | None = None) -> int:
         """Take the lease of a log for a new query that starts at ``first``; answers how far the consumer has received.
@@ -64,13 +67,14 @@ class Marks:
         """
         self._keeper.check()
         for key, position in offsets.items():
-            sent = self._sent.get(key)
+            sent, first = self._sent.get(key), self._first_of(key, position, offsets.began.get(key))
             if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
                 continue
             try:
                 self._logs.client(key).received(
-                    key.queue, self._consumer, epoch=position.epoch, to=position.sequence, holder=self._keeper.holder
-                )
+                    key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence,
+                    holder=self._keeper.holder,
+                )  # fmt: skip
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
                     raise
@@ -80,6 +84,17 @@ class Marks:
                 self._logs.advance(key, position, max_rows=1)  # refused for the same reason: failOnDataLoss decides
             else:
                 self._sent[key] = position
+                if key in offsets.began:
+                    self._marked[key] = (offsets.began[key], position.sequence)
+
+    def _first_of(self, key: LogKey, position: Position, began: Began | None) -> int | None:
+        """Return the first sequence of the mark for ``position``; ``None``: the queue manager knows it."""
+        if began is None:
+            return None
+        before, marked = self._marked.get(key, (began, 0))
+        if key in self._sent and (before.first != began.first or position.sequence < marked):
+            self._sent[key], marked = Position("", 0), 0  # the log went back, and its sequences name other rows now
+        return max(began.first, marked + 1)
 
     def release(self) -> None:
         """Give all leases up; never raises."""

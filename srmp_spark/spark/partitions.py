@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError, StoreDamagedError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.sequences.ranges import Range
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.options import SourceOptions
 
@@ -63,6 +65,8 @@ class SrmpPartition(InputPartition):
     to: int
     host: str | None = None
     """Embedded queue manager: the only host on which its API can be reached."""
+    taken: tuple[Range, ...] = ()
+    """Rows among them that the query leaves out, ascending."""
 
 
 def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -106,7 +110,7 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                         after = batch.column("sequence")[-1].as_py()
                         rows += batch.num_rows
                         progress_at = time.monotonic()
-                        yield batch
+                        yield _without(batch, partition.taken) if partition.taken else batch
             break
         except ApiUnreachableError as error:
             if time.monotonic() - progress_at > RESUME_SECONDS:
@@ -151,6 +155,26 @@ def _batches(
             yield from reader
     except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
+
+
+def clipped(taken: SequenceSet, after: int, to: int) -> Iterator[Range]:
+    """Yield what of ``taken`` lies in (after, to], ascending."""
+    for first, last in taken.runs(after + 1):
+        if first > to:
+            return
+        yield first, min(last, to)
+
+
+def _without(batch: pa.RecordBatch, taken: Sequence[Range]) -> pa.RecordBatch:
+    """The rows of ``batch`` that stand in none of the ranges, which ascend."""
+    import numpy as np
+    import pyarrow as pa
+
+    ranges = np.asarray(taken)
+    sequences = batch.column("sequence").to_numpy()
+    place = np.searchsorted(ranges[:, 0], sequences, side="right") - 1
+    is_taken = (place >= 0) & (sequences <= ranges[place, 1])
+    return batch.filter(pa.array(~is_taken)) if is_taken.any() else batch
 
 
 def _bytes_of(frame: dense.Frame) -> int:

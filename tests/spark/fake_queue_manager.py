@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyarrow as pa
 
 from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 ARRIVED_US = 1_790_000_000_000_000
 """Row n arrived n seconds after this."""
@@ -46,6 +47,15 @@ class FakeConsumer:
     planned: int = 1
     holder: object = None
     renewals: int = 0
+
+    def mark(self, first: int, last: int) -> None:
+        """Receive these."""
+        runs = SequenceSet([(1, self.received)] if self.received else [])
+        runs.update(SequenceSet(self.ahead))
+        if last >= first:
+            runs.add(first, last)
+        self.received = runs.next_missing(1) - 1
+        self.ahead = list(runs.runs(self.received + 1))
 
 
 class FakeQueueManager:
@@ -197,12 +207,15 @@ class FakeQueueManager:
             raise RefusedError(409, "past-the-end", f"{body['to']} is past the end {end}")
         self.on_mark(queue, body["to"])
         self.marks.append((time.monotonic(), queue, name, body["to"]))
-        if body["to"] > consumer.received:
-            if consumer.planned <= consumer.received + 1:
-                consumer.received = body["to"]
-            else:
-                consumer.ahead = [(consumer.planned, body["to"])]
+        consumer.mark(body.get("from", consumer.planned), body["to"])
         return {"received": consumer.received}
+
+    def ahead_of(self, queue: str, name: str, after: int) -> dict:
+        if (queue, name) not in self.consumers:
+            raise RefusedError(404, "unknown-consumer", f"no consumer {name}")
+        consumer = self.consumer(queue, name)
+        ahead = [(max(first, after + 1), last) for first, last in consumer.ahead if last > after]
+        return {"received": consumer.received, "ahead": ahead, "ahead_after": None}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
@@ -259,6 +272,8 @@ class FakeQueueManager:
                                 for batch in fake.rows(queue, query):
                                     writer.write_batch(batch)
                             self.answer(sink.getvalue().to_pybytes(), kind="application/vnd.apache.arrow.stream")
+                        case ["queues", queue, "consumers", name]:
+                            self.answer(json.dumps(fake.ahead_of(queue, name, int(query["after"]))).encode())
                         case ["queues", queue, "consumers", name, "register"]:
                             self.answer(json.dumps(fake.register(queue, name, body)).encode())
                         case ["queues", queue, "consumers", name, "received"]:

@@ -64,22 +64,24 @@ class ConsumersApi:
         return Response.json(_marks(consumer, request.integer("after") or 0))
 
     async def received(self, request: Request) -> Response:
-        """``POST received {"epoch","to","holder"[,"sequences"][,"rejected"]}``: add marks.
+        """``POST received {"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``: add marks.
 
-        ``rejected``: the application has read these rows and does not want them; whoever asked is told so. Only the default
-        consumer decides, so only it can reject.
+        ``from``: the first sequence that the caller has processed; without it all from where its lease began. ``rejected``: the
+        application has read these rows and does not want them; whoever asked is told so. Only the default consumer decides, so
+        only it can reject.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         to = field_integer(body, "to")
+        first = field_integer(body, "from", low=1)
         sequences = _sequences(body)
         if to is None and sequences is None:
             raise usage("to is missing")
         name, holder = request.parameters["consumer"], parse_holder(body.get("holder"))
         reason = _reason(body, name)
-        consumer = await self._manager.received(queue, span, name, holder, to, sequences, reason=reason)
+        consumer = await self._manager.received(queue, span, name, holder, to, sequences, first=first, reason=reason)
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
