@@ -92,6 +92,16 @@ class TestMarks:
         assert consumer.waiting(1, 120) == 90 + 10
         assert consumer.mark_to(100).rows == 0, "below the first planned row there is nothing to mark"
 
+    def test_a_mark_that_says_where_it_begins_covers_that(self) -> None:
+        """A query knows from its checkpoint where it began, whoever has registered since."""
+        consumer = Consumer("default", received=10)
+        ask(consumer, "A", 0.0)
+        assert consumer.mark_range(101, 110).rows == 10
+        assert (consumer.received, list(consumer.ahead.runs())) == (10, [(101, 110)])
+        assert consumer.mark_range(11, 100).rows == 90
+        assert (consumer.received, list(consumer.ahead.runs())) == (110, [])
+        assert consumer.mark_range(120, 119).rows == 0
+
     def test_marks_never_go_back(self) -> None:
         consumer = Consumer("default")
         ask(consumer, "A", 0.0)
