@@ -209,12 +209,14 @@ class QueueManagerClient:
         holder: Mapping[str, Any] | str,
         epoch: str | None = None,
         first: int | None = None,
+        ranged: bool = False,
         timeout: float | None = None,
     ) -> Registration:
         """Take the lease of a consumer, or renew it.
 
         Waits while another receiver holds it: :class:`ApiError` ``C00E0009`` naming the holder as soon as that one
-        renews. ``first``: the first sequence this receiver plans; its marks cover nothing below.
+        renews. ``first``: the first sequence this receiver plans; its marks cover nothing below. ``ranged``: its marks say
+        themselves where they begin, unless that is the first sequence.
         With ``timeout``: one attempt of at most that many seconds.
         """
         body: dict[str, Any] = {"holder": holder}
@@ -222,6 +224,8 @@ class QueueManagerClient:
             body["epoch"] = epoch
         if first is not None:
             body["from"] = first
+        if ranged:
+            body["ranged"] = True
         path = _consumer_path(queue, consumer, "register")
         answer = self._json("POST", path, body=body, timeout=timeout or REGISTER_SECONDS, retry=timeout is None)
         return Registration(

@@ -97,7 +97,7 @@ class Consumer:
     touched: list[Range] | None = None
     """Runs that were added to :attr:`ahead` since they were last taken (:meth:`take_touched`); ``None``: nobody takes them."""
     planned: int | None = None
-    """The first sequence that the present receiver asked for: its marks reach no further down."""
+    """The first sequence that the present receiver asked for: its marks reach no further down unless they say so."""
     holder: HolderValue | None = None
     lease_ends: float = 0.0
     """On the monotonic clock."""
@@ -150,15 +150,15 @@ class Consumer:
         """Whether a living holder has the lease."""
         return self.holder is not None and now < self.lease_ends and not gone(self.holder)
 
-    def grant(self, holder: HolderValue, planned: int | None, *, now: float, utc: int) -> None:
-        """Give ``holder`` the lease, or renew it.
+    def grant(self, holder: HolderValue, planned: int | None, *, now: float, utc: int, ranged: bool = False) -> None:
+        """Give ``holder`` the lease, or renew it. ``ranged``: its marks say where they begin, so nothing is kept of its plan.
 
         ``planned`` ``None``: keep what was planned when renewing. A new holder goes on with it too if it lies beyond the first
         unreceived row (a query that began at ``latest`` and was restarted before its first mark), else begins there.
         """
-        if holder != self.holder and (self.planned is None or self.planned <= self.received + 1):
+        if not ranged and holder != self.holder and (self.planned is None or self.planned <= self.received + 1):
             self.planned = self.received + 1
-        if planned is not None:
+        if planned is not None and not ranged:
             self.planned = planned
         self.holder = holder
         self.renew(now=now, utc=utc)
@@ -253,14 +253,15 @@ RegisterOutcome = Literal["granted", "wait"]
 
 
 def try_register(
-    consumer: Consumer, holder: HolderValue, planned: int | None, seen_renewals: int, *, now: float, utc: int
-) -> RegisterOutcome:
+    consumer: Consumer, holder: HolderValue, planned: int | None, seen_renewals: int, *, now: float, utc: int,
+    ranged: bool = False,
+) -> RegisterOutcome:  # fmt: skip
     """One look at a registration that may have to wait; ``seen_renewals`` is the count when the waiting began.
 
     Raises the 409 as soon as the present holder has called since.
     """
     if consumer.holder == holder or not consumer.is_held(now):
-        consumer.grant(holder, planned, now=now, utc=utc)
+        consumer.grant(holder, planned, now=now, utc=utc, ranged=ranged)
         return "granted"
     if consumer.renewals != seen_renewals:
         raise consumer.refusal()

@@ -465,7 +465,7 @@ class QueueManager:
             await self._forget_consumer(queue, oldest.name)
 
     async def register(
-        self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event
+        self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event, *, ranged: bool = False
     ) -> Consumer:
         """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
 
@@ -479,7 +479,8 @@ class QueueManager:
             if consumer is not known:
                 known, seen = consumer, consumer.renewals
             before = consumer.planned, consumer.holder
-            if try_register(consumer, holder, planned, seen, now=self.clock.monotonic(), utc=self.clock.utc()) == "granted":
+            now, utc = self.clock.monotonic(), self.clock.utc()
+            if try_register(consumer, holder, planned, seen, now=now, utc=utc, ranged=ranged) == "granted":
                 break
             try:
                 await asyncio.wait_for(gone.wait(), LEASE_LOOK_SECONDS)

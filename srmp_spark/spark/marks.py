@@ -4,8 +4,9 @@ Theory of operation. When the engine calls ``latestOffset(start, …)``, the bat
 disk, also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch
 n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark
 covers only what this query has read: its offsets say where it began, whatever other queries, a ``receive`` by command or a
-restored queue manager did meanwhile. A checkpoint of version 0.1 does not say it: there a mark begins at what was registered
-with the lease. Marks never go back: sending one twice does no harm.
+restored queue manager did meanwhile. Where they do not say it, it began at the first row and the mark goes on behind what is
+received, or the checkpoint is one of the first ones: then the queue manager knows from what was registered with the lease.
+Marks never go back: sending one twice does no harm.
 
 A mark that is refused because the log is not what the query knew (its queue or epoch is gone, or ends before the mark) is lost
 rows, as it would be for a read at that place: ``failOnDataLoss`` decides, and the mark does not count as sent.
@@ -44,7 +45,7 @@ class Marks:
 
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
-        answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first)
+        answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first, ranged=True)
         self._sent[key] = Position(answer.epoch, answer.received if first is None else max(answer.received, first - 1))
         return answer.received
 
@@ -53,7 +54,7 @@ class Marks:
         for key in keys:
             if key not in self._sent and key in self._logs:
                 try:
-                    answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer)
+                    answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, ranged=True)
                     self._sent[key] = Position(answer.epoch, answer.received)
                 except ApiError as error:
                     if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss

@@ -1,15 +1,18 @@
 """Offsets: where a query stands in each log, and where it began (INTERFACE.md section 4).
 
-    {"began":{"<guid>":{"private$/orders":901}},"qm":{"<guid>":{"<epoch>":{"private$/orders":1000}}},"v":1}
+    {"qm":{"<guid>":{"<epoch>":{"private$/orders":1000}}},"v":1}
 
-The last sequence is included: 1000 says that 1000 was read, and 901 was the first. Spark compares offsets **as text**, so one
-value must have one text: keys are sorted, numbers are plain. Queue managers are known by GUID, never by URL: a log may move to
-another host. A queue of a queue manager stands in one epoch at a time; sequences go on counting from one epoch to the next.
+The last sequence is included: 1000 says that 1000 was read. Spark compares offsets **as text**, so one value must have one
+text: keys are sorted, numbers are plain. Queue managers are known by GUID, never by URL: a log may move to another host. A
+queue of a queue manager stands in one epoch at a time; sequences go on counting from one epoch to the next.
 
-A query may say "received" of the rows from ``began`` to where it stands, and of no other: where it began is known nowhere else
-for as long as its checkpoint lives. Version 0.1 wrote no ``began``; what a query of that version has read before its next
-batch is marked as it was then. ``taken`` has the rows between that the consumer had received before the query began
-(``startingOffsets`` = ``unreceived``), as :mod:`srmp_spark.sequences.as_json` writes sets: the query leaves them out.
+    {"began":{"<guid>":{"private$/orders":901}},"qm":…,"taken":{"<guid>":{"private$/orders":[[906,906]]}},"v":1}
+
+A query may say "received" of the rows from ``began`` to where it stands, and of no other; where it began is known nowhere else
+for as long as its checkpoint lives. ``taken`` has the rows from there on that the consumer had received before the query began
+(``startingOffsets`` = ``unreceived``), as :mod:`srmp_spark.sequences.as_json` writes sets: the query leaves them out. Both are
+written only for queries that did not begin at a log's first sequence. The first checkpoints had neither: of a log that is not
+named the queue manager knows where its receiver began.
 """
 
 from __future__ import annotations
@@ -60,14 +63,21 @@ class Began(NamedTuple):
         return Began(self.first, left)
 
 
+AT_THE_FIRST = Began(1)
+
+
 class Offsets(Mapping[LogKey, Position]):
-    """Positions by log, immutable; iterates in the order of its text. :attr:`began`: where the query began, as far as known."""
+    """Positions by log, immutable; iterates in the order of its text.
+
+    :attr:`began`: where the query began to read a log, unless that is :data:`AT_THE_FIRST`.
+    """
 
     __slots__ = ("_positions", "began")
 
     def __init__(self, positions: Mapping[LogKey, Position], began: Mapping[LogKey, Began] | None = None) -> None:
         self._positions = dict(sorted(positions.items()))
-        self.began = {key: began[key] for key in self._positions if key in began} if began else {}
+        given = began or {}
+        self.began = {key: given[key] for key in self._positions if given.get(key, AT_THE_FIRST) != AT_THE_FIRST}
 
     def __getitem__(self, key: LogKey) -> Position:
         return self._positions[key]

@@ -33,7 +33,7 @@ from srmp_spark.spark.admission import pieces_of, shares, split_range
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
-from srmp_spark.spark.offsets import Began, LogKey, Offsets, Position
+from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
 from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
@@ -193,9 +193,9 @@ class _Driver:
             self._wait_for_any(keys, positions)
             steps = self._steps(keys, positions, limit, None)
         for key, step in steps.items():
-            reached, before = step.reached, positions[key]
-            if step.anew or (reached != before and key not in began):  # version 0.1 has not noted where the query began
-                began[key] = Began((reached if step.anew else before).sequence + 1)
+            reached = step.reached
+            if step.anew:
+                began[key] = Began(reached.sequence + 1)
             elif key in began:
                 began[key] = began[key].beyond(reached.sequence)
             positions[key] = reached
@@ -293,11 +293,10 @@ class _Driver:
             if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
         }
         pieces = pieces_of(sizes, self._options.min_partitions)
-        nothing = Began(1)
         return [
             SrmpPartition(
                 self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
-                tuple(clipped(start.began.get(key, nothing).taken, after, to)),
+                tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)),
             )
             for key in sizes
             for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])

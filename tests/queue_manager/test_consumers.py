@@ -102,6 +102,15 @@ class TestMarks:
         assert (consumer.received, list(consumer.ahead.runs())) == (110, [])
         assert consumer.mark_range(120, 119).rows == 0
 
+    def test_the_plan_of_a_receiver_that_says_it_with_each_mark_binds_no_other(self) -> None:
+        """A query that began at ``latest`` and left before its first mark held up the marks of the one that came back."""
+        consumer = Consumer("default")
+        consumer.grant("latest", 901, now=0.0, utc=0, ranged=True)
+        consumer.release()
+        consumer.grant("earliest", None, now=0.0, utc=0, ranged=True)
+        assert consumer.mark_to(500).rows == 500
+        assert consumer.received == 500
+
     def test_marks_never_go_back(self) -> None:
         consumer = Consumer("default")
         ask(consumer, "A", 0.0)

@@ -30,17 +30,20 @@ class ConsumersApi:
         self._manager = manager
 
     async def register(self, request: Request) -> Response:
-        """``POST register {"epoch","from","holder"}``: take the lease, or renew it. It may wait for another holder."""
+        """``POST register {"epoch","from","holder"[,"ranged"]}``: take the lease, or renew it. It may wait for another holder.
+
+        ``ranged``: the marks of this receiver say where they begin.
+        """
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])  # now: it may be another one than before the body
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         planned = field_integer(body, "from", low=1)
-        holder = parse_holder(body.get("holder"))
+        ranged, holder = _true_or_false(body, "ranged"), parse_holder(body.get("holder"))
         gone = asyncio.Event()
         watcher = asyncio.create_task(_watch(request, gone))
         try:
-            consumer = await self._manager.register(queue, request.parameters["consumer"], holder, planned, gone)
+            consumer = await self._manager.register(queue, request.parameters["consumer"], holder, planned, gone, ranged=ranged)
         finally:
             watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -128,10 +131,15 @@ def _sequences(body: dict[str, Any]) -> list[int] | None:
     return value
 
 
+def _true_or_false(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise usage(f"{name} is true or false")
+    return value
+
+
 def _reason(body: dict[str, Any], consumer: str) -> Reason:
-    rejected = body.get("rejected", False)
-    if not isinstance(rejected, bool):
-        raise usage("rejected is true or false")
+    rejected = _true_or_false(body, "rejected")
     if rejected and consumer != DEFAULT_CONSUMER:
         raise usage(f"consumer {consumer} decides nothing", f"rows are rejected by the consumer {DEFAULT_CONSUMER}")
     return Reason.REJECTED if rejected else Reason.RECEIVED
