@@ -23,6 +23,8 @@ from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
 
+TOLD_MAX = 10_000
+"""Warnings that are remembered so that they are not repeated; then they begin anew."""
 DISCOVERY_SECONDS = 2.0
 """How often the queues are listed again: a queue that appears is read at most this much later."""
 
@@ -94,7 +96,7 @@ class Logs:
         self._present: set[str] = set()
         """Names of all queues, also of those that the options do not name."""
         self._told: set[str] = set()
-        """Globs of which was said that they match nothing."""
+        """What was said and need not be said again: globs that match nothing, rows that are lost."""
 
     def client(self, key: LogKey) -> QueueManagerClient:
         """The client of the log's queue manager; ``KeyError`` if the query names no URL of it."""
@@ -105,15 +107,19 @@ class Logs:
         return key.queue_manager in self._by_guid and queue_matches(key.queue, self._options.queues)
 
     def is_read(self, key: LogKey, position: Position) -> bool:
-        """Whether a log of the checkpoint is still read: the options may name fewer queues now, then its position just stays.
+        """Return whether a log of the checkpoint is still read: the options may name fewer queues now, then its position stays.
 
         A queue manager that is missing altogether means lost rows (``failOnDataLoss``).
         """
+        return self.can_be_read(key, position) and key in self
+
+    def can_be_read(self, key: LogKey, position: Position) -> bool:
+        """Return whether the queue manager of a log is one of ours; if not, rows are lost (``failOnDataLoss``)."""
         if key.queue_manager not in self._by_guid:
             urls = ", ".join(client.url for client in self._by_guid.values())
             self.lost(f"its queue manager is none of those at {urls} (option queueManager)", key, position)
             return False
-        return key in self
+        return True
 
     def discover(self, known: Iterable[LogKey] | None = (), *, now: bool = False) -> Mapping[LogKey, LogFacts]:
         """All logs that exist and match, in order; listed anew at most every :data:`DISCOVERY_SECONDS` unless ``now``.
@@ -228,8 +234,12 @@ class Logs:
         return Step(Position(position.epoch, now.end), now.end)
 
     def lost(self, what: str, key: LogKey, position: Position, instead: str = "leaves it out") -> None:
-        """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead."""
+        """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead, once."""
         text = f"{key}, read up to {position.sequence}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
-        _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)
+        if text not in self._told:  # an idle query finds the same several times a second
+            if len(self._told) >= TOLD_MAX:
+                self._told.clear()
+            self._told.add(text)
+            _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)

@@ -209,7 +209,12 @@ def _skip(client: QueueManagerClient, partition: SrmpPartition, after: int, opti
 
 def _account_for(client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions) -> None:
     """Sequences without a row must be counted holes of the log (purged or damaged rows)."""
-    known = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
+    try:
+        known = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
+    except ApiError as error:
+        if options.fail_on_data_loss or (error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END)):
+            raise
+        return  # nobody can account for rows of a queue or an epoch that is gone, and what was skipped is told
     if missing > known:
         text = (
             f"{partition.key}: {missing} rows of {partition.after + 1} to {partition.to} did not come, {known} are known holes"

@@ -263,6 +263,7 @@ class FakeQueueManager:
                         case ["queues", queue, "range"]:
                             self.answer(json.dumps(fake.range(queue, query)).encode())
                         case ["queues", queue, "holes"]:
+                            fake.bounds(queue, query["epoch"])
                             wanted = range(int(query["after"]) + 1, int(query["to"]) + 1)
                             holes = [n for first, last in fake.logs[queue].holes for n in range(first, last + 1) if n in wanted]
                             self.answer(json.dumps({"count": len(holes)}).encode())

@@ -109,6 +109,18 @@ def test_another_log_under_the_same_url(fake: Fake) -> None:
         list(read_partition(partition(fake(orders=100), 0, 100, epoch="gone"), options()))
 
 
+@pytest.mark.parametrize("gone", ["epoch", "queue"])
+def test_a_planned_batch_whose_log_is_gone_is_passed_if_the_options_allow_it(
+    fake: Fake, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can say which of its rows were holes; the query could never go on."""
+    qm = fake(orders=100) if gone == "epoch" else fake(payments=1)
+    planned = partition(qm, 0, 100, epoch="gone") if gone == "epoch" else partition(qm, 0, 100)
+    with caplog.at_level(logging.WARNING):
+        assert list(read_partition(planned, options(failOnDataLoss="false"))) == []
+    assert "skips 1 to 100" in caplog.text
+
+
 def test_rows_outside_the_plan_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     qm = fake(orders=100)
     rows = qm.rows
