@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from srmp_spark import __version__
-from srmp_spark.commands import capture, doctor, messages, queues, replay, restore, serve, streams, subscribe
+from srmp_spark.commands import capture, doctor, messages, queues, replay, restore, streams, subscribe
+from srmp_spark.commands.common import Commands
 from srmp_spark.errors import SrmpSparkError, with_hint
 from srmp_spark.interface import ExitCode, exit_code_of
 
@@ -63,8 +64,33 @@ class _Parser(argparse.ArgumentParser):
         return f"; did you mean {close[0]}?" if close else ""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(word: str | None = None) -> argparse.ArgumentParser:
+    """Return the whole command line; without ``serve`` if ``word`` is another command.
+
+    The flags of ``serve`` need the whole configuration, which takes as long to load as everything else.
+    """
+    top, others = _without_serve()
+    if word in others.choices:
+        return top
+    top, commands = _without_commands()
+    from srmp_spark.commands import serve
+
+    for module in (serve, *_OTHERS):
+        module.add_commands(commands)
+    return top
+
+
+_OTHERS = (messages, queues, streams, subscribe, doctor, capture, replay, restore)
+
+
+def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:
+    top, commands = _without_commands()
+    for module in _OTHERS:
+        module.add_commands(commands)
+    return top, commands
+
+
+def _without_commands() -> tuple[argparse.ArgumentParser, Commands[Any]]:
     top = _Parser(
         prog="srmp-spark",
         description="Microsoft Message Queuing (MSMQ) over SRMP: a queue manager that Spark reads from.",
@@ -72,15 +98,13 @@ def parser() -> argparse.ArgumentParser:
         "5 data directory in use, 6 data directory damaged or newer.",
     )
     top.add_argument("--version", action="version", version=f"srmp-spark {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (serve, messages, queues, streams, subscribe, doctor, capture, replay, restore):
-        module.add_commands(commands)
-    return top
+    return top, top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    parsed = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = parser(words[0] if words else None).parse_args(words)
     try:
         return int(parsed.run(parsed))
     except SrmpSparkError as error:

@@ -19,6 +19,8 @@ from srmp_spark.errors import (
     StoreInUseError,
 )
 
+DEFAULT_API = "127.0.0.1:8081"
+"""Where ``serve`` opens its API, and commands ask for it, unless a flag or ``SRMP_SPARK_API`` says otherwise."""
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 """``GET rows`` for everybody: an Arrow IPC stream."""
 DENSE_STREAM = "application/vnd.srmp-spark.log"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import DEFAULT_API
 from srmp_spark.names import LocalHosts, canonical_host, split_url
 from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.multicast.settings import (
@@ -51,7 +52,6 @@ CLIENT_KEYS = frozenset({"api", "token"})
 """Environment keys of the other commands: ``SRMP_SPARK_API`` there is a URL, ``SRMP_SPARK_TOKEN`` the token itself."""
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
-DEFAULT_API = "127.0.0.1:8081"
 STATE_INTERVAL_SECONDS = 5.0
 """How far the Delta state may lag behind by default (docs/INTERFACE.md section 2, ``--state-interval``)."""
 QUEUES_OF_TOKENS_MAX = 1_000

@@ -87,6 +87,10 @@ class OutgoingQueue(ABC):
         self.cursor = self.loaded_to = row.acknowledged_to
         self.buffer: deque[StoredMessage] = deque()
         self.load: Load | None = None
+        self._seen_after: int | None = None
+        """Behind this serial the next message was seen while nobody was reached."""
+        self._late_from: int | None = None
+        """When that message is too late, on the wall clock; ``None``: never."""
         self.in_flight: dict[int, Send] = {}
         self.unsent: set[int] = set()
         """Numbers of those of them that never left and never will (:meth:`never_left`)."""
@@ -208,9 +212,15 @@ class OutgoingQueue(ABC):
         return True
 
     def _too_late(self, stored: StoredMessage, at: int) -> bool:
+        until = self._late_at(stored)
+        return until is not None and until < at
+
+    def _late_at(self, stored: StoredMessage) -> int | None:
+        """When it may be sent no more, ``None``: that is never so."""
+        if self.may_be_held(stored.serial):
+            return None
         message = stored.message
-        until = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
-        return until is not None and until < at and not self.may_be_held(stored.serial)
+        return message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
 
     def removed(self, first: int, last: int) -> None:  # noqa: B027  # the row says it all, but for a stream
         """Messages were taken out of the queue."""
@@ -218,13 +228,25 @@ class OutgoingQueue(ABC):
     # --- reading ------------------------------------------------------------------------------------------------------------
 
     def _read_ahead(self, out: list[Send | Load]) -> None:
-        if self.load is not None or self.state not in MAY_SEND or len(self.buffer) > READ_AHEAD // 2:
+        if self.load is not None or self.state not in MAY_SEND:
             return
         last = min(self.stored.end, self.reads_to())
-        if self.loaded_to < last and self.waits_for <= self.stored_generation:
-            self.load = Load(self.key, self.loaded_to, last, READ_AHEAD, READ_AHEAD_BYTES_MAX, self.ledger.next_number())
+        if self.loaded_to < last and self.waits_for <= self.stored_generation and self._has_room():
+            self.load = self._load(last)
             self.move(QueueEvent.CONNECT)
             out.append(self.load)
+
+    def _load(self, last: int) -> Load:
+        return Load(self.key, self.loaded_to, last, READ_AHEAD, READ_AHEAD_BYTES_MAX, self.ledger.next_number())
+
+    def _has_room(self) -> bool:
+        """Whether more may be read: for a peer that has not answered only what leaves at once, for there may be a thousand of
+        them; for others as long as what was read is less than half of a load, in messages and in bytes."""
+        if self.state is not QueueState.CONNECTED:
+            return not self.buffer and len(self.in_flight) < self.window
+        if len(self.buffer) > READ_AHEAD // 2:
+            return False
+        return sum(len(stored.message.body) for stored in self.buffer) <= READ_AHEAD_BYTES_MAX // 2
 
     def reads_to(self) -> int:
         """The last serial that may be sent before something else happens."""
@@ -253,7 +275,37 @@ class OutgoingQueue(ABC):
         self.load = None
         self.last_status = None
         self._count_trouble()
+        self._take_back_release()
         self._wait(now, None)
+
+    def must_see(self, load: Load, at: int) -> bool:
+        """Whether the next message must be read although nobody is reached: it may be too late for it. It is read once, and
+        again when its time is over."""
+        if load is not self.load or self.buffer or self.state not in MAY_SEND:
+            return False
+        return self._seen_after != load.after or (self._late_from is not None and self._late_from < at)
+
+    def seen(self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int) -> Load | None:
+        """What was read of ``load`` because of :meth:`must_see`, ``None`` if it cannot be read: what is too late is dead,
+        nothing else is kept. What is to be read next, if all of it was late; else this ends as :meth:`not_reached`."""
+        if load is not self.load:
+            return None
+        self._seen_after, self._late_from = load.after, None
+        if messages is None or self.buffer or self.state not in MAY_SEND:
+            self.not_reached(load, now)
+            return None
+        self.was_loaded(load, messages)
+        self._expire(at)
+        is_over = bool(self.buffer) or self.loaded_to >= load.last
+        self._seen_after = None  # nothing is known of what comes behind this load
+        if self.buffer:
+            self._seen_after = self.loaded_to = self.buffer[0].serial - 1
+            self._late_from = self._late_at(self.buffer[0])
+            self.buffer.clear()
+        self.load = more = self._load(load.last)
+        if is_over:
+            self.not_reached(more, now)
+        return None if is_over else more
 
     def go_back(self, after: int) -> None:
         """Begin a new pass behind ``after``. What is under way may arrive, and is sent again all the same."""
@@ -345,9 +397,16 @@ class OutgoingQueue(ABC):
         self._count_trouble()
         if current:
             self.put_back(send)
-        self.released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
+        self._take_back_release()
         self.touch()
         self._wait(now, retry_after)
+
+    def _take_back_release(self) -> None:
+        """Nothing more leaves before the next attempt: after a restart it is known of the rest that it never left."""
+        released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
+        if released_to < self.released_to:
+            self.released_to = released_to
+            self.touch()
 
     def _count_trouble(self) -> None:
         self.attempts += 1

@@ -231,6 +231,17 @@ class Sender:
         if queue is not None:
             queue.not_reached(load, now)
 
+    def must_see(self, load: Load, at: int) -> bool:
+        """Whether rows of ``load`` must be read before :meth:`not_reached`: what is too late becomes a dead letter, whether its
+        peer is ever reached or not. One row is enough at first; hand it to :meth:`seen`."""
+        queue = self._queues.get(load.key)
+        return queue is not None and queue.must_see(load, at)
+
+    def seen(self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int) -> Load | None:
+        """Rows of ``load``, ``None`` if they cannot be read, instead of :meth:`not_reached`; what is to be seen next."""
+        queue = self._find(load.key)
+        return None if queue is None else queue.seen(load, messages, now, at)
+
     def answered(self, send: Send, status: int, now: float, at: int, retry_after: float | None = None) -> None:
         """A complete HTTP answer came ([MC-MQSRM] 3.1.7.2.5); ``retry_after`` is the peer's ``Retry-After`` in seconds.
 

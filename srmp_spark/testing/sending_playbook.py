@@ -190,6 +190,16 @@ class SendingPlaybook(Dialogue):
         self.sender.answered(send, status, self.clock.now, self.clock.utc(), retry_after)
         self._work()
 
+    def _is_not_reached(self, load: Load) -> None:
+        more: Load | None = load
+        if not self.sender.must_see(load, self.clock.utc()):
+            self.sender.not_reached(load, self.clock.now)
+            return
+        rows_max = 1
+        while more is not None:
+            more = self.sender.seen(more, self.disk.read(more, rows_max), self.clock.now, self.clock.utc())
+            rows_max = READ_MAX
+
     def peer_is_down(self, down: bool) -> None:
         """:func:`peer_is_down`."""
         self._down = down
@@ -272,7 +282,7 @@ class SendingPlaybook(Dialogue):
             effects = self.sender.poll(self.clock.now, self.clock.utc())
             for effect in effects:
                 if isinstance(effect, Load) and self._down:
-                    self.sender.not_reached(effect, self.clock.now)
+                    self._is_not_reached(effect)
                 elif isinstance(effect, Load):
                     self.sender.loaded(effect, self.disk.read(effect, READ_MAX))
                 else:

@@ -283,11 +283,21 @@ class SimSender:
     def _loaded(self, life: int, load: Load) -> None:
         if life == self.life and self.random.random() < NOT_REACHED:
             self.marks["out-not-reached"] += 1
-            self.sender.not_reached(load, self.clock.now)
+            self._not_reached(load)
             self.work()
         elif life == self.life:
             self.sender.loaded(load, self.disk.read(load, self.random.randint(1, ROWS_PER_LOAD_MAX)))
             self.work()
+
+    def _not_reached(self, load: Load) -> None:
+        at = self._expiry.read(self.clock.utc(), self.clock.now)
+        if not self.sender.must_see(load, at):
+            self.sender.not_reached(load, self.clock.now)
+            return
+        more: Load | None = load
+        while more is not None:
+            rows = self.disk.read(more, self.random.randint(1, ROWS_PER_LOAD_MAX))
+            more = self.sender.seen(more, rows, self.clock.now, at)
 
     def _on_timer(self, life: int) -> None:
         if life == self.life:

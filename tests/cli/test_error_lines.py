@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +204,15 @@ def check(said: str, says: str) -> None:
     assert said.count("\n") == 1
     assert said.startswith("srmp-spark: ")
     assert not re.search(r"[.,;:?!]\s*[.,;]|\s[.,;:](?:\s|$)|  ", said.replace("...", "")), "punctuation is doubled"
+
+
+def test_a_command_that_is_not_serve_loads_no_configuration_of_it() -> None:
+    """Its flags take as long to load as all other commands together."""
+    code = (
+        "import sys, srmp_spark.cli as cli; cli.parser('queues'); print('srmp_spark.queue_manager.config' in sys.modules)\n"
+        "print([list(next(a.choices for a in cli.parser(word)._actions if a.dest == 'command')) for word in ('serve', None)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded, whole = done.stdout.splitlines()
+    assert loaded == "False"
+    assert whole.count("'serve', 'send'") == 2, "and it is the first of the whole line"

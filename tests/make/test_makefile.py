@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ("setup", "demo", "test", "check", "bench", "scale", "sim", "attack", "fuzz", "slow", "crash", "powerloss")
-TARGETS += ("restarts", "rollback", "clocks", "proof")
+TARGETS += ("restarts", "rollback", "clocks", "proof", "long")
 
 
 def test_make_alone_lists_every_target() -> None:

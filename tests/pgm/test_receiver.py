@@ -134,7 +134,7 @@ def test_many_sessions_ask_no_more_often_than_two() -> None:
     for number in range(60):
         made_up = Tsi(b"forged", number + 1)
         listener.spm(0, 10_000, tsi=made_up)
-        listener.odata(15_000, tsi=made_up)
+        listener.odata(10_500, tsi=made_up)  # 500 are missing: more than all of them may be asked for in three seconds
     asked = [out for _, out in listener.until(listener.now + 3.0) if isinstance(out, Unicast)]
     assert 200 <= len(asked) <= 3 * 200 + 20
 

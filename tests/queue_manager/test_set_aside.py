@@ -49,16 +49,29 @@ def told(running: RunningQueueManager) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> RunningQueueManager:
-    """A queue manager that has three rows, all of them received, and is stopped."""
-    running = RunningQueueManager(tmp_path / "data", queues=[ORDERS])
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunningQueueManager, dict[str, bytes]]:
+    """A queue manager that has three rows, all of them received, and is stopped; and its files."""
+    running = RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=[ORDERS])
     with running:
         client = QueueManagerClient(running.api)
         client.send(ORDERS, [{"label": f"order {n}", "body_base64": "aGVsbG8="} for n in range(3)])
         command = [sys.executable, "-m", "srmp_spark.cli", "receive", "--queue", ORDERS, "--api", running.api]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
+    return running, {path.name: path.read_bytes() for path in running.data_dir.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def served(undamaged: tuple[RunningQueueManager, dict[str, bytes]]) -> RunningQueueManager:
+    """The same for each test: with its files as they were, and an empty log."""
+    running, files = undamaged
+    for path in running.data_dir.iterdir():
+        if path.is_file() and path.name not in files:
+            path.unlink()
+    for name, content in files.items():
+        (running.data_dir / name).write_bytes(content)
+    running.log.write_text("")
     return running
 
 

@@ -58,6 +58,17 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         assert peer.verdict({queue: bodies(0, ROWS) for queue in queues}).ok
 
 
+def test_of_what_waits_for_peers_that_accept_and_say_nothing_one_message_each_is_read(tmp_path: Path) -> None:
+    queues, rows, body = 3, 100, bytes(1_000_000)
+    with Peers() as peers, RunningQueueManager(tmp_path / "qm") as running:
+        silent = peers.silent()
+        for queue in range(queues):
+            for first in range(0, rows, 10):
+                commit(running.api, f"{queue} {first}", rows_to(f"{silent}/q{queue}", [body] * 10))
+        time.sleep(2.0)  # more than a hundred reads took
+        assert sender_mb(running, "VmRSS") < SENDER_MB_MAX
+
+
 def test_what_waits_for_peers_that_cannot_be_reached_is_not_read(tmp_path: Path) -> None:
     """The kernel of a host that is overrun drops every attempt: each lasts for ten seconds, and all were in memory with it."""
     queues, body = 150, bytes(1_000_000)

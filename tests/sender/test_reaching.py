@@ -6,17 +6,23 @@ import asyncio
 import socket
 import threading
 from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import uvloop
+from hostile_peers import Peers
+from kit import bodies, commit, outgoing, rows_to, until
 from test_connections import OK, REQUEST, Told, with_peer
 
 from srmp_spark.queue_manager.sender import connections as module
 from srmp_spark.queue_manager.sender.connections import Wire
+from srmp_spark.queue_manager.sender.places import Places
 from srmp_spark.queue_manager.sender.store_thread import TURNS, StoreThread
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.testing.service import RunningQueueManager
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +149,41 @@ def test_those_that_had_trouble_are_tried_at_a_limited_rate(monkeypatch: pytest.
     assert len(tried) == 20
     assert 40 <= sum(tried.values()) <= 20 + 5 + 2 * 50 * seconds
     assert max(tried.values()) - min(tried.values()) <= 2, "queues take turns"
+
+
+def test_whoever_is_told_of_an_end_may_want_a_connection_and_there_is_one_timer_all_the_same() -> None:
+    """Each time there was one timer more, as long as anybody waited."""
+
+    async def run() -> int:
+        connections, looks = Told().connections, 0
+        victim = SimpleNamespace(make_way=connections._grant)  # as the end of a connection does, if a message is posted then
+
+        def admit(slow_most: int) -> list[Wire]:
+            nonlocal looks
+            looks += 1
+            return []
+
+        connections._places = cast("Places[Wire]", SimpleNamespace(
+            admit=admit, somebody_waits=True, make_way=lambda standing: [victim] if looks < 20 else []
+        ))  # fmt: skip
+        connections._grant()
+        await asyncio.sleep(10 * module.LOOK_SECONDS)
+        looks = 20
+        await asyncio.sleep(10 * module.LOOK_SECONDS)
+        await connections.stop()
+        return looks - 20
+
+    assert uvloop.run(run()) <= 11
+
+
+def test_what_waits_for_a_peer_that_is_never_reached_becomes_dead_letters_in_time(tmp_path: Path) -> None:
+    with Peers() as peers, RunningQueueManager(tmp_path / "qm", retransmission_timeout=0.2) as running:
+        destination = f"{peers.refusing()}/in"
+        until_then = datetime.now(timezone.utc) + timedelta(seconds=1)
+        commit(running.api, "1", rows_to(destination, bodies(0, 600), time_to_reach_queue=until_then))
+        commit(running.api, "2", rows_to(destination, bodies(600, 605)))
+        until(lambda: outgoing(running, destination)["queued"] == 5, "600 are dead")
+        assert "reason=expired" in running.stderr()
 
 
 def test_steps_of_a_commit_get_their_turns_where_the_first_line_never_ends() -> None:

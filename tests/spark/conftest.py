@@ -21,8 +21,11 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.stats.collect": "false",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
-"""For queries of a few rows that run once: compiling them takes a fifth of the CPU. Nothing of ours is compiled code, and
+"""For queries of a few rows that run once: compiling them takes a fifth of the CPU. Statistics and checksums of tables, which
+save time where tables are large, take another fifth of a commit. Nothing of ours is compiled code, and
 the jobs, notebooks and the demo, which are tested as processes of their own, run with Spark's defaults."""
 
 

@@ -42,7 +42,7 @@ class Pipeline:
     def sink(self, *queues: str) -> ExactlyOnce:
         return ExactlyOnce(self.spark, str(self.table), str(self.checkpoint), queues=queues or [self.queue])
 
-    def ingest(self, limit: int = 10, **options: Any) -> int:
+    def ingest(self, limit: int = 13, **options: Any) -> int:
         """One run of AvailableNow; how many rows it wrote."""
         sink, written = self.sink(), []
         sink.claim()

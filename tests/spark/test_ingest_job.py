@@ -22,6 +22,8 @@ from srmp_spark.testing.service import RunningQueueManager
 pytestmark = pytest.mark.spark
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "ingest.py"
 QUEUE = "private$/orders"
+OF_THE_JVM = "SPARK_SUBMIT_OPTS"
+"""The options of each JVM: where its classes come mapped from (``make test``)."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,8 @@ def qm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager
 def environment(**more: str) -> dict[str, str]:
     """A user's shell: nothing of ours is set."""
     ours = ("PYSPARK_", "SRMP_SPARK_", "PYTHONPATH", "SPARK_")
-    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | more
+    given = {key: value for key, value in os.environ.items() if not key.startswith(ours) or key == OF_THE_JVM}
+    return given | more
 
 
 def command(qm_url: str, directory: Path, *more: str) -> list[str]:

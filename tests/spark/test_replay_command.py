@@ -26,11 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "jobs" / "replay.py"
 ROWS = 300
 AGAIN = "private$/again"
+OF_THE_JVM = "SPARK_SUBMIT_OPTS"
+"""The options of each JVM: where its classes come mapped from (``make test``)."""
 
 
 def environment(state: Path, **more: str) -> dict[str, str]:
     ours = ("PYSPARK_", "SRMP_SPARK_", "PYTHONPATH", "SPARK_")
-    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {
+    given = {key: value for key, value in os.environ.items() if not key.startswith(ours) or key == OF_THE_JVM}
+    return given | {
         "XDG_STATE_HOME": str(state),
         **more,
     }

@@ -427,9 +427,9 @@ class Connections:
             self._look = self._loop.call_later(wait, self._look_again)
             return
         self._looked_at = self.time()
+        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)  # first: who is told of an end may want another one
         for wire in self._places.make_way(Wire.standing):
             wire.make_way()
-        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
 
     def _attempts_left(self) -> int:
         """Return how many that had trouble may connect now."""

@@ -510,7 +510,21 @@ class Dispatcher:
         queue = self.sender.get(*load.key)
         if queue is not None and queue.state is not QueueState.ON_HOLD:  # else we closed it, and why is told
             self._note_error(load.key, why)
-        self.sender.not_reached(load, self._clock.monotonic())
+        if self.sender.must_see(load, self._late_at()):
+            self._see(load, load._replace(rows_max=PROBE_ROWS))
+        else:
+            self.sender.not_reached(load, self._clock.monotonic())
+        self.work()
+
+    def _see(self, load: Load, rows: Load) -> None:
+        """Look whether what waits is too late. It has time: the steps of a commit have their turns between such reads."""
+        self._store.run(partial(self._outbox.load, rows), later=True).add_done_callback(partial(self._seen, load))
+
+    def _seen(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
+        found = future.result() if future.exception() is None else None  # damage is told when the peer is reached
+        more = self.sender.seen(load, found, self._clock.monotonic(), self._late_at())
+        if more is not None and not self._stopping:
+            self._see(more, more)
         self.work()
 
     def _failed(self, send: Send, why: str, left: bool) -> None:
