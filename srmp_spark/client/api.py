@@ -148,9 +148,9 @@ class QueueManagerClient:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """``GET status``."""
-        return cast("dict[str, Any]", self._json("GET", "/v1/status"))
+    def status(self, *, retry: bool = True) -> dict[str, Any]:
+        """``GET status``; without ``retry`` one attempt."""
+        return cast("dict[str, Any]", self._json("GET", "/v1/status", retry=retry))
 
     def delete_consumer(self, queue: str, consumer: str) -> None:
         """``DELETE consumers/{consumer}``: forget a named consumer and its marks."""

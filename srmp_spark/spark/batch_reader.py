@@ -33,6 +33,7 @@ class SrmpBatchReader(DataSourceReader):
         """The tasks, ordered by queue manager, queue and sequence."""
         place = locate(self._options)
         logs = Logs(self._options, place.urls)
+        logs.managers.check_all_are_here()
         found = logs.discover()
         starts = starting_positions(logs, found, self._options, {})
         began = {

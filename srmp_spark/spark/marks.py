@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
+from srmp_spark.client.api import QueueManagerClient, Registration
 from srmp_spark.client.lease import LeaseKeeper
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
@@ -54,8 +56,9 @@ class Marks:
         for key in keys:
             if key not in self._sent and key in self._logs:
                 try:
-                    answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, ranged=True)
-                    self._sent[key] = Position(answer.epoch, answer.received)
+                    answer = self._logs.managers.ask(key.queue_manager, partial(self._lease, key))
+                    if answer is not None:
+                        self._sent[key] = Position(answer.epoch, answer.received)
                 except ApiError as error:
                     if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss
                         raise
@@ -72,10 +75,7 @@ class Marks:
             if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
                 continue
             try:
-                self._logs.client(key).received(
-                    key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence,
-                    holder=self._keeper.holder,
-                )  # fmt: skip
+                is_told = self._logs.managers.ask(key.queue_manager, partial(self._mark, key, position, first))
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
                     raise
@@ -84,9 +84,20 @@ class Marks:
                     del self._sent[key]  # its lease is gone with it; a queue that comes back is registered anew
                 self._logs.advance(key, position, max_rows=1)  # refused for the same reason: failOnDataLoss decides
             else:
+                if is_told is None:
+                    continue  # it is away: the mark goes with the next one
                 self._sent[key] = position
                 if key in offsets.began:
                     self._marked[key] = (offsets.began[key], position.sequence)
+
+    def _mark(self, key: LogKey, position: Position, first: int | None, client: QueueManagerClient) -> int:
+        holder = self._keeper.holder
+        return client.received(
+            key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence, holder=holder
+        )
+
+    def _lease(self, key: LogKey, client: QueueManagerClient) -> Registration:
+        return self._keeper.acquire(client, key.queue, self._consumer, ranged=True)
 
     def _first_of(self, key: LogKey, position: Position, began: Began | None) -> int | None:
         """Return the first sequence of the mark for ``position``; ``None``: the queue manager knows it."""

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.spark.admission import pieces_of, shares, split_range
 from srmp_spark.spark.embedded import locate
@@ -140,19 +141,22 @@ class _Driver:
     def initial(self) -> Offsets:
         """Registers what the query is going to plan before it plans it."""
         if self._initial is None:
+            self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
             check_named("startingOffsets", self._options.starting.sequences, found)
-            places = {key: self._enter(key, facts, self._options.starting) for key, facts in found.items()}
+            starting = self._options.starting
+            places = {key: self._enter(key, facts, starting, self._logs.client(key)) for key, facts in found.items()}
             self._initial = Offsets(
                 {key: position for key, (position, _) in places.items()}, {key: began for key, (_, began) in places.items()}
             )
             _log.info("query.started at=%s", self._initial)
         return self._initial
 
-    def _enter(self, key: LogKey, facts: LogFacts, starting: Starting) -> tuple[Position, Began]:
+    def _enter(
+        self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
+    ) -> tuple[Position, Began]:
         """Return where the query begins in a log that it has never read, and take its lease."""
         received = facts.received if self._marks is None else self._marks.begin(key)
-        client = self._logs.client(key)
         position = starting_position(key, facts, starting, received, client)
         began = began_at(key, position, facts, starting, self._options.consumer, client)
         if self._marks is not None:
@@ -182,6 +186,7 @@ class _Driver:
 
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """One step of every log, within the limits."""
+        self._logs.managers.look()
         self.mark(start)
         newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
@@ -217,7 +222,10 @@ class _Driver:
         for key, facts in known.items():
             if key not in start:
                 starting = of_newcomer(key, self._options.starting, joined=joined)
-                found[key] = self._enter(key, facts, starting)
+                entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
+                if entered is None:
+                    continue  # it is away, and joins when it is back
+                found[key] = entered
                 how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
                 _log.info("log.%s log=%s first=%s (%s)", "joined" if joined else "appeared", key, found[key][1].first, how)
         return found

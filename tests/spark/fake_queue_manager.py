@@ -76,14 +76,24 @@ class FakeQueueManager:
         self.changed = threading.Condition()
         for name, rows in queues.items():
             self.add(f"private$/{name}", rows)
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.is_open = False
+        self.open()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
+    def open(self) -> None:
+        """Serve, again at the same port after :meth:`close`."""
+        port = self.server.server_port if hasattr(self, "server") else 0
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self.server.daemon_threads = True
+        self.is_open = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
     def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        """Be away: connections that were kept end with their next request."""
+        if self.is_open:
+            self.is_open = False
+            self.server.shutdown()
+            self.server.server_close()
 
     # --- what a test does to it -------------------------------------------------------------------------------------------
 
@@ -246,6 +256,9 @@ class FakeQueueManager:
                 self.handle_call("POST")
 
             def handle_call(self, method: str) -> None:
+                if not fake.is_open:
+                    self.close_connection = True
+                    return
                 url = urlsplit(self.path)
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
                 path = [unquote(part) for part in url.path.split("/")[2:]]
