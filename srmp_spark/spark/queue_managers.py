@@ -82,7 +82,10 @@ class QueueManagers:
         return guid in self._by_guid and self._by_guid[guid].url not in self._away
 
     def ask(self, guid: str, call: Callable[[QueueManagerClient], T]) -> T | None:
-        """Return what ``call`` returns, ``None`` if this one of several is away."""
+        """Return what ``call`` returns, ``None`` if this one of several is away.
+
+        Raises :class:`ApiUnreachableError` if it was the last one that was here.
+        """
         client = self._by_guid[guid]
         if client.url in self._away:
             return None
@@ -92,6 +95,7 @@ class QueueManagers:
             if len(self._clients) == 1:
                 raise
             self._leave(client, error)
+            self._check_somebody_is_here()
             return None
 
     def look(self) -> None:
