@@ -22,7 +22,13 @@ import requests
 
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, with_hint
-from srmp_spark.interface import ARROW_STREAM, CLIENT_HEADER, DENSE_STREAM
+from srmp_spark.interface import (
+    ANOTHER_QUEUE_MANAGER,
+    ARROW_STREAM,
+    CLIENT_HEADER,
+    DENSE_STREAM,
+    QUEUE_MANAGER_HEADER,
+)
 from srmp_spark.names import quote_queue_name, split_url
 
 CONNECT_SECONDS = 5.0
@@ -67,8 +73,8 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether nothing that is sent to ``host`` leaves this machine. A name like ``127.example.com`` does."""
+def is_loopback(host: str) -> bool:
+    """Return whether nothing that is sent to ``host`` leaves this machine. A name like ``127.example.com`` does."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -135,7 +141,7 @@ class QueueManagerClient:
         self.url = url.strip().rstrip("/")
         self._token = token
         self._retry_seconds = retry_seconds
-        self._is_loopback = _is_loopback(parts.host)
+        self._is_loopback = is_loopback(parts.host)
         if token and parts.scheme == "http" and not self._is_loopback and not allow_plain_token:
             raise ConfigurationError(
                 f"the token would be sent to {parts.host} over plain HTTP, and everybody on the way could read it; write "
@@ -190,13 +196,24 @@ class QueueManagerClient:
             self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})["count"]
         )
 
-    def rows(self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False) -> RowsStream:
-        """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers."""
-        parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to}
+    def rows(
+        self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False,
+        queue_manager: str | None = None,
+    ) -> RowsStream:  # fmt: skip
+        """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers.
+
+        ``queue_manager``: whose rows they are. Raises :class:`ApiError` ``another-queue-manager`` if another one answers.
+        """
+        parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to, "queue_manager": queue_manager}
         if envelope:
             parameters["envelope"] = 1
         accept = f"{DENSE_STREAM}, {ARROW_STREAM};q=0.5" if dense else ARROW_STREAM
         response = self._call("GET", _queue_path(queue, "rows"), parameters=parameters, headers={"Accept": accept}, stream=True)
+        answered = response.headers.get(QUEUE_MANAGER_HEADER)
+        if queue_manager is not None and answered not in (None, queue_manager):
+            response.close()
+            message = f"rows of queue manager {queue_manager} were asked for, and {answered} answers at {self.url}"
+            raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, "name each queue manager by a URL of its own")
         return RowsStream(response, f"the queue manager at {self.url}")
 
     # --- consumers ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ marks nothing. Where it begins and ends is fixed when Spark plans it.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ class SrmpBatchReader(DataSourceReader):
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [
             SrmpPartition(
-                logs.client(key).url, key, epoch, after, to, place.host, tuple(clipped(began[key].taken, after, to))
+                logs.client(key).url, key, epoch, after, to, place.host, tuple(clipped(began[key].taken, after, to)),
+                socket.gethostname(),
             )
             for key, epoch in ranges
             for after, to in split_range(*ranges[key, epoch], pieces[key, epoch])

@@ -16,10 +16,11 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import InputPartition
 
-from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.api import QueueManagerClient, is_loopback
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError, StoreDamagedError
@@ -67,6 +68,8 @@ class SrmpPartition(InputPartition):
     """Embedded queue manager: the only host on which its API can be reached."""
     taken: tuple[Range, ...] = ()
     """Rows among them that the query leaves out, ascending."""
+    planned_on: str | None = None
+    """The host of the driver."""
 
 
 def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -101,6 +104,7 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                     to=partition.to,
                     envelope=options.include_envelope,
                     dense=dense,
+                    queue_manager=partition.key.queue_manager,
                 ) as stream,
                 contextlib.closing(_batches(stream, partition, after, options)) as batches,  # before the stream it reads
             ):
@@ -113,6 +117,7 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                         yield _without(batch, partition.taken) if partition.taken else batch
             break
         except ApiUnreachableError as error:
+            _check_loopback(partition, error)
             if time.monotonic() - progress_at > RESUME_SECONDS:
                 raise
             _log.warning("read.resumed log=%s after=%s reason=%s", partition.key, after, error)
@@ -131,6 +136,16 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
     missing = partition.to - partition.after - rows
     if missing:
         _account_for(client, partition, missing, options)
+
+
+def _check_loopback(partition: SrmpPartition, error: ApiUnreachableError) -> None:
+    """An executor on another host than the driver finds nobody at a loopback address, however long it tries."""
+    host = urlsplit(partition.url).hostname or ""
+    if partition.planned_on not in (None, socket.gethostname()) and is_loopback(host):
+        raise SrmpSparkError(
+            f"option queueManager is {partition.url}, which on this executor ({socket.gethostname()}) is not the queue manager "
+            f"that the driver ({partition.planned_on}) reads: name it by an address that executors reach"
+        ) from error
 
 
 def _batches(

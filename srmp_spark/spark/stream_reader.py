@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -305,7 +306,7 @@ class _Driver:
         return [
             SrmpPartition(
                 self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
-                tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)),
+                tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)), socket.gethostname(),
             )
             for key in sizes
             for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])

@@ -187,6 +187,10 @@ class FakeQueueManager:
             schema=schema,
         )
 
+    def check_is_me(self, guid: str) -> None:
+        if guid != self.guid:
+            raise RefusedError(409, "another-queue-manager", f"this is {self.guid}")
+
     def register(self, queue: str, name: str, body: dict) -> dict:
         _, epoch, *_ = self.bounds(queue, None)
         consumer = self.consumer(queue, name)
@@ -281,6 +285,7 @@ class FakeQueueManager:
                             holes = [n for first, last in fake.logs[queue].holes for n in range(first, last + 1) if n in wanted]
                             self.answer(json.dumps({"count": len(holes)}).encode())
                         case ["queues", queue, "rows"]:
+                            fake.check_is_me(query.get("queue_manager", fake.guid))
                             sink = pa.BufferOutputStream()
                             with pa.ipc.new_stream(sink, arrow_schema()) as writer:
                                 for batch in fake.rows(queue, query):
