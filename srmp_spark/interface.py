@@ -36,6 +36,8 @@ PAST_THE_END = "past-the-end"
 """Code of a 409: the reader knows more than the log holds."""
 TRIMMED = "trimmed"
 """Code of a 410: retention has deleted rows that were asked for."""
+ANOTHER_QUEUE_MANAGER = "another-queue-manager"
+"""Code of a 409: the rows that were asked for are those of another queue manager than the one that answers."""
 
 IDENTIFIERS_USED_UP = "identifiers-used-up"
 """Code of a 503: the 32 bits of message identifiers are at their end, for good."""
@@ -49,6 +51,10 @@ ENDPOINT_FILE = "endpoint.json"
 
 CLIENT_HEADER = "srmp-client"
 """A header that our client sends with every call: a web page cannot send it to another origin without asking."""
+
+
+QUEUE_MANAGER_HEADER = "srmp-queue-manager"
+"""A header of an answer with rows: the GUID of the queue manager that has them."""
 
 
 class _AlwaysReady(TypedDict):

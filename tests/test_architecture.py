@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 
-NOUNS = {"names", "canonical_url", "message", "errors", "clock", "holder", "interface", "private_files"}
+NOUNS = {"names", "sequences", "canonical_url", "message", "errors", "clock", "holder", "interface", "private_files"}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
@@ -26,11 +26,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "srmp": {"message", "names", "canonical_url", "errors", "timers"},
     "mqrr": {"message", "names", "errors"},
     "pgm": {"errors", "timers"},
-    "wsrm": {"srmp", "errors", "timers"},
+    "wsrm": {"srmp", "sequences", "errors", "timers"},
     "signing_in": {"mqrr", "errors", "private_files"},
     "private_files": {"errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
+    "sequences": set(),
     "canonical_url": {"names", "errors"},
     "holder": {"errors"},
     "interface": {"errors"},

@@ -22,7 +22,13 @@ import requests
 
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, with_hint
-from srmp_spark.interface import ARROW_STREAM, CLIENT_HEADER, DENSE_STREAM
+from srmp_spark.interface import (
+    ANOTHER_QUEUE_MANAGER,
+    ARROW_STREAM,
+    CLIENT_HEADER,
+    DENSE_STREAM,
+    QUEUE_MANAGER_HEADER,
+)
 from srmp_spark.names import quote_queue_name, split_url
 
 CONNECT_SECONDS = 5.0
@@ -67,8 +73,8 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether nothing that is sent to ``host`` leaves this machine. A name like ``127.example.com`` does."""
+def is_loopback(host: str) -> bool:
+    """Return whether nothing that is sent to ``host`` leaves this machine. A name like ``127.example.com`` does."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -135,7 +141,7 @@ class QueueManagerClient:
         self.url = url.strip().rstrip("/")
         self._token = token
         self._retry_seconds = retry_seconds
-        self._is_loopback = _is_loopback(parts.host)
+        self._is_loopback = is_loopback(parts.host)
         if token and parts.scheme == "http" and not self._is_loopback and not allow_plain_token:
             raise ConfigurationError(
                 f"the token would be sent to {parts.host} over plain HTTP, and everybody on the way could read it; write "
@@ -148,9 +154,9 @@ class QueueManagerClient:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """``GET status``."""
-        return cast("dict[str, Any]", self._json("GET", "/v1/status"))
+    def status(self, *, retry: bool = True) -> dict[str, Any]:
+        """``GET status``; without ``retry`` one attempt."""
+        return cast("dict[str, Any]", self._json("GET", "/v1/status", retry=retry))
 
     def delete_consumer(self, queue: str, consumer: str) -> None:
         """``DELETE consumers/{consumer}``: forget a named consumer and its marks."""
@@ -190,13 +196,24 @@ class QueueManagerClient:
             self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})["count"]
         )
 
-    def rows(self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False) -> RowsStream:
-        """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers."""
-        parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to}
+    def rows(
+        self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False,
+        queue_manager: str | None = None,
+    ) -> RowsStream:  # fmt: skip
+        """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers.
+
+        ``queue_manager``: whose rows they are. Raises :class:`ApiError` ``another-queue-manager`` if another one answers.
+        """
+        parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to, "queue_manager": queue_manager}
         if envelope:
             parameters["envelope"] = 1
         accept = f"{DENSE_STREAM}, {ARROW_STREAM};q=0.5" if dense else ARROW_STREAM
         response = self._call("GET", _queue_path(queue, "rows"), parameters=parameters, headers={"Accept": accept}, stream=True)
+        answered = response.headers.get(QUEUE_MANAGER_HEADER)
+        if queue_manager is not None and answered not in (None, queue_manager):
+            response.close()
+            message = f"rows of queue manager {queue_manager} were asked for, and {answered} answers at {self.url}"
+            raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, "name each queue manager by a URL of its own")
         return RowsStream(response, f"the queue manager at {self.url}")
 
     # --- consumers ---------------------------------------------------------------------------------------------------
@@ -209,12 +226,14 @@ class QueueManagerClient:
         holder: Mapping[str, Any] | str,
         epoch: str | None = None,
         first: int | None = None,
+        ranged: bool = False,
         timeout: float | None = None,
     ) -> Registration:
         """Take the lease of a consumer, or renew it.
 
         Waits while another receiver holds it: :class:`ApiError` ``C00E0009`` naming the holder as soon as that one
-        renews. ``first``: the first sequence this receiver plans; its marks cover nothing below.
+        renews. ``first``: the first sequence this receiver plans; its marks cover nothing below. ``ranged``: its marks say
+        themselves where they begin, unless that is the first sequence.
         With ``timeout``: one attempt of at most that many seconds.
         """
         body: dict[str, Any] = {"holder": holder}
@@ -222,6 +241,8 @@ class QueueManagerClient:
             body["epoch"] = epoch
         if first is not None:
             body["from"] = first
+        if ranged:
+            body["ranged"] = True
         path = _consumer_path(queue, consumer, "register")
         answer = self._json("POST", path, body=body, timeout=timeout or REGISTER_SECONDS, retry=timeout is None)
         return Registration(
@@ -231,11 +252,22 @@ class QueueManagerClient:
     def all_ahead(self, queue: str, consumer: str, registration: Registration) -> Iterator[tuple[int, int]]:
         """Yield every closed range above the mark that is received too, ascending: also those that the answer left out."""
         yield from registration.ahead
-        after = registration.ahead_after
-        while after is not None:
-            answer = self._json("GET", _consumer_path(queue, consumer), parameters={"after": after})
+        if registration.ahead_after is not None:
+            yield from self.ahead_of(queue, consumer, registration.ahead_after)
+
+    def ahead_of(self, queue: str, consumer: str, after: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield every closed range above the mark and above ``after`` that is received, ascending; none of a consumer that is
+        not known."""
+        next_after: int | None = after
+        while next_after is not None:
+            try:
+                answer = self._json("GET", _consumer_path(queue, consumer), parameters={"after": next_after})
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                return  # nobody has read anything by that name, or the queue is gone
             yield from _ranges(answer)
-            after = answer["ahead_after"]
+            next_after = answer.get("ahead_after")
 
     def received(
         self,
@@ -245,14 +277,18 @@ class QueueManagerClient:
         epoch: str,
         to: int,
         holder: Mapping[str, Any] | str,
+        first: int | None = None,
         sequences: Sequence[int] | None = None,
         rejected: bool = False,
     ) -> int:
-        """Mark what was planned up to ``to`` (or just ``sequences``) as received; answers the consumer's mark.
+        """Mark ``first`` to ``to`` as received, or just ``sequences``; answers the consumer's mark.
 
+        Without both: what was planned with the lease, up to ``to``.
         ``rejected``: these rows were read and are not wanted; whoever asked for their end is told so.
         """
         body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
+        if first is not None:
+            body["from"] = first
         if sequences is not None:
             body["sequences"] = list(sequences)
         if rejected:

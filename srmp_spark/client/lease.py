@@ -53,10 +53,14 @@ class LeaseKeeper:
         return f"<LeaseKeeper leases={len(self._leases)} lost={self._lost is not None}>"
 
     def acquire(
-        self, client: QueueManagerClient, queue: str, consumer: str, *, epoch: str | None = None, first: int | None = None
-    ) -> Registration:
-        """Register and keep. Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives."""
-        answer = client.register(queue, consumer, holder=self.holder, epoch=epoch, first=first)
+        self, client: QueueManagerClient, queue: str, consumer: str, *, epoch: str | None = None, first: int | None = None,
+        ranged: bool = False,
+    ) -> Registration:  # fmt: skip
+        """Register and keep; ``first``, ``ranged``: as :meth:`QueueManagerClient.register` takes them.
+
+        Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
+        """
+        answer = client.register(queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged)
         with self._lock:
             self._leases[client.url, queue, consumer] = _Lease(client, queue, consumer)
             if client.url not in self._renewing:

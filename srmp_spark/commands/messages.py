@@ -312,7 +312,7 @@ def _receive(args: argparse.Namespace) -> int:
     from srmp_spark.client.lease import LeaseKeeper
     from srmp_spark.holder import Holder
     from srmp_spark.queue_manager.consumers import SEQUENCES_MAX
-    from srmp_spark.srmp.sequence_set import SequenceSet
+    from srmp_spark.sequences.sequence_set import SequenceSet
 
     limit = RECEIVE_MAX if args.max is None else args.max
     if limit > SEQUENCES_MAX:

@@ -23,9 +23,9 @@ from srmp_spark.names import (
 )
 from srmp_spark.queue_manager.consumers import CONSUMERS_MAX, Consumer
 from srmp_spark.queue_manager.deciding import Deciding
+from srmp_spark.sequences.ranges import Range
+from srmp_spark.sequences.sequence_set import SequenceSet, count_in_either
 from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.srmp.ranges import Range
-from srmp_spark.srmp.sequence_set import SequenceSet, count_in_either
 from srmp_spark.store.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.state import StoredQueue
 from srmp_spark.store.transaction import Transaction

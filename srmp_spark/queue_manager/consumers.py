@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
 from srmp_spark.interface import SHARING_VIOLATION
-from srmp_spark.srmp.ranges import Range, runs_of
-from srmp_spark.srmp.sequence_set import SequenceSet, first_missing
+from srmp_spark.sequences.ranges import Range, runs_of
+from srmp_spark.sequences.sequence_set import SequenceSet, first_missing
 
 LEASE_SECONDS = 60.0
 """From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
@@ -97,7 +97,7 @@ class Consumer:
     touched: list[Range] | None = None
     """Runs that were added to :attr:`ahead` since they were last taken (:meth:`take_touched`); ``None``: nobody takes them."""
     planned: int | None = None
-    """The first sequence that the present receiver asked for: its marks reach no further down."""
+    """The first sequence that the present receiver asked for: its marks reach no further down unless they say so."""
     holder: HolderValue | None = None
     lease_ends: float = 0.0
     """On the monotonic clock."""
@@ -150,15 +150,15 @@ class Consumer:
         """Whether a living holder has the lease."""
         return self.holder is not None and now < self.lease_ends and not gone(self.holder)
 
-    def grant(self, holder: HolderValue, planned: int | None, *, now: float, utc: int) -> None:
-        """Give ``holder`` the lease, or renew it.
+    def grant(self, holder: HolderValue, planned: int | None, *, now: float, utc: int, ranged: bool = False) -> None:
+        """Give ``holder`` the lease, or renew it. ``ranged``: its marks say where they begin, so nothing is kept of its plan.
 
         ``planned`` ``None``: keep what was planned when renewing. A new holder goes on with it too if it lies beyond the first
         unreceived row (a query that began at ``latest`` and was restarted before its first mark), else begins there.
         """
-        if holder != self.holder and (self.planned is None or self.planned <= self.received + 1):
+        if not ranged and holder != self.holder and (self.planned is None or self.planned <= self.received + 1):
             self.planned = self.received + 1
-        if planned is not None:
+        if planned is not None and not ranged:
             self.planned = planned
         self.holder = holder
         self.renew(now=now, utc=utc)
@@ -191,6 +191,10 @@ class Consumer:
     def mark_to(self, to: int) -> Marked:
         """Received: everything that the holder planned, up to ``to``."""
         first = self.planned if self.planned is not None else self.received + 1
+        return self._add([(first, to)]) if to >= first else NOTHING_MARKED
+
+    def mark_range(self, first: int, to: int) -> Marked:
+        """Received: these, whatever the holder has planned."""
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_each(self, sequences: Iterable[int]) -> Marked:
@@ -249,14 +253,15 @@ RegisterOutcome = Literal["granted", "wait"]
 
 
 def try_register(
-    consumer: Consumer, holder: HolderValue, planned: int | None, seen_renewals: int, *, now: float, utc: int
-) -> RegisterOutcome:
+    consumer: Consumer, holder: HolderValue, planned: int | None, seen_renewals: int, *, now: float, utc: int,
+    ranged: bool = False,
+) -> RegisterOutcome:  # fmt: skip
     """One look at a registration that may have to wait; ``seen_renewals`` is the count when the waiting began.
 
     Raises the 409 as soon as the present holder has called since.
     """
     if consumer.holder == holder or not consumer.is_held(now):
-        consumer.grant(holder, planned, now=now, utc=utc)
+        consumer.grant(holder, planned, now=now, utc=utc, ranged=ranged)
         return "granted"
     if consumer.renewals != seen_renewals:
         raise consumer.refusal()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+from srmp_spark.sequences.ranges import Range
 from srmp_spark.srmp.decisions import Reason
-from srmp_spark.srmp.ranges import Range
 from srmp_spark.store import decisions
 from srmp_spark.store.transaction import Transaction
 

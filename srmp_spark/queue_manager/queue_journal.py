@@ -25,8 +25,8 @@ from typing import NamedTuple
 from srmp_spark.names import JOURNAL_SUFFIX, base_of_journal
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
 from srmp_spark.queue_manager.consumers import Consumer
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import state
 from srmp_spark.store.waiting import Waiting
 

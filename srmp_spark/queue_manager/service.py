@@ -61,13 +61,13 @@ from srmp_spark.queue_manager.slices import Slices
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.queue_manager.writers import Writers, open_forwarding
+from srmp_spark.sequences.ranges import Range, gaps
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.ranges import Range, gaps
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import decisions, queues, retention, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.epochs import end_of
@@ -465,7 +465,7 @@ class QueueManager:
             await self._forget_consumer(queue, oldest.name)
 
     async def register(
-        self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event
+        self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event, *, ranged: bool = False
     ) -> Consumer:
         """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
 
@@ -479,7 +479,8 @@ class QueueManager:
             if consumer is not known:
                 known, seen = consumer, consumer.renewals
             before = consumer.planned, consumer.holder
-            if try_register(consumer, holder, planned, seen, now=self.clock.monotonic(), utc=self.clock.utc()) == "granted":
+            now, utc = self.clock.monotonic(), self.clock.utc()
+            if try_register(consumer, holder, planned, seen, now=now, utc=utc, ranged=ranged) == "granted":
                 break
             try:
                 await asyncio.wait_for(gone.wait(), LEASE_LOOK_SECONDS)
@@ -495,9 +496,11 @@ class QueueManager:
 
     async def received(
         self, queue: Queue, span: EpochSpan, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None,
-        *, reason: Reason = Reason.RECEIVED,
+        *, first: int | None = None, reason: Reason = Reason.RECEIVED,
     ) -> Consumer:  # fmt: skip
         """Add marks; those of the default consumer decide the rows, for ``reason``.
+
+        ``sequences``, or ``first`` to ``to``, or, where ``first`` is missing, all up to ``to`` from what the holder planned.
 
         Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of; a 404 or 409 if
         queue or consumer were deleted before the last mark was stored.
@@ -514,7 +517,8 @@ class QueueManager:
             )
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         if sequences is None:
-            await self._marked(queue, consumer, consumer.mark_to(to or 0), reason)
+            marked = consumer.mark_to(to or 0) if first is None else consumer.mark_range(first, to or 0)
+            await self._marked(queue, consumer, marked, reason)
             return consumer
         for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
             if at:

@@ -6,6 +6,7 @@ marks nothing. Where it begins and ends is fixed when Spark plans it.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ from srmp_spark.spark.admission import pieces_of, split_range
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.options import SourceOptions, check_batch
-from srmp_spark.spark.partitions import SrmpPartition, read_partition
-from srmp_spark.spark.starting import check_named, ending_sequence, starting_positions
+from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
+from srmp_spark.spark.starting import began_at, check_named, ending_sequence, starting_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +34,13 @@ class SrmpBatchReader(DataSourceReader):
         """The tasks, ordered by queue manager, queue and sequence."""
         place = locate(self._options)
         logs = Logs(self._options, place.urls)
+        logs.managers.check_all_are_here()
         found = logs.discover()
         starts = starting_positions(logs, found, self._options, {})
+        began = {
+            key: began_at(key, starts[key], facts, self._options.starting, self._options.consumer, logs.client(key))
+            for key, facts in found.items()
+        }
         check_named("endingOffsets", self._options.ending, found)
         ranges = {
             (key, epoch): (after, to)
@@ -44,10 +50,13 @@ class SrmpBatchReader(DataSourceReader):
         sizes = {piece: to - after for piece, (after, to) in ranges.items()}
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [
-            SrmpPartition(logs.client(key).url, key, epoch, after, to, place.host)
+            SrmpPartition(
+                logs.client(key).url, key, epoch, after, to, place.host, tuple(clipped(began[key].taken, after, to)),
+                socket.gethostname(),
+            )
             for key, epoch in ranges
             for after, to in split_range(*ranges[key, epoch], pieces[key, epoch])
-        ]
+        ]  # fmt: skip
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the rows of one partition. Spark asks for one empty partition when there is none."""

@@ -13,6 +13,7 @@ import difflib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
@@ -22,7 +23,10 @@ from srmp_spark.names import OWN_QUEUES, base_of_journal, is_glob, queue_matches
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
+from srmp_spark.spark.queue_managers import QueueManagers
 
+TOLD_MAX = 10_000
+"""Warnings that are remembered so that they are not repeated; then they begin anew."""
 DISCOVERY_SECONDS = 2.0
 """How often the queues are listed again: a queue that appears is read at most this much later."""
 
@@ -64,6 +68,8 @@ class Step(NamedTuple):
     reached: Position
     end: int
     """Last committed sequence of the epoch reached."""
+    anew: bool = False
+    """The log has nothing to do with what the query has read so far: it begins again there."""
 
 
 class Logs:
@@ -74,42 +80,42 @@ class Logs:
 
     def __init__(self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS) -> None:
         self._options = options
-        plain = options.allow_plain_token
-        clients = [
-            QueueManagerClient(url, options.token, retry_seconds=retry_seconds, allow_plain_token=plain) for url in urls
-        ]
-        self._by_guid: dict[str, QueueManagerClient] = {}
-        for client, status in zip(clients, gather([client.status for client in clients]), strict=True):
-            guid = status["queue_manager"]
-            if guid in self._by_guid:
-                other = self._by_guid[guid].url
-                raise ConfigurationError(
-                    f"{client.url} and {other} are one queue manager ({guid}): its rows would be read twice; name it once"
-                )
-            self._by_guid[guid] = client
+
+        def make(url: str, seconds: float | None) -> QueueManagerClient:
+            return QueueManagerClient(
+                url, options.token, retry_seconds=seconds or retry_seconds, allow_plain_token=options.allow_plain_token
+            )
+
+        self.managers = QueueManagers(make, urls)
         self._found: dict[LogKey, LogFacts] = {}
         self._found_at = float("-inf")
+        self._present: set[str] = set()
+        """Names of all queues, also of those that the options do not name."""
         self._told: set[str] = set()
-        """Globs of which was said that they match nothing."""
+        """What was said and need not be said again: globs that match nothing, rows that are lost."""
 
     def client(self, key: LogKey) -> QueueManagerClient:
         """The client of the log's queue manager; ``KeyError`` if the query names no URL of it."""
-        return self._by_guid[key.queue_manager]
+        return self.managers[key.queue_manager]
 
     def __contains__(self, key: LogKey) -> bool:
         """Whether the log's queue manager is one of ours and the options name the queue."""
-        return key.queue_manager in self._by_guid and queue_matches(key.queue, self._options.queues)
+        return key.queue_manager in self.managers and queue_matches(key.queue, self._options.queues)
 
     def is_read(self, key: LogKey, position: Position) -> bool:
-        """Whether a log of the checkpoint is still read: the options may name fewer queues now, then its position just stays.
+        """Return whether a log of the checkpoint is still read: the options may name fewer queues now, then its position stays.
 
-        A queue manager that is missing altogether means lost rows (``failOnDataLoss``).
+        A queue manager that is away is not read now; one that no URL names means lost rows (``failOnDataLoss``).
         """
-        if key.queue_manager not in self._by_guid:
-            urls = ", ".join(client.url for client in self._by_guid.values())
-            self.lost(f"its queue manager is none of those at {urls} (option queueManager)", key, position)
-            return False
-        return key in self
+        return self.can_be_read(key, position) and key in self and self.managers.is_here(key.queue_manager)
+
+    def can_be_read(self, key: LogKey, position: Position) -> bool:
+        """Return whether the queue manager of a log is one of ours; if not, rows are lost (``failOnDataLoss``)."""
+        if key.queue_manager in self.managers:
+            return True
+        if not self.managers.some_are_unknown:  # else it may be the one that has not answered yet
+            self.lost(f"its queue manager is none of those at {self.managers.urls} (option queueManager)", key, position)
+        return False
 
     def discover(self, known: Iterable[LogKey] | None = (), *, now: bool = False) -> Mapping[LogKey, LogFacts]:
         """All logs that exist and match, in order; listed anew at most every :data:`DISCOVERY_SECONDS` unless ``now``.
@@ -118,33 +124,43 @@ class Logs:
         name may be missing.
         """
         if now or time.monotonic() - self._found_at >= DISCOVERY_SECONDS:
-            guids = list(self._by_guid)
-            lists = gather([self._by_guid[guid].queues for guid in guids])
+            self.managers.look()
+            guids = list(self.managers)
+            lists = gather([partial(self.managers.ask, guid, self._listed) for guid in guids])
             present = {
                 LogKey(guid, entry["name"]): LogFacts.of(entry, self._options.consumer)
                 for guid, entries in zip(guids, lists, strict=True)
-                for entry in (*entries, *self._unlisted(guid, entries))
+                for entry in entries or ()
             }
+            present.update({key: facts for key, facts in self._found.items() if not self.managers.is_here(key.queue_manager)})
+            self._present = {key.queue for key in present}
             if known is not None:
-                self._check_names({key.queue for key in present}, {key.queue for key in known})
+                self.check_names(known)
             self._found = {key: present[key] for key in sorted(present) if queue_matches(key.queue, self._options.queues)}
             self._found_at = time.monotonic()
         return self._found
 
-    def _unlisted(self, guid: str, entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """What the options name and is not listed: queues of its own in which nothing is yet, and journals."""
-        listed = {entry["name"] for entry in entries}
-        found: list[Mapping[str, Any]] = []
+    def _listed(self, client: QueueManagerClient) -> list[Mapping[str, Any]]:
+        """The queues of one, and what the options name and is not listed: queues of its own in which nothing is yet, and
+        journals."""
+        found: list[Mapping[str, Any]] = [*client.queues()]
+        listed = {entry["name"] for entry in found}
         for name in self._options.queues:
             if (name in OWN_QUEUES or base_of_journal(name) is not None) and name not in listed:
                 try:
-                    found.append(self._by_guid[guid].queue(name))
+                    found.append(client.queue(name))
                 except ApiError as error:
                     if error.status != 404:
                         raise
         return found
 
+    def check_names(self, known: Iterable[LogKey]) -> None:
+        """Raise :class:`ConfigurationError` for a name in the options that no queue has, and no log of ``known``."""
+        self._check_names(self._present, {key.queue for key in known})
+
     def _check_names(self, present: set[str], known: set[str]) -> None:
+        if self.managers.why_away is not None:
+            return  # the name may be there
         for pattern in self._options.queues:
             if pattern in present or pattern in known:
                 continue
@@ -156,9 +172,8 @@ class Logs:
                 continue
             close = difflib.get_close_matches(pattern, present, 1, 0.6)
             advice = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(present)) or 'none'}"
-            where = ", ".join(client.url for client in self._by_guid.values())
             raise ConfigurationError(
-                f"no queue {pattern!r} at {where}; {advice} (create one with `srmp-spark serve --queue {pattern}`)"
+                f"no queue {pattern!r} at {self.managers.urls}; {advice} (create one with `srmp-spark serve --queue {pattern}`)"
             )
 
     # --- one log -----------------------------------------------------------------------------------------------------
@@ -172,9 +187,22 @@ class Logs:
         max_bytes: int | None = None,
         wait: float | None = None,
     ) -> Step:
-        """One step of a log; the position itself when there is nothing new. Raises :class:`DataLossError`."""
+        """One step of a log; the position itself when there is nothing new, or its queue manager is away.
+
+        Raises :class:`DataLossError`.
+        """
+
+        def step(client: QueueManagerClient) -> Step:
+            return self._advance(client, key, position, max_rows, max_bytes, wait)
+
+        return self.managers.ask(key.queue_manager, step) or Step(position, position.sequence)
+
+    def _advance(
+        self, client: QueueManagerClient, key: LogKey, position: Position, max_rows: int | None, max_bytes: int | None,
+        wait: float | None,
+    ) -> Step:  # fmt: skip
         try:
-            found = self.client(key).range(
+            found = client.range(
                 key.queue, epoch=position.epoch, after=position.sequence, max_rows=max_rows, max_bytes=max_bytes, wait=wait
             )
         except ApiError as error:
@@ -203,7 +231,7 @@ class Logs:
                 "started from another or an empty data directory",
                 key, position, f"goes on at sequence {now.first} of epoch {now.epoch}",
             )  # fmt: skip
-            return Step(Position(now.epoch, now.first - 1), now.end)
+            return Step(Position(now.epoch, now.first - 1), now.end, anew=True)
         if error.code not in (TRIMMED, PAST_THE_END):
             return None
         now = self.client(key).range(key.queue, epoch=position.epoch)
@@ -219,8 +247,12 @@ class Logs:
         return Step(Position(position.epoch, now.end), now.end)
 
     def lost(self, what: str, key: LogKey, position: Position, instead: str = "leaves it out") -> None:
-        """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead."""
+        """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead, once."""
         text = f"{key}, read up to {position.sequence}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
-        _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)
+        if text not in self._told:  # an idle query finds the same several times a second
+            if len(self._told) >= TOLD_MAX:
+                self._told.clear()
+            self._told.add(text)
+            _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)

@@ -3,8 +3,10 @@
 Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on
 disk, also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch
 n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark
-covers only what this query planned: its first sequence is registered with the lease before the first row is read, and a
-restarted query registers without one, which keeps what stands. Marks never go back: sending one twice does no harm.
+covers only what this query has read: its offsets say where it began, whatever other queries, a ``receive`` by command or a
+restored queue manager did meanwhile. Where they do not say it, it began at the first row and the mark goes on behind what is
+received, or the checkpoint is one of the first ones: then the queue manager knows from what was registered with the lease.
+Marks never go back: sending one twice does no harm.
 
 A mark that is refused because the log is not what the query knew (its queue or epoch is gone, or ends before the mark) is lost
 rows, as it would be for a read at that place: ``failOnDataLoss`` decides, and the mark does not count as sent.
@@ -14,14 +16,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
+from srmp_spark.client.api import QueueManagerClient, Registration
 from srmp_spark.client.lease import LeaseKeeper
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import PAST_THE_END, UNKNOWN_EPOCH
 from srmp_spark.spark.driver_process import of_driver
 from srmp_spark.spark.logs import Logs
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.offsets import Began, LogKey, Offsets, Position
 
 _log = logging.getLogger(__name__)
 
@@ -35,13 +39,15 @@ class Marks:
         self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict())
         self._sent: dict[LogKey, Position] = {}
         """Highest sequence that needs no mark (any more), and its epoch, for each log whose lease we hold."""
+        self._marked: dict[LogKey, tuple[Began, int]] = {}
+        """How far we have marked a log, for a query that began there: the next mark begins behind."""
 
     def begin(self, key: LogKey, first: int | None = None) -> int:
         """Take the lease of a log for a new query that starts at ``first``; answers how far the consumer has received.
 
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
-        answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first)
+        answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first, ranged=True)
         self._sent[key] = Position(answer.epoch, answer.received if first is None else max(answer.received, first - 1))
         return answer.received
 
@@ -50,8 +56,9 @@ class Marks:
         for key in keys:
             if key not in self._sent and key in self._logs:
                 try:
-                    answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer)
-                    self._sent[key] = Position(answer.epoch, answer.received)
+                    answer = self._logs.managers.ask(key.queue_manager, partial(self._lease, key))
+                    if answer is not None:
+                        self._sent[key] = Position(answer.epoch, answer.received)
                 except ApiError as error:
                     if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss
                         raise
@@ -64,13 +71,11 @@ class Marks:
         """
         self._keeper.check()
         for key, position in offsets.items():
-            sent = self._sent.get(key)
+            sent, first = self._sent.get(key), self._first_of(key, position, offsets.began.get(key))
             if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
                 continue
             try:
-                self._logs.client(key).received(
-                    key.queue, self._consumer, epoch=position.epoch, to=position.sequence, holder=self._keeper.holder
-                )
+                is_told = self._logs.managers.ask(key.queue_manager, partial(self._mark, key, position, first))
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
                     raise
@@ -79,7 +84,29 @@ class Marks:
                     del self._sent[key]  # its lease is gone with it; a queue that comes back is registered anew
                 self._logs.advance(key, position, max_rows=1)  # refused for the same reason: failOnDataLoss decides
             else:
+                if is_told is None:
+                    continue  # it is away: the mark goes with the next one
                 self._sent[key] = position
+                if key in offsets.began:
+                    self._marked[key] = (offsets.began[key], position.sequence)
+
+    def _mark(self, key: LogKey, position: Position, first: int | None, client: QueueManagerClient) -> int:
+        holder = self._keeper.holder
+        return client.received(
+            key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence, holder=holder
+        )
+
+    def _lease(self, key: LogKey, client: QueueManagerClient) -> Registration:
+        return self._keeper.acquire(client, key.queue, self._consumer, ranged=True)
+
+    def _first_of(self, key: LogKey, position: Position, began: Began | None) -> int | None:
+        """Return the first sequence of the mark for ``position``; ``None``: the queue manager knows it."""
+        if began is None:
+            return None
+        before, marked = self._marked.get(key, (began, 0))
+        if key in self._sent and (before.first != began.first or position.sequence < marked):
+            self._sent[key], marked = Position("", 0), 0  # the log went back, and its sequences name other rows now
+        return max(began.first, marked + 1)
 
     def release(self) -> None:
         """Give all leases up; never raises."""

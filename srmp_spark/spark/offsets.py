@@ -1,10 +1,18 @@
-"""Offsets: where a query stands in each log (INTERFACE.md section 4).
+"""Offsets: where a query stands in each log, and where it began (INTERFACE.md section 4).
 
     {"qm":{"<guid>":{"<epoch>":{"private$/orders":1000}}},"v":1}
 
 The last sequence is included: 1000 says that 1000 was read. Spark compares offsets **as text**, so one value must have one
 text: keys are sorted, numbers are plain. Queue managers are known by GUID, never by URL: a log may move to another host. A
 queue of a queue manager stands in one epoch at a time; sequences go on counting from one epoch to the next.
+
+    {"began":{"<guid>":{"private$/orders":901}},"qm":…,"taken":{"<guid>":{"private$/orders":[[906,906]]}},"v":1}
+
+A query may say "received" of the rows from ``began`` to where it stands, and of no other; where it began is known nowhere else
+for as long as its checkpoint lives. ``taken`` has the rows from there on that the consumer had received before the query began
+(``startingOffsets`` = ``unreceived``), as :mod:`srmp_spark.sequences.as_json` writes sets: the query leaves them out. Both are
+written only for queries that did not begin at a log's first sequence. The first checkpoints had neither: of a log that is not
+named the queue manager knows where its receiver began.
 """
 
 from __future__ import annotations
@@ -14,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import DataLossError
+from srmp_spark.sequences.as_json import set_as_json, set_from_json
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 FORMAT = 1
 """``v``: a checkpoint of a later format is refused, never guessed at."""
@@ -36,13 +46,38 @@ class Position(NamedTuple):
     sequence: int
 
 
+class Began(NamedTuple):
+    """Where a query began to read a log."""
+
+    first: int
+    """The first sequence that it may have read."""
+    taken: SequenceSet = SequenceSet()
+    """Sequences from there on that it leaves out. Nobody changes it."""
+
+    def beyond(self, sequence: int) -> Began:
+        """The same for one that has read up to ``sequence``: what it has passed it needs no more."""
+        if not self.taken or self.taken.first > sequence:
+            return self
+        left = self.taken.copy()
+        left.discard_through(sequence)
+        return Began(self.first, left)
+
+
+AT_THE_FIRST = Began(1)
+
+
 class Offsets(Mapping[LogKey, Position]):
-    """Positions by log, immutable; iterates in the order of its text."""
+    """Positions by log, immutable; iterates in the order of its text.
 
-    __slots__ = ("_positions",)
+    :attr:`began`: where the query began to read a log, unless that is :data:`AT_THE_FIRST`.
+    """
 
-    def __init__(self, positions: Mapping[LogKey, Position]) -> None:
+    __slots__ = ("_positions", "began")
+
+    def __init__(self, positions: Mapping[LogKey, Position], began: Mapping[LogKey, Began] | None = None) -> None:
         self._positions = dict(sorted(positions.items()))
+        given = began or {}
+        self.began = {key: given[key] for key in self._positions if given.get(key, AT_THE_FIRST) != AT_THE_FIRST}
 
     def __getitem__(self, key: LogKey) -> Position:
         return self._positions[key]
@@ -52,6 +87,11 @@ class Offsets(Mapping[LogKey, Position]):
 
     def __len__(self) -> int:
         return len(self._positions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Offsets) and (self._positions, self.began) == (other._positions, other.began)
+
+    __hash__ = None  # type: ignore[assignment]  # as of every mapping
 
     def __repr__(self) -> str:
         return f"<Offsets {self}>"
@@ -68,7 +108,15 @@ class Offsets(Mapping[LogKey, Position]):
             guid: {epoch: dict(sorted(queues.items())) for epoch, queues in sorted(epochs.items())}
             for guid, epochs in managers.items()
         }
-        return {"qm": ordered, "v": FORMAT}
+        first: dict[str, dict[str, int]] = {}
+        taken: dict[str, dict[str, list[list[int]] | str]] = {}
+        for key, began in self.began.items():
+            first.setdefault(key.queue_manager, {})[key.queue] = began.first
+            if began.taken:
+                runs = set_as_json(began.taken)
+                taken.setdefault(key.queue_manager, {})[key.queue] = runs if isinstance(runs, str) else [*map(list, runs)]
+        parts = {"began": first, "qm": ordered, "taken": taken, "v": FORMAT}
+        return {name: value for name, value in parts.items() if value or name == "qm"}
 
     @classmethod
     def from_dict(cls, value: Any) -> Offsets:  # noqa: ANN401  # whatever a checkpoint holds
@@ -92,7 +140,10 @@ class Offsets(Mapping[LogKey, Position]):
                     if key in positions or type(sequence) is not int or sequence < 0:
                         raise DataLossError(f"damaged offset for {key}: {str(value)[:200]}; start with a new checkpoint")
                     positions[key] = Position(epoch, sequence)
-        return cls(positions)
+        try:
+            return cls(positions, dict(_began(value.get("began", {}), value.get("taken", {}))))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DataLossError(f"damaged offset: {error}: {str(value)[:200]}; start with a new checkpoint") from error
 
     @classmethod
     def from_text(cls, text: str) -> Offsets:
@@ -101,3 +152,14 @@ class Offsets(Mapping[LogKey, Position]):
             return cls.from_dict(json.loads(text))
         except ValueError:
             raise DataLossError(f"not an offset of format('srmp'): {text[:200]!r}") from None
+
+
+def _began(
+    first: Mapping[str, Mapping[str, Any]], taken: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[LogKey, Began]]:
+    for guid, queues in first.items():
+        for queue, sequence in queues.items():
+            if type(sequence) is not int or sequence < 1:
+                raise ValueError(f"a query that began at {sequence!r:.50}")
+            runs = taken.get(guid, {}).get(queue)
+            yield LogKey(guid, queue), Began(sequence, SequenceSet() if runs is None else set_from_json(runs))

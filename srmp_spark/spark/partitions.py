@@ -13,18 +13,21 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import InputPartition
 
-from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.api import QueueManagerClient, is_loopback
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError, StoreDamagedError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.sequences.ranges import Range
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.options import SourceOptions
 
@@ -63,6 +66,10 @@ class SrmpPartition(InputPartition):
     to: int
     host: str | None = None
     """Embedded queue manager: the only host on which its API can be reached."""
+    taken: tuple[Range, ...] = ()
+    """Rows among them that the query leaves out, ascending."""
+    planned_on: str | None = None
+    """The host of the driver."""
 
 
 def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -97,6 +104,7 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                     to=partition.to,
                     envelope=options.include_envelope,
                     dense=dense,
+                    queue_manager=partition.key.queue_manager,
                 ) as stream,
                 contextlib.closing(_batches(stream, partition, after, options)) as batches,  # before the stream it reads
             ):
@@ -106,9 +114,10 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                         after = batch.column("sequence")[-1].as_py()
                         rows += batch.num_rows
                         progress_at = time.monotonic()
-                        yield batch
+                        yield _without(batch, partition.taken) if partition.taken else batch
             break
         except ApiUnreachableError as error:
+            _check_loopback(partition, error)
             if time.monotonic() - progress_at > RESUME_SECONDS:
                 raise
             _log.warning("read.resumed log=%s after=%s reason=%s", partition.key, after, error)
@@ -127,6 +136,16 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
     missing = partition.to - partition.after - rows
     if missing:
         _account_for(client, partition, missing, options)
+
+
+def _check_loopback(partition: SrmpPartition, error: ApiUnreachableError) -> None:
+    """An executor on another host than the driver finds nobody at a loopback address, however long it tries."""
+    host = urlsplit(partition.url).hostname or ""
+    if partition.planned_on not in (None, socket.gethostname()) and is_loopback(host):
+        raise SrmpSparkError(
+            f"option queueManager is {partition.url}, which on this executor ({socket.gethostname()}) is not the queue manager "
+            f"that the driver ({partition.planned_on}) reads: name it by an address that executors reach"
+        ) from error
 
 
 def _batches(
@@ -151,6 +170,26 @@ def _batches(
             yield from reader
     except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
+
+
+def clipped(taken: SequenceSet, after: int, to: int) -> Iterator[Range]:
+    """Yield what of ``taken`` lies in (after, to], ascending."""
+    for first, last in taken.runs(after + 1):
+        if first > to:
+            return
+        yield first, min(last, to)
+
+
+def _without(batch: pa.RecordBatch, taken: Sequence[Range]) -> pa.RecordBatch:
+    """The rows of ``batch`` that stand in none of the ranges, which ascend."""
+    import numpy as np
+    import pyarrow as pa
+
+    ranges = np.asarray(taken)
+    sequences = batch.column("sequence").to_numpy()
+    place = np.searchsorted(ranges[:, 0], sequences, side="right") - 1
+    is_taken = (place >= 0) & (sequences <= ranges[place, 1])
+    return batch.filter(pa.array(~is_taken)) if is_taken.any() else batch
 
 
 def _bytes_of(frame: dense.Frame) -> int:
@@ -185,7 +224,12 @@ def _skip(client: QueueManagerClient, partition: SrmpPartition, after: int, opti
 
 def _account_for(client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions) -> None:
     """Sequences without a row must be counted holes of the log (purged or damaged rows)."""
-    known = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
+    try:
+        known = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
+    except ApiError as error:
+        if options.fail_on_data_loss or (error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END)):
+            raise
+        return  # nobody can account for rows of a queue or an epoch that is gone, and what was skipped is told
     if missing > known:
         text = (
             f"{partition.key}: {missing} rows of {partition.after + 1} to {partition.to} did not come, {known} are known holes"

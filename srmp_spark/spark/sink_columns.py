@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import reliable_url
 from srmp_spark.rows.body_text import VT_BSTR
+from srmp_spark.rows.columns import NOT_FOR_A_SINK, OF_THE_MESSAGE_THAT_CAME
 from srmp_spark.spark.sink_options import SinkOptions
 
 ORDER_BY_METADATA = b"srmp.order_by"
@@ -116,15 +117,18 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
     fields = _by_name(schema, options)
     if "body" not in fields:
         raise ConfigurationError(_no_body(schema))
-    if options.destination is None and "destination" not in fields:
+    as_they_came = {name for name, (_, found) in fields.items() if _is_of_the_message_that_came(found)}
+    made = fields.keys() - as_they_came
+    if options.destination is None and "destination" not in made:
         raise ConfigurationError(
             "destination is missing: give option destination (a format name or URL, for example "
             "DIRECT=http://host/msmq/private$/orders), or a string column destination"
+            + ("; the column destination of format('srmp') says where a message came to" * ("destination" in as_they_came))
         )
     columns = [
         Staged(spec.name, _checked(fields[spec.name], spec))
         for spec in SINK_COLUMNS
-        if spec.name in fields and not (spec.name == "destination" and options.destination is not None)
+        if spec.name in made and not (spec.name == "destination" and options.destination is not None)
     ]
     if options.destination is not None:
         columns.append(Staged("destination", None, options.destination))
@@ -141,6 +145,11 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
         columns.append(Staged("body_type", None, VT_BSTR))
     order_by = _order_by(options, fields, columns)
     return StagePlan(options=options, columns=tuple(columns), text_body=text_body, order_by=order_by)
+
+
+def _is_of_the_message_that_came(column: StructField) -> bool:
+    """Return whether a column of the source stands in the frame as it is; a computed one of its name has lost the comment."""
+    return column.name.lower() in NOT_FOR_A_SINK and column.metadata.get("comment") == OF_THE_MESSAGE_THAT_CAME
 
 
 def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> list[Staged]:
@@ -232,7 +241,8 @@ def _order_by(options: SinkOptions, fields: dict[str, tuple[int, StructField]], 
         _check_orderable(column)
         staged = next((each for each in columns if each.name == name), None)
         if staged is None:
-            taken = any(name == spec.name for spec in POSITION_COLUMNS)  # alone it is no position and may have any type
+            # Alone it is no position and may have any type; as it came it says nothing of the message that goes out.
+            taken = name in NOT_FOR_A_SINK or any(name == spec.name for spec in POSITION_COLUMNS)
             staged = Staged(f"{column.name} (orderBy)" if taken else column.name, index)
             columns.append(staged)
         elif name == "body" or staged.source is None:

@@ -9,16 +9,20 @@ import pyarrow as pa
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.sequences.as_json import set_as_json
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.spark.logs import LogFacts, Logs
-from srmp_spark.spark.offsets import LogKey, Position
-from srmp_spark.spark.options import EARLIEST, LATEST, SourceOptions, Starting
+from srmp_spark.spark.offsets import Began, LogKey, Position
+from srmp_spark.spark.options import EARLIEST, LATEST, UNRECEIVED, SourceOptions, Starting
 
+TAKEN_TEXT_MAX = 1 << 20
+"""Characters of what a query leaves out, in each of its offsets: some million rows that every second one was taken from."""
 PROBE_GROWTH = 16
 """How much further each look for a row goes when there was none: holes are rare, and then they are long."""
 
 
 def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received: int, client: QueueManagerClient) -> Position:
-    """The position before the first row that a new query reads from a log.
+    """Return the position before the first row that a new query reads from a log.
 
     ``received``: how far the consumer has received it (``unreceived`` only). What retention has deleted cannot be asked for:
     the first retained row is the least.
@@ -38,6 +42,44 @@ def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received
         first = received + 1
     first = max(first, facts.first, 1)
     return Position(facts.epoch_of(first), first - 1)
+
+
+def began_at(
+    key: LogKey, position: Position, facts: LogFacts, starting: Starting, consumer: str, client: QueueManagerClient
+) -> Began:
+    """Return what a query notes that begins at ``position``: also which rows beyond it ``consumer`` has received out of turn,
+    if it wants those that are not received.
+
+    Raises :class:`ConfigurationError` if these are too many to be noted in every offset.
+    """
+    if starting.keyword != "unreceived":
+        return Began(position.sequence + 1)
+    taken = SequenceSet()
+    for first, last in client.ahead_of(key.queue, consumer, position.sequence):
+        if first > facts.end:
+            break
+        taken.add(max(first, position.sequence + 1), last)
+    if len(str(set_as_json(taken))) > TAKEN_TEXT_MAX:
+        raise ConfigurationError(
+            f"consumer {consumer} has received {len(taken)} rows of {key} out of turn, too scattered for a new query to leave "
+            "them out: let the receiver that took them go on, or begin with startingOffsets earliest, which reads them again"
+        )
+    return Began(position.sequence + 1, taken)
+
+
+def of_newcomer(key: LogKey, starting: Starting, *, joined: bool) -> Starting:
+    """Return the rule by which a query begins to read a log that it meets later; ``joined``: at a restart, so the log may have
+    rows from before the query.
+
+    An offsets JSON that does not name it says nothing of it: what its consumer has not received is read.
+    """
+    if starting.keyword == "unreceived":
+        return starting
+    if not joined:
+        return Starting("earliest")
+    if starting.sequences is not None and key.queue not in starting.sequences:
+        return UNRECEIVED
+    return starting
 
 
 def ending_sequence(key: LogKey, facts: LogFacts, ending: Mapping[str, int] | None) -> int:

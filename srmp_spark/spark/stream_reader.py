@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,16 +29,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.spark.admission import pieces_of, shares, split_range
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
-from srmp_spark.spark.partitions import SrmpPartition, read_partition
-from srmp_spark.spark.starting import starting_position, starting_positions
+from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
+from srmp_spark.spark.starting import began_at, check_named, of_newcomer, starting_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,19 +136,33 @@ class _Driver:
         self._initial: Offsets | None = None
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
+        self._has_looked = False
+        """Whether the logs of the checkpoint were compared with those that there are."""
 
     def initial(self) -> Offsets:
         """Registers what the query is going to plan before it plans it."""
         if self._initial is None:
+            self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
-            received = {} if self._marks is None else {key: self._marks.begin(key) for key in found}
-            positions = starting_positions(self._logs, found, self._options, received)
-            if self._marks is not None:
-                for key, position in positions.items():
-                    self._marks.begin(key, position.sequence + 1)
-            self._initial = Offsets(positions)
+            check_named("startingOffsets", self._options.starting.sequences, found)
+            starting = self._options.starting
+            places = {key: self._enter(key, facts, starting, self._logs.client(key)) for key, facts in found.items()}
+            self._initial = Offsets(
+                {key: position for key, (position, _) in places.items()}, {key: began for key, (_, began) in places.items()}
+            )
             _log.info("query.started at=%s", self._initial)
         return self._initial
+
+    def _enter(
+        self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
+    ) -> tuple[Position, Began]:
+        """Return where the query begins in a log that it has never read, and take its lease."""
+        received = facts.received if self._marks is None else self._marks.begin(key)
+        position = starting_position(key, facts, starting, received, client)
+        began = began_at(key, position, facts, starting, self._options.consumer, client)
+        if self._marks is not None:
+            self._marks.begin(key, began.first)
+        return position, began
 
     def set_goal(self) -> None:
         """The ends of all logs now: rows that come later belong to the next run."""
@@ -171,8 +187,11 @@ class _Driver:
 
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """One step of every log, within the limits."""
+        self._logs.managers.look()
         self.mark(start)
-        positions = {**start, **self._newcomers(start)}
+        newcomers = self._newcomers(start)
+        positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
+        began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
         keys = [key for key in start if self._logs.is_read(key, start[key])]
         ends_now = self._goal is not None or len(positions) > len(start)
         steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
@@ -180,20 +199,36 @@ class _Driver:
             self._wait_for_any(keys, positions)
             steps = self._steps(keys, positions, limit, None)
         for key, step in steps.items():
-            positions[key] = step.reached
-            self._ends[key] = Position(step.reached.epoch, max(step.end, step.reached.sequence))
-        return Offsets(positions)
+            reached = step.reached
+            if step.anew:
+                began[key] = Began(reached.sequence + 1)
+            elif key in began:
+                began[key] = began[key].beyond(reached.sequence)
+            positions[key] = reached
+            self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
+        return Offsets(positions, began)
 
-    def _newcomers(self, start: Offsets) -> dict[LogKey, Position]:
-        """Logs that appeared: they enter before their first row, and are read from the next batch on."""
-        known = self._logs.discover(start) if self._goal is None else self._goal
-        found: dict[LogKey, Position] = {}
+    def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
+        """Logs that the query has never seen: they enter before their first row, and are read from the next batch on.
+
+        What was added to the options before a restart begins as ``startingOffsets`` says; a queue that is made while the query
+        runs has no rows from before it, and is read from its first one.
+        """
+        known = self._logs.discover(start, now=not self._has_looked) if self._goal is None else self._goal
+        joined = not self._has_looked and self._initial is None
+        if not self._has_looked:
+            self._logs.check_names(start)
+            self._has_looked = True
+        found: dict[LogKey, tuple[Position, Began]] = {}
         for key, facts in known.items():
             if key not in start:
-                found[key] = starting_position(key, facts, Starting("earliest"), 0, self._logs.client(key))
-                if self._marks is not None:
-                    self._marks.begin(key, found[key].sequence + 1)
-                _log.info("log.appeared log=%s first=%s", key, found[key].sequence + 1)
+                starting = of_newcomer(key, self._options.starting, joined=joined)
+                entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
+                if entered is None:
+                    continue  # it is away, and joins when it is back
+                found[key] = entered
+                how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
+                _log.info("log.%s log=%s first=%s (%s)", "joined" if joined else "appeared", key, found[key][1].first, how)
         return found
 
     def _steps(
@@ -265,10 +300,14 @@ class _Driver:
             key: position.sequence - start[key].sequence
             for key, position in end.items()
             if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
-        }
+            and self._logs.can_be_read(key, start[key])  # an uncommitted batch may name one that was taken out of the options
+        }  # fmt: skip
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [
-            SrmpPartition(self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host)
+            SrmpPartition(
+                self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
+                tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)), socket.gethostname(),
+            )
             for key in sizes
             for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])
-        ]
+        ]  # fmt: skip

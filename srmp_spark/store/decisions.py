@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from srmp_spark.message import StreamId
+from srmp_spark.sequences.ranges import Range
 from srmp_spark.srmp.decisions import DecisionKind, DecisionReceipt, Reason, Undecided, receipts_for
-from srmp_spark.srmp.ranges import Range
 from srmp_spark.srmp.stream_name import StreamName, name_of_queue
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store.integers import UNSIGNED, signed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
-from srmp_spark.store.schema import SEQUENCE_BITS, SEQUENCE_MAX
+from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX
 
 
 class Epoch(NamedTuple):

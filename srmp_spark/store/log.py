@@ -25,11 +25,11 @@ from typing import BinaryIO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import Record, post_lengths, unpack_group
-from srmp_spark.srmp.ranges import Range, gaps
+from srmp_spark.sequences.ranges import SEQUENCE_MAX, Range, gaps
 from srmp_spark.store import moves
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.moves import Moves
-from srmp_spark.store.schema import SEQUENCE_MAX, connect_reader, row_key
+from srmp_spark.store.schema import connect_reader, row_key
 
 GROUPS_BYTES_MAX = 8 * 1024 * 1024
 """Groups fetched by one query: what a reader holds at once besides the piece it works on."""

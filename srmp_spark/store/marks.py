@@ -11,18 +11,14 @@ consumer deletes them too. Otherwise one of the same name would find the marks o
 
 from __future__ import annotations
 
-import base64
 import json
 import sqlite3
-import struct
-import zlib
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from srmp_spark.srmp.ranges import Range
-from srmp_spark.srmp.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, Piece, SequenceSet
-from srmp_spark.store.schema import SEQUENCE_BITS, SEQUENCE_MAX
+from srmp_spark.sequences.as_json import runs_from_json
+from srmp_spark.sequences.ranges import SEQUENCE_BITS, Range
+from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
 from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
 
 DDL = (
@@ -39,13 +35,7 @@ again. ``bits`` is null for full blocks (:class:`.Piece`)."""
 
 PASSED_DELETED_MAX = 500
 """Rows behind the mark that one commit deletes, a millisecond; the next commit of this consumer deletes more."""
-RUNS_SHOWN_MAX = 1_000
-"""Runs of a consumer that the Delta state has as a list, which people and earlier versions can read; more are packed."""
-
-_PACKED = struct.Struct("<QQH")
 _BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
-_UNPACKED_MAX = 1 << 30
-"""Bytes of the packed marks of one consumer: a hundred million scattered rows and more have room."""
 
 
 class StoredMarks(NamedTuple):
@@ -114,21 +104,10 @@ def runs_of_text(text: object) -> list[Range]:
     if not isinstance(text, str):
         raise TypeError(f"marks are {text!r:.50}")
     try:
-        runs = _runs(json.loads(text))
+        runs = runs_from_json(json.loads(text))
     except RecursionError as error:
         raise ValueError(f"marks are nested too deeply: {text:.50}") from error
     SequenceSet(runs)
-    return runs
-
-
-def _runs(found: Iterable[Iterable[Any]]) -> list[Range]:
-    """Raises :class:`ValueError` or :class:`TypeError` for what is no list of runs of sequences that a queue can have."""
-    runs = []
-    for first, last in found:
-        typed((first, last), (int, int))
-        if not 1 <= first <= last <= SEQUENCE_MAX:
-            raise ValueError(f"no range of sequences: {first!r:.50} to {last!r:.50}")
-        runs.append((first, last))
     return runs
 
 
@@ -151,44 +130,6 @@ def take_over(db: sqlite3.Connection) -> None:
         ahead.take_changes()
         save(db, queue_id, name, received, StoredMarks(list(ahead.pieces()), []))
         db.execute("UPDATE consumers SET ahead = '[]' WHERE queue_id = ? AND name = ?", (queue_id, name))
-
-
-# In the Delta state
-
-
-def as_json(ahead: SequenceSet) -> list[Range] | str:
-    """Return what the Delta state has of a consumer: a few runs as they are, many packed as text."""
-    runs = list(islice(ahead.runs(), RUNS_SHOWN_MAX + 1))
-    if len(runs) <= RUNS_SHOWN_MAX:
-        return runs
-    packed = bytearray()
-    for block, blocks, bits in ahead.pieces():
-        packed += _PACKED.pack(block, blocks, 0 if bits is None else len(bits)) + (bits or b"")
-    return base64.b64encode(zlib.compress(bytes(packed))).decode()
-
-
-def from_json(value: list[Iterable[int]] | str) -> SequenceSet:
-    """Read what :func:`as_json` wrote. Raises :class:`ValueError` or :class:`TypeError` for anything else."""
-    if not isinstance(value, str):
-        return SequenceSet(_runs(value))
-    inflating = zlib.decompressobj()
-    try:
-        packed = inflating.decompress(base64.b64decode(value, validate=True), _UNPACKED_MAX)
-    except zlib.error as error:
-        raise ValueError(f"marks that cannot be unpacked: {error}") from error
-    if not inflating.eof:
-        raise ValueError("marks that end too early, or are too many")
-    found, at = SequenceSet(), 0
-    try:
-        while at < len(packed):
-            block, blocks, size = _PACKED.unpack_from(packed, at)
-            at += _PACKED.size + size
-            if size > BLOCK_BYTES or at > len(packed) or block + blocks > _BLOCKS_MAX:
-                raise ValueError(f"a piece of {size} bytes at {block}")
-            found.add_piece(Piece(block, blocks, packed[at - size : at] if size else None))
-    except struct.error as error:
-        raise ValueError(f"marks that cannot be unpacked: {error}") from error
-    return found
 
 
 def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from srmp_spark.errors import StoreError
 from srmp_spark.interface import DEFAULT_CONSUMER
-from srmp_spark.srmp.ranges import Range, subtract
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.ranges import Range, subtract
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import marks, moves, state, sweeper
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX

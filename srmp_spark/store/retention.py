@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
+from srmp_spark.sequences.ranges import SEQUENCE_MAX
 from srmp_spark.store import moves, state, sweeper
 from srmp_spark.store.log import Log
 from srmp_spark.store.queues import queue_id_of
-from srmp_spark.store.schema import SEQUENCE_MAX, row_key
+from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from srmp_spark.errors import StoreError
+from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX
 from srmp_spark.store import sqlite_file
 from srmp_spark.store.sqlite_file import Database
 
@@ -29,9 +30,6 @@ PAGE_SIZE_BYTES = 8192
 WRITER_CACHE_KIB = 8192
 """Pages of the open transaction that stay in memory; a bigger one spills into the WAL, which is correct and slower."""
 
-SEQUENCE_BITS = 44
-SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
-"""17 million million rows in one queue: 5,000 a second for a century."""
 QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
 """524,287 queues were ever created here: what is left of a rowid."""
 

@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 from srmp_spark.errors import StoreError
 from srmp_spark.rows.group import Record
+from srmp_spark.sequences.ranges import SEQUENCE_MAX
 from srmp_spark.store import sweeper
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.log import GroupChunk, Log
-from srmp_spark.store.schema import SEQUENCE_MAX, row_key
+from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
 SEAL_ROWS_MIN = 2048

@@ -14,9 +14,9 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from srmp_spark.holder import Holder
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.effects import Changes, OwedReceipt
 from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
 from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.srmp.trust_domain import SEPARATOR

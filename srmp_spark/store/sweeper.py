@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from srmp_spark.srmp.ranges import Range, overlaps
+from srmp_spark.sequences.ranges import Range, overlaps
 from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 

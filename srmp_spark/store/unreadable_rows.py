@@ -28,10 +28,11 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from srmp_spark.sequences.ranges import SEQUENCE_MAX
 from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.limits import ENVELOPE_MAX
 from srmp_spark.store.epochs import end_of
-from srmp_spark.store.schema import QUEUE_ID_MAX, SEQUENCE_MAX
+from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
 from srmp_spark.store.sqlite_file import TEXT_IS_UTF8, add_is_utf8
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from srmp_spark.srmp.ranges import Range
-from srmp_spark.srmp.sequence_set import SequenceSet, count_in_either
-from srmp_spark.store.schema import SEQUENCE_MAX, row_key
+from srmp_spark.sequences.ranges import SEQUENCE_MAX, Range
+from srmp_spark.sequences.sequence_set import SequenceSet, count_in_either
+from srmp_spark.store.schema import row_key
 
 ENTRY_ROWS = 256
 """Rows that share an entry: a million waiting rows are 4,000 entries."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.ranges import gaps
+from srmp_spark.sequences.ranges import gaps
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 from srmp_spark.wsrm.elements import (

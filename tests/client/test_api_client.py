@@ -97,16 +97,9 @@ def test_who_waits_long_says_so_once(
 
 def test_a_restart_of_the_queue_manager_is_waited_out() -> None:
     qm = FakeQueueManager(orders=3)
-    port = qm.server.server_port
     qm.close()
     client = QueueManagerClient(qm.url)
-
-    def come_back() -> None:
-        time.sleep(0.4)
-        qm.server = ThreadingHTTPServer(("127.0.0.1", port), qm._handler())
-        qm.server.serve_forever(0.02)
-
-    threading.Thread(target=come_back, daemon=True).start()
+    threading.Timer(0.4, qm.open).start()
     assert client.range("private$/orders") == QueueRange(qm.epoch, 1, 3, 3)
     qm.close()
 

@@ -28,13 +28,13 @@ from store_kit import HandLoop
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import LocalHosts
 from srmp_spark.rows.group import Record
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey, SerialRun
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import checkpointer, queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.durable import make_directory

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.srmp.sequence_set import (
+from srmp_spark.sequences.sequence_set import (
     BLOCK_BYTES,
     BLOCK_SEQUENCES,
     Piece,

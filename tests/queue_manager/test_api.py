@@ -270,6 +270,33 @@ class TestConsumers:
         assert client.register("ahead", "default", holder="A").ahead == ((2, 2), (4, 4))
         assert client.received("ahead", "default", epoch=given.epoch, to=1, holder="A", sequences=[1]) == 2
 
+    def test_rows_that_were_planned_with_another_queue_manager_are_refused(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        fresh(client, running, "whose", 2)
+        epoch, ours = client.range("whose").epoch, running.guid
+        with client.rows("whose", epoch=epoch, after=0, to=2, queue_manager=ours) as stream:
+            assert stream.headers["srmp-queue-manager"] == ours
+        with pytest.raises(ApiError, match=f"this one is {ours}") as refused:
+            client.rows("whose", epoch=epoch, after=0, to=2, queue_manager="0" * 8)
+        assert (refused.value.status, refused.value.code) == (409, "another-queue-manager")
+
+    def test_a_mark_may_say_where_it_begins(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+        """Whatever was registered as planned, and by whom."""
+        fresh(client, running, "began", 9)
+        given = client.register("began", "default", holder="A", first=8)
+        assert client.received("began", "default", epoch=given.epoch, first=4, to=6, holder="A") == 0
+        assert list(client.ahead_of("began", "default")) == [(4, 6)]
+        assert list(client.ahead_of("began", "default", 4)) == [(5, 6)]
+        assert client.received("began", "default", epoch=given.epoch, first=1, to=3, holder="A") == 6
+        assert client.received("began", "default", epoch=given.epoch, first=9, to=8, holder="A") == 6, "nothing lies there"
+        assert list(client.ahead_of("began", "nobody")) == []
+        with pytest.raises(ApiError, match="from is a whole number"):
+            client._json(
+                "POST", "/v1/queues/began/consumers/default/received",
+                body={"epoch": given.epoch, "from": 0, "to": 3, "holder": "A"},
+            )  # fmt: skip
+
     def test_more_runs_than_one_answer_tells_are_asked_for(
         self, running: RunningQueueManager, client: QueueManagerClient
     ) -> None:

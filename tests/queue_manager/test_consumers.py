@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.consumers import (
     parse_holder,
     try_register,
 )
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 UTC = 1_790_000_000_000_000
 
@@ -91,6 +91,25 @@ class TestMarks:
         assert (consumer.received, list(consumer.ahead.runs())) == (10, [(101, 110)])
         assert consumer.waiting(1, 120) == 90 + 10
         assert consumer.mark_to(100).rows == 0, "below the first planned row there is nothing to mark"
+
+    def test_a_mark_that_says_where_it_begins_covers_that(self) -> None:
+        """A query knows from its checkpoint where it began, whoever has registered since."""
+        consumer = Consumer("default", received=10)
+        ask(consumer, "A", 0.0)
+        assert consumer.mark_range(101, 110).rows == 10
+        assert (consumer.received, list(consumer.ahead.runs())) == (10, [(101, 110)])
+        assert consumer.mark_range(11, 100).rows == 90
+        assert (consumer.received, list(consumer.ahead.runs())) == (110, [])
+        assert consumer.mark_range(120, 119).rows == 0
+
+    def test_the_plan_of_a_receiver_that_says_it_with_each_mark_binds_no_other(self) -> None:
+        """A query that began at ``latest`` and left before its first mark held up the marks of the one that came back."""
+        consumer = Consumer("default")
+        consumer.grant("latest", 901, now=0.0, utc=0, ranged=True)
+        consumer.release()
+        consumer.grant("earliest", None, now=0.0, utc=0, ranged=True)
+        assert consumer.mark_to(500).rows == 500
+        assert consumer.received == 500
 
     def test_marks_never_go_back(self) -> None:
         consumer = Consumer("default")

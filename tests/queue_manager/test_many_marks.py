@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.catalogue import Queue
 from srmp_spark.queue_manager.consumer_saves import PIECES_WAITING_MAX
 from srmp_spark.queue_manager.consumers import Consumer
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.srmp.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, SequenceSet
+from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, SequenceSet
 from srmp_spark.store import marks, state
 from srmp_spark.store.journal_states import State
 

@@ -13,7 +13,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 from srmp_spark.queue_manager.service import QueueManager, _Purged
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 SPARED = [2, 4, 6, 8, 10, 12]
 

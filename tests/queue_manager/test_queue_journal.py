@@ -21,7 +21,7 @@ from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch, UnknownQueueError
 from srmp_spark.queue_manager.queue_spec import QueueSpec
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import retention, state
 from srmp_spark.store.log import Log
 from srmp_spark.testing.service import RunningQueueManager

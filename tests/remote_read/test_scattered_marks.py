@@ -16,8 +16,8 @@ from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
 from srmp_spark.mqrr.status import Status
 from srmp_spark.rows.group import Record
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import state
 
 MESSAGES = 20_400

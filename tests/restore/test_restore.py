@@ -17,9 +17,9 @@ from restore_kit import LATER, PEER, QUEUE, Manager, srmp_record, stream_record,
 
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError, StoreInUseError
 from srmp_spark.rows.group import Record
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.outgoing_effects import QueueKey
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import queues, state
 from srmp_spark.store.delta import table_specs

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyarrow as pa
 
 from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 ARRIVED_US = 1_790_000_000_000_000
 """Row n arrived n seconds after this."""
@@ -47,6 +48,15 @@ class FakeConsumer:
     holder: object = None
     renewals: int = 0
 
+    def mark(self, first: int, last: int) -> None:
+        """Receive these."""
+        runs = SequenceSet([(1, self.received)] if self.received else [])
+        runs.update(SequenceSet(self.ahead))
+        if last >= first:
+            runs.add(first, last)
+        self.received = runs.next_missing(1) - 1
+        self.ahead = list(runs.runs(self.received + 1))
+
 
 class FakeQueueManager:
     def __init__(self, **queues: int) -> None:
@@ -66,14 +76,24 @@ class FakeQueueManager:
         self.changed = threading.Condition()
         for name, rows in queues.items():
             self.add(f"private$/{name}", rows)
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.is_open = False
+        self.open()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
+    def open(self) -> None:
+        """Serve, again at the same port after :meth:`close`."""
+        port = self.server.server_port if hasattr(self, "server") else 0
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self.server.daemon_threads = True
+        self.is_open = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
     def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        """Be away: connections that were kept end with their next request."""
+        if self.is_open:
+            self.is_open = False
+            self.server.shutdown()
+            self.server.server_close()
 
     # --- what a test does to it -------------------------------------------------------------------------------------------
 
@@ -167,6 +187,10 @@ class FakeQueueManager:
             schema=schema,
         )
 
+    def check_is_me(self, guid: str) -> None:
+        if guid != self.guid:
+            raise RefusedError(409, "another-queue-manager", f"this is {self.guid}")
+
     def register(self, queue: str, name: str, body: dict) -> dict:
         _, epoch, *_ = self.bounds(queue, None)
         consumer = self.consumer(queue, name)
@@ -197,12 +221,15 @@ class FakeQueueManager:
             raise RefusedError(409, "past-the-end", f"{body['to']} is past the end {end}")
         self.on_mark(queue, body["to"])
         self.marks.append((time.monotonic(), queue, name, body["to"]))
-        if body["to"] > consumer.received:
-            if consumer.planned <= consumer.received + 1:
-                consumer.received = body["to"]
-            else:
-                consumer.ahead = [(consumer.planned, body["to"])]
+        consumer.mark(body.get("from", consumer.planned), body["to"])
         return {"received": consumer.received}
+
+    def ahead_of(self, queue: str, name: str, after: int) -> dict:
+        if (queue, name) not in self.consumers:
+            raise RefusedError(404, "unknown-consumer", f"no consumer {name}")
+        consumer = self.consumer(queue, name)
+        ahead = [(max(first, after + 1), last) for first, last in consumer.ahead if last > after]
+        return {"received": consumer.received, "ahead": ahead, "ahead_after": None}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
@@ -233,6 +260,9 @@ class FakeQueueManager:
                 self.handle_call("POST")
 
             def handle_call(self, method: str) -> None:
+                if not fake.is_open:
+                    self.close_connection = True
+                    return
                 url = urlsplit(self.path)
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
                 path = [unquote(part) for part in url.path.split("/")[2:]]
@@ -250,15 +280,19 @@ class FakeQueueManager:
                         case ["queues", queue, "range"]:
                             self.answer(json.dumps(fake.range(queue, query)).encode())
                         case ["queues", queue, "holes"]:
+                            fake.bounds(queue, query["epoch"])
                             wanted = range(int(query["after"]) + 1, int(query["to"]) + 1)
                             holes = [n for first, last in fake.logs[queue].holes for n in range(first, last + 1) if n in wanted]
                             self.answer(json.dumps({"count": len(holes)}).encode())
                         case ["queues", queue, "rows"]:
+                            fake.check_is_me(query.get("queue_manager", fake.guid))
                             sink = pa.BufferOutputStream()
                             with pa.ipc.new_stream(sink, arrow_schema()) as writer:
                                 for batch in fake.rows(queue, query):
                                     writer.write_batch(batch)
                             self.answer(sink.getvalue().to_pybytes(), kind="application/vnd.apache.arrow.stream")
+                        case ["queues", queue, "consumers", name]:
+                            self.answer(json.dumps(fake.ahead_of(queue, name, int(query["after"]))).encode())
                         case ["queues", queue, "consumers", name, "register"]:
                             self.answer(json.dumps(fake.register(queue, name, body)).encode())
                         case ["queues", queue, "consumers", name, "received"]:

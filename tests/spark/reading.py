@@ -31,11 +31,30 @@ def stop_all() -> None:
         _made.pop().stop()
 
 
+class At(dict[str, Any]):
+    """An offset as version 0.1 wrote it; equal to every one with these positions, wherever the query began."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and dict(self) == {name: other.get(name) for name in ("qm", "v")}
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 def at(*places: tuple[FakeQueueManager, str, int], epoch: str | None = None) -> dict[str, Any]:
     """The offset (queue manager, queue, last sequence)…, in the present epochs unless one is given."""
-    return Offsets(
-        {LogKey(each.guid, f"private$/{queue}"): Position(epoch or each.epoch, n) for each, queue, n in places}
-    ).as_dict()
+    return At(
+        Offsets(
+            {LogKey(each.guid, f"private$/{queue}"): Position(epoch or each.epoch, n) for each, queue, n in places}
+        ).as_dict()
+    )
+
+
+def began(offset: dict[str, Any]) -> dict[str, int]:
+    """Where the query began in each queue of an offset."""
+    return {queue: first for queues in offset.get("began", {}).values() for queue, first in queues.items()}
 
 
 def planned(reader: SrmpStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int]]:

@@ -70,6 +70,29 @@ def test_a_queue_manager_that_is_missing(fake: Fake, caplog: pytest.LogCaptureFi
     assert end == at((qm, "orders", 10), (gone, "orders", 5))
 
 
+def test_a_batch_that_was_planned_with_a_queue_manager_that_is_missing_now(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was not committed, so Spark plans it again: that was a ``KeyError``."""
+    qm, gone = fake(orders=10), fake(orders=10)
+    start, end = at((qm, "orders", 0), (gone, "orders", 0)), at((qm, "orders", 10), (gone, "orders", 5))
+    with pytest.raises(DataLossError, match="option queueManager"):
+        reader_of(qm).partitions(start, end)
+    with caplog.at_level(logging.WARNING):
+        assert planned(reader_of(qm, failOnDataLoss="false"), start, end) == [("private$/orders", 0, 10)]
+    assert "leaves it out" in caplog.text
+
+
+def test_what_is_lost_is_told_once(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    """An idle query looks several times a second: 71 warnings each."""
+    qm = fake(payments=1)
+    reader, start = reader_of(qm, failOnDataLoss="false"), at((qm, "orders", 10))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            assert reader.latestOffset(start, EVERYTHING) == start
+    assert caplog.text.count("data.lost") == 1
+
+
 def test_a_queue_manager_is_known_by_its_guid_and_not_by_its_url(fake: Fake) -> None:
     """The log moved to another host: the same GUID at another URL is the same log."""
     old, new = fake(orders=10), fake(orders=10)

@@ -243,3 +243,14 @@ def test_srmp_sink_outside_of_a_query(spark: SparkSession, qm: OutboxServer) -> 
         SrmpSink(queueManager=qm.url, destination=QUEUE)(frame, 0)
     SrmpSink(queueManager=qm.url, destination=QUEUE, application="by hand")(frame, 0)
     assert qm.model.bodies(QUEUE) == [b"a"]
+
+
+def test_rows_that_came_do_not_go_back_by_themselves(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+    """Without a destination of their own: Spark keeps the comment of the source's columns through what leaves them as they are."""
+    pipeline = Pipeline(spark, qm, tmp_path, "format")
+    del pipeline.options["destination"]
+    rows = pipeline.rows(fake(orders=3)).filter("sequence > 0")
+    with pytest.raises(Exception, match="says where a message came to"):
+        pipeline.run(rows)
+    pipeline.run(rows.selectExpr("body", "label", f"'{OTHER}' as destination"))
+    assert len(qm.model.bodies(OTHER)) == 3

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from fake_queue_manager import FakeQueueManager
 
-from srmp_spark.errors import ApiUnreachableError, DataLossError, SrmpSparkError
+from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.spark import partitions
 from srmp_spark.spark.offsets import LogKey
@@ -107,6 +107,37 @@ def test_another_log_under_the_same_url(fake: Fake) -> None:
     """The queue manager was replaced after the plan was made: its epoch is another one."""
     with pytest.raises(DataLossError, match="epoch gone"):
         list(read_partition(partition(fake(orders=100), 0, 100, epoch="gone"), options()))
+
+
+@pytest.mark.parametrize("gone", ["epoch", "queue"])
+def test_a_planned_batch_whose_log_is_gone_is_passed_if_the_options_allow_it(
+    fake: Fake, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can say which of its rows were holes; the query could never go on."""
+    qm = fake(orders=100) if gone == "epoch" else fake(payments=1)
+    planned = partition(qm, 0, 100, epoch="gone") if gone == "epoch" else partition(qm, 0, 100)
+    with caplog.at_level(logging.WARNING):
+        assert list(read_partition(planned, options(failOnDataLoss="false"))) == []
+    assert "skips 1 to 100" in caplog.text
+
+
+def test_rows_of_another_queue_manager_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load balancer spread the calls over two: the rows would be those of another queue of the same name."""
+    planned_with, answers = fake(orders=10), fake(orders=10)
+    answers.epoch, answers.logs = planned_with.epoch, planned_with.logs
+    elsewhere = SrmpPartition(answers.url, LogKey(planned_with.guid, "private$/orders"), planned_with.epoch, 0, 10)
+    with pytest.raises(ApiError, match=answers.guid) as refused:
+        list(read_partition(elsewhere, options()))
+    assert refused.value.code == "another-queue-manager"
+
+
+def test_a_loopback_address_on_another_host_is_told_at_once(fake: Fake) -> None:
+    qm = fake(orders=10)
+    elsewhere = partition(qm, 0, 10, planned_on="driver.example")
+    assert sequences(list(read_partition(elsewhere, options()))) == [*range(1, 11)], "it may be a network that both share"
+    qm.close()
+    with pytest.raises(SrmpSparkError, match=r"option queueManager is .*driver\.example.* address that executors reach"):
+        list(read_partition(elsewhere, options()))
 
 
 def test_rows_outside_the_plan_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

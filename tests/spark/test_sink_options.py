@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from srmp_spark import SrmpSink
 from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.rows.columns import OF_THE_MESSAGE_THAT_CAME
 from srmp_spark.spark import writer
 from srmp_spark.spark.sink_columns import StagePlan, plan
 from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
@@ -187,6 +188,35 @@ def test_the_destination_must_come_from_somewhere() -> None:
     with pytest.raises(ConfigurationError, match="destination is missing: give option destination"):
         plan(parse_sink({"queueManager": URL}), schema)
     assert plan(parse_sink({"queueManager": URL}), StructType().add("body", "string").add("destination", "string")).columns
+
+
+def received(*made: str) -> StructType:
+    """A frame of format("srmp"), but for columns that were computed."""
+    came = {"comment": OF_THE_MESSAGE_THAT_CAME}
+    schema = StructType()
+    for name, kind in (("body", "binary"), ("label", "string"), ("destination", "string"), ("delivery", "string"),
+                       ("time_to_reach_queue", "timestamp"), ("admin_queue", "string")):  # fmt: skip
+        schema.add(StructField(name, TYPES[kind], metadata={} if name in made or name in ("body", "label") else came))
+    return schema
+
+
+def test_rows_of_the_source_do_not_go_back_to_where_they_came_from() -> None:
+    """They went round for ever: 3 rows became 171 in 20 seconds."""
+    with pytest.raises(ConfigurationError, match=r"destination is missing: .* says where a message came to"):
+        plan(parse_sink({"queueManager": URL}), received())
+
+
+def test_what_describes_the_message_that_came_says_nothing_of_the_one_that_goes() -> None:
+    found = plan(parse_sink({"queueManager": URL, "destination": QUEUE}), received())
+    assert [each.name for each in found.columns] == ["body", "label", "destination"]
+    made = plan(parse_sink({"queueManager": URL}), received("destination", "delivery"))
+    assert [each.name for each in made.columns] == ["body", "destination", "label", "delivery"]
+
+
+def test_it_may_order_them_all_the_same() -> None:
+    found = plan(parse_sink({"queueManager": URL, "destination": QUEUE, "orderBy": "delivery"}), received())
+    assert found.order_by == ("delivery (orderBy)",)
+    assert "delivery" not in [each.name for each in found.columns]
 
 
 def test_a_format_for_strings_and_a_binary_body() -> None:

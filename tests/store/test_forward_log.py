@@ -16,8 +16,8 @@ from srmp_spark.queue_manager.sender import forwarder
 from srmp_spark.queue_manager.sender.forward_rules import RULES, RULES_MAX, ForwardRules, Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import ForwardLog
 from srmp_spark.rows.group import Record
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.redirection import Redirection, Redirections
-from srmp_spark.srmp.sequence_set import SequenceSet
 from srmp_spark.store import queues, retention, state
 from srmp_spark.store.log import TrimmedError
 from srmp_spark.store.outbox.database import OutboxDatabase

@@ -13,8 +13,8 @@ from store_kit import NOW, QUEUE, Store, record, srmp_record
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.group import unpack_group
-from srmp_spark.srmp.ranges import gaps
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.ranges import gaps
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import log as log_module
 from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.log import (

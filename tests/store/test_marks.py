@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_kit import NOW, QUEUE, Store
 
-from srmp_spark.srmp.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
+from srmp_spark.sequences.as_json import RUNS_SHOWN_MAX, set_as_json, set_from_json
+from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
 from srmp_spark.store import marks, queues, state
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.set_aside import SetAside
@@ -136,25 +137,25 @@ def test_the_delta_state_has_a_few_runs_as_they_are_and_many_packed(takes: list[
     ahead = SequenceSet()
     for first, count, step in takes:
         ahead.add_each(range(first, first + count * step, step))
-    text = json.dumps(marks.as_json(ahead))
-    assert marks.from_json(json.loads(text)) == ahead
-    if len(list(ahead.runs())) <= marks.RUNS_SHOWN_MAX:
+    text = json.dumps(set_as_json(ahead))
+    assert set_from_json(json.loads(text)) == ahead
+    if len(list(ahead.runs())) <= RUNS_SHOWN_MAX:
         assert json.loads(text) == [list(run) for run in ahead.runs()], "as earlier versions have it"
 
 
 def test_what_is_packed_is_small_and_what_is_none_is_refused() -> None:
-    packed = marks.as_json(SCATTERED)
+    packed = set_as_json(SCATTERED)
     assert isinstance(packed, str)
     assert len(packed) < 400
-    assert marks.from_json(packed) == SCATTERED
+    assert set_from_json(packed) == SCATTERED
     for broken in (packed[:-8], "AAAA", "?", packed[:40]):
         with pytest.raises(ValueError, match=r"."):
-            marks.from_json(broken)
+            set_from_json(broken)
 
 
 def test_what_is_set_aside_of_nothing_is_nothing() -> None:
     assert marks.set_aside_text("q", "c", "[]") is None
     assert isinstance(marks.set_aside_text("q", "c", None), SetAside)
     with pytest.raises(ValueError, match="range"):
-        marks.from_json([[5, 3]])
+        set_from_json([[5, 3]])
     assert Piece(2, 3, None).last == 5 * BLOCK_SEQUENCES - 1

@@ -11,7 +11,7 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
 from srmp_spark.store.log import Log
 

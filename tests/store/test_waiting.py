@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_kit import NOW, QUEUE, Store, srmp_record
 
-from srmp_spark.srmp.ranges import overlaps, subtract
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.ranges import overlaps, subtract
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import queues, sealing, state
 from srmp_spark.store import waiting as waiting_module
 from srmp_spark.store.log import Log

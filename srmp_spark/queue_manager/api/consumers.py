@@ -30,17 +30,20 @@ class ConsumersApi:
         self._manager = manager
 
     async def register(self, request: Request) -> Response:
-        """``POST register {"epoch","from","holder"}``: take the lease, or renew it. It may wait for another holder."""
+        """``POST register {"epoch","from","holder"[,"ranged"]}``: take the lease, or renew it. It may wait for another holder.
+
+        ``ranged``: the marks of this receiver say where they begin.
+        """
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])  # now: it may be another one than before the body
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         planned = field_integer(body, "from", low=1)
-        holder = parse_holder(body.get("holder"))
+        ranged, holder = _true_or_false(body, "ranged"), parse_holder(body.get("holder"))
         gone = asyncio.Event()
         watcher = asyncio.create_task(_watch(request, gone))
         try:
-            consumer = await self._manager.register(queue, request.parameters["consumer"], holder, planned, gone)
+            consumer = await self._manager.register(queue, request.parameters["consumer"], holder, planned, gone, ranged=ranged)
         finally:
             watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -64,22 +67,24 @@ class ConsumersApi:
         return Response.json(_marks(consumer, request.integer("after") or 0))
 
     async def received(self, request: Request) -> Response:
-        """``POST received {"epoch","to","holder"[,"sequences"][,"rejected"]}``: add marks.
+        """``POST received {"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``: add marks.
 
-        ``rejected``: the application has read these rows and does not want them; whoever asked is told so. Only the default
-        consumer decides, so only it can reject.
+        ``from``: the first sequence that the caller has processed; without it all from where its lease began. ``rejected``: the
+        application has read these rows and does not want them; whoever asked is told so. Only the default consumer decides, so
+        only it can reject.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         to = field_integer(body, "to")
+        first = field_integer(body, "from", low=1)
         sequences = _sequences(body)
         if to is None and sequences is None:
             raise usage("to is missing")
         name, holder = request.parameters["consumer"], parse_holder(body.get("holder"))
         reason = _reason(body, name)
-        consumer = await self._manager.received(queue, span, name, holder, to, sequences, reason=reason)
+        consumer = await self._manager.received(queue, span, name, holder, to, sequences, first=first, reason=reason)
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
@@ -126,10 +131,15 @@ def _sequences(body: dict[str, Any]) -> list[int] | None:
     return value
 
 
+def _true_or_false(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise usage(f"{name} is true or false")
+    return value
+
+
 def _reason(body: dict[str, Any], consumer: str) -> Reason:
-    rejected = body.get("rejected", False)
-    if not isinstance(rejected, bool):
-        raise usage("rejected is true or false")
+    rejected = _true_or_false(body, "rejected")
     if rejected and consumer != DEFAULT_CONSUMER:
         raise usage(f"consumer {consumer} decides nothing", f"rows are rejected by the consumer {DEFAULT_CONSUMER}")
     return Reason.REJECTED if rejected else Reason.RECEIVED

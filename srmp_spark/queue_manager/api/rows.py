@@ -8,7 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
-from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED
+from srmp_spark.interface import (
+    ANOTHER_QUEUE_MANAGER,
+    ARROW_STREAM,
+    DENSE_STREAM,
+    PAST_THE_END,
+    QUEUE_MANAGER_HEADER,
+    TRIMMED,
+)
 from srmp_spark.queue_manager.api.connection import Connection
 from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
@@ -80,8 +87,13 @@ class RowsApi:
         return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
 
     async def rows(self, request: Request) -> Response:
-        """``GET rows?epoch&after&to[&envelope=1]``: the rows of (after, to]."""
+        """``GET rows?epoch&after&to[&envelope=1][&queue_manager]``: the rows of (after, to], if that one has them."""
         self._manager.read_at = self._manager.clock.monotonic()
+        ours = self._manager.directory.queue_manager
+        if request.text("queue_manager", ours) != ours:
+            message = f"these rows were planned with queue manager {request.text('queue_manager')}, this one is {ours}"
+            hint = "what stands between the caller and the queue managers must not spread calls over several"
+            raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, hint, "INTERFACE.md section 4")
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
         after = request.required_integer("after")
@@ -98,7 +110,7 @@ class RowsApi:
             )
         dense = DENSE_STREAM in request.headers.get("accept", "")
         if request.method == "HEAD":  # no read is begun whose rows nobody gets
-            return Response(content_type=DENSE_STREAM if dense else ARROW_STREAM)
+            return Response(content_type=DENSE_STREAM if dense else ARROW_STREAM, headers=((QUEUE_MANAGER_HEADER, ours),))
         command = {
             "op": "rows",
             "caller": request.caller,
@@ -115,15 +127,17 @@ class RowsApi:
             if dense and request.connection is not None:
                 answer = await self._manager.reader.open_direct(command)
                 return Response(
-                    content_type=DENSE_STREAM, direct=partial(self._lent, queue, after, to, answer, request.connection)
-                )
+                    content_type=DENSE_STREAM, headers=((QUEUE_MANAGER_HEADER, ours),),
+                    direct=partial(self._lent, queue, after, to, answer, request.connection),
+                )  # fmt: skip
             _, pieces = await self._manager.reader.open(command)
         except ApiError as error:
             self._note_damage(queue, after, to, error)
             raise
         return Response(
-            content_type=DENSE_STREAM if dense else ARROW_STREAM, stream=self._through_here(queue, after, to, pieces)
-        )
+            content_type=DENSE_STREAM if dense else ARROW_STREAM, headers=((QUEUE_MANAGER_HEADER, ours),),
+            stream=self._through_here(queue, after, to, pieces),
+        )  # fmt: skip
 
     async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]

@@ -38,8 +38,8 @@ from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
 from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.decisions import Reason
-from srmp_spark.srmp.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue

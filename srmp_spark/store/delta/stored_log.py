@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from srmp_spark.message import StreamId
+from srmp_spark.sequences.as_json import set_as_json
 from srmp_spark.store import losses, marks, reading, state
 from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, SequenceRow, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
@@ -133,7 +134,7 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
                       "ORDER BY epoch_id", queue_id),
             _json(db, "SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", queue_id),
             json.dumps([
-                [consumer, received, marks.as_json(marks.load(db, queue_id, consumer, received))]
+                [consumer, received, set_as_json(marks.load(db, queue_id, consumer, received))]
                 for consumer, received in db.execute(
                     "SELECT name, received FROM consumers WHERE queue_id = ? ORDER BY name", (queue_id,)
                 ).fetchall()

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.ranges import Range
-from srmp_spark.srmp.sequence_set import SequenceSet
+from srmp_spark.sequences.as_json import set_from_json
+from srmp_spark.sequences.ranges import Range
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import marks
 
 
@@ -66,7 +67,7 @@ def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
                 row["queue"], row["transactional"], row["paused"], row["options"], row["trimmed_to"], micros(row["deleted_at"]),
                 {epoch: int(first) for epoch, first in json.loads(row["epochs"])},
                 [(int(first), int(last), str(reason)) for first, last, reason in json.loads(row["holes"])],
-                [(str(name), int(to), marks.from_json(ahead)) for name, to, ahead in json.loads(row["consumers"])],
+                [(str(name), int(to), set_from_json(ahead)) for name, to, ahead in json.loads(row["consumers"])],
                 listed=True,
             )  # fmt: skip
         except (ValueError, TypeError) as error:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.rows.segment import segment_of_rows
-from srmp_spark.srmp.ranges import Range, gaps
+from srmp_spark.sequences.ranges import Range, gaps
 from srmp_spark.store.durable import sync_directory, write_durably
 from srmp_spark.store.restore.known_queues import KnownQueue
 from srmp_spark.store.schema import row_key

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+SEQUENCE_BITS = 44
+SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
+"""17 million million rows in one queue: 5,000 a second for a century."""
+
 Range = tuple[int, int]
 """A closed range of sequences."""
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from srmp_spark.srmp.ranges import Range
+from srmp_spark.sequences.ranges import Range
 
 BLOCK_BITS = 12
 BLOCK_SEQUENCES = 1 << BLOCK_BITS

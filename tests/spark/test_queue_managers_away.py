@@ -1,0 +1,88 @@
+"""A query of several queue managers, one of which is away for a while."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from fake_queue_manager import FakeQueueManager
+from reading import EVERYTHING, at, planned, reader_of
+
+from srmp_spark.errors import ApiUnreachableError, DataLossError
+from srmp_spark.spark import queue_managers
+from srmp_spark.spark.batch_reader import SrmpBatchReader
+from srmp_spark.spark.options import parse
+
+Fake = Callable[..., FakeQueueManager]
+ORDERS = "private$/orders"
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_managers, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(queue_managers, "ONE_OF_SEVERAL_RETRY_SECONDS", 0.1)
+
+
+def test_the_rows_of_the_others_come_and_its_own_when_it_is_back(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    here, away = fake(orders=10), fake(orders=10)
+    reader = reader_of(here, away)
+    start = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    assert start == at((here, "orders", 10), (away, "orders", 10))
+    away.close()
+    here.add(ORDERS, 5)
+    away.add(ORDERS, 3)
+    with caplog.at_level(logging.INFO):
+        meanwhile = reader.latestOffset(start, EVERYTHING)
+        assert reader.latestOffset(meanwhile, EVERYTHING) == meanwhile
+    assert meanwhile == at((here, "orders", 15), (away, "orders", 10))
+    assert here.consumer(ORDERS).received == 15
+    assert caplog.text.count(f"queue_manager.away url={away.url}") == 1
+    away.open()
+    with caplog.at_level(logging.INFO):
+        back = reader.latestOffset(meanwhile, EVERYTHING)
+    assert back == at((here, "orders", 15), (away, "orders", 13))
+    assert f"queue_manager.back url={away.url}" in caplog.text
+    reader.commit(back)
+    assert away.consumer(ORDERS).received == 13, "its marks go with the next ones"
+
+
+def test_one_that_is_away_when_the_query_is_started_again(fake: Fake) -> None:
+    """Its GUID is not known yet, so a log that no other has may be its."""
+    here, away = fake(orders=10), fake(orders=10)
+    start = at((here, "orders", 4), (away, "orders", 4))
+    away.close()
+    reader = reader_of(here, away)
+    meanwhile = reader.latestOffset(start, EVERYTHING)
+    assert meanwhile == at((here, "orders", 10), (away, "orders", 4))
+    assert planned(reader, start, meanwhile) == [(ORDERS, 4, 10)]
+    away.open()
+    assert reader.latestOffset(meanwhile, EVERYTHING) == at((here, "orders", 10), (away, "orders", 10))
+
+
+def test_when_all_have_answered_a_log_that_none_has_is_lost(fake: Fake) -> None:
+    here, other, gone = fake(orders=10), fake(orders=10), fake(orders=10)
+    reader = reader_of(here, other)
+    with pytest.raises(DataLossError, match="option queueManager"):
+        reader.latestOffset(at((here, "orders", 10), (other, "orders", 10), (gone, "orders", 1)), EVERYTHING)
+
+
+def test_where_all_are_away_the_query_ends(fake: Fake) -> None:
+    one, two = fake(orders=10), fake(orders=10)
+    reader = reader_of(one, two)
+    start = reader.initialOffset()
+    one.close()
+    two.close()
+    with pytest.raises(ApiUnreachableError, match=r"127\.0\.0\.1"):
+        reader.latestOffset(start, EVERYTHING)
+
+
+def test_a_new_query_and_a_batch_begin_with_all_of_them(fake: Fake) -> None:
+    """Who is away now would be read from another place than ``startingOffsets`` says."""
+    here, away = fake(orders=10), fake(orders=10)
+    away.close()
+    with pytest.raises(ApiUnreachableError, match=away.url):
+        reader_of(here, away).initialOffset()
+    options = parse({"queueManager": f"{here.url},{away.url}", "queue": ORDERS, "startingOffsets": "earliest"})
+    with pytest.raises(ApiUnreachableError, match=away.url):
+        SrmpBatchReader(options).partitions()

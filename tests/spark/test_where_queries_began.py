@@ -1,0 +1,221 @@
+"""A mark covers what its own query has read, and a query reads what its consumer has not received.
+
+Each dialogue is one of the ways of use that lost rows in silence, or read them twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from fake_queue_manager import FakeQueueManager
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from reading import EVERYTHING, at, began, drain, reader_of
+
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.offsets import Offsets
+from srmp_spark.spark.stream_reader import SrmpStreamReader
+
+Fake = Callable[..., FakeQueueManager]
+ORDERS = "private$/orders"
+
+
+def marks(qm: FakeQueueManager, consumer: str = "default") -> tuple[int, list[tuple[int, int]]]:
+    found = qm.consumer(ORDERS, consumer) if consumer != "default" else qm.consumer(ORDERS)
+    return found.received, found.ahead
+
+
+def sequences(reader: SrmpStreamReader, start: dict, end: dict) -> list[int]:
+    """What the executors read of a batch."""
+    batches: list[pa.RecordBatch] = []
+    for partition in reader.partitions(start, end):
+        batches += reader.read(partition)
+    return [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
+
+
+def run(reader: SrmpStreamReader, start: dict, limit: object = EVERYTHING) -> dict:
+    """Read what there is and commit it; the offset that was reached."""
+    end = reader.latestOffset(start, limit)  # type: ignore[arg-type]
+    reader.latestOffset(end, EVERYTHING) if end != start else None
+    reader.commit(end)
+    return end
+
+
+def test_a_checkpoint_that_was_a_peek_marks_what_it_has_read(fake: Fake) -> None:
+    """900 rows wait for their consumer; the query began behind them."""
+    qm = fake(orders=900)
+    peek = reader_of(qm, readMode="peek", startingOffsets="latest")
+    start = peek.initialOffset()
+    qm.add(ORDERS, 100)
+    end = peek.latestOffset(start, EVERYTHING)
+    peek.stop()
+    receive = reader_of(qm)
+    run(receive, end)
+    assert marks(qm) == (0, [(901, 1000)]), "900 rows wait still"
+
+
+def test_a_query_that_comes_back_marks_what_it_has_read_whatever_another_did_meanwhile(fake: Fake) -> None:
+    qm = fake(orders=900)
+    one = reader_of(qm, startingOffsets="latest")
+    start = one.initialOffset()
+    qm.add(ORDERS, 100)
+    end = one.latestOffset(start, EVERYTHING)
+    one.stop()
+    two = reader_of(qm)
+    run(two, two.initialOffset(), ReadMaxRows(500))
+    two.stop()
+    again = reader_of(qm, startingOffsets="latest")
+    run(again, end)
+    received, ahead = marks(qm)
+    assert (received, ahead) != (1000, []), "501 to 900 were read by nobody"
+    assert ahead == [(901, 1000)]
+
+
+def test_a_queue_manager_that_forgot_what_was_planned_marks_no_more_than_was_read(fake: Fake) -> None:
+    """After a restore."""
+    qm = fake(orders=900)
+    query = reader_of(qm, startingOffsets="latest")
+    start = query.initialOffset()
+    qm.add(ORDERS, 100)
+    end = query.latestOffset(start, EVERYTHING)
+    query.stop()
+    qm.consumers.clear()
+    run(reader_of(qm), end)
+    assert marks(qm) == (0, [(901, 1000)])
+
+
+def test_another_consumer_gets_the_marks_of_what_the_query_has_read(fake: Fake) -> None:
+    qm = fake(orders=50)
+    query = reader_of(qm)
+    end = run(query, query.initialOffset())
+    query.stop()
+    qm.add(ORDERS, 5)
+    run(reader_of(qm, consumer="audit"), end)
+    assert marks(qm, "audit") == (55, [])
+
+
+def test_a_mark_begins_behind_the_one_before(fake: Fake) -> None:
+    qm = fake(orders=30)
+    reader = reader_of(qm, startingOffsets='{"private$/orders": 6}')
+    bodies: list[dict] = []
+    received = qm.received
+    qm.received = lambda queue, name, body: bodies.append(body) or received(queue, name, body)  # type: ignore[method-assign,func-returns-value]
+    drain(reader, reader.initialOffset(), ReadMaxRows(10))
+    assert [(body["from"], body["to"]) for body in bodies] == [(6, 15), (16, 25), (26, 30)]
+
+
+def test_unreceived_leaves_out_what_was_received_out_of_turn(fake: Fake) -> None:
+    """`receive` took row 6 by priority, and rows 8 and 9."""
+    qm = fake(orders=12)
+    qm.consumer(ORDERS).mark(1, 2)
+    qm.consumer(ORDERS).mark(6, 6)
+    qm.consumer(ORDERS).mark(8, 9)
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    assert began(start) == {ORDERS: 3}
+    first = reader.latestOffset(start, ReadMaxRows(5))
+    assert sequences(reader, start, first) == [3, 4, 5, 7]
+    last = reader.latestOffset(first, EVERYTHING)
+    assert sequences(reader, first, last) == [10, 11, 12]
+    assert "taken" not in last, "what it has passed needs no place in its offsets"
+    again = reader_of(qm)
+    assert sequences(again, start, first) == [3, 4, 5, 7], "a batch that runs again is the same batch"
+
+
+def test_what_is_received_while_the_query_is_away_does_not_change_its_batches(fake: Fake) -> None:
+    """They follow from two offsets; a receiver that took rows meanwhile is told by the marks."""
+    qm = fake(orders=12)
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, EVERYTHING)
+    reader.stop()
+    qm.consumer(ORDERS).mark(6, 6)
+    assert sequences(reader_of(qm), start, end) == [*range(1, 13)]
+
+
+def test_a_batch_read_of_unreceived_leaves_them_out_too(fake: Fake) -> None:
+    from srmp_spark.spark.batch_reader import SrmpBatchReader
+    from srmp_spark.spark.options import parse
+
+    qm = fake(orders=5)
+    qm.consumer(ORDERS).mark(2, 3)
+    reader = SrmpBatchReader(parse({"queueManager": qm.url, "queue": ORDERS, "startingOffsets": "unreceived"}))
+    rows = [batch.column("sequence").to_pylist() for each in reader.partitions() for batch in reader.read(each)]
+    assert rows == [[1, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("starting", "first"), [("unreceived", 41), ("earliest", 1), ("latest", 101), ('{"private$/orders": 1}', 41),
+                            ('{"private$/orders": 1, "private$/old": 7}', 7)]
+)  # fmt: skip
+def test_a_queue_that_is_added_at_a_restart_begins_as_starting_offsets_says(
+    fake: Fake, starting: str, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    qm = fake(orders=10)
+    query = reader_of(qm)
+    end = run(query, query.initialOffset())
+    query.stop()
+    qm.add("private$/old", 100)
+    qm.consumer("private$/old").mark(1, 40)
+    with caplog.at_level(logging.INFO):
+        joined = reader_of(qm, queue="private$/orders,private$/old", startingOffsets=starting).latestOffset(end, EVERYTHING)
+    assert began(joined) == ({"private$/old": first} if first > 1 else {})
+    assert f"log.joined log=private$/old of queue manager {qm.guid} first={first}" in caplog.text
+
+
+def test_a_queue_that_is_made_while_the_query_runs_is_read_from_its_first_row(fake: Fake) -> None:
+    qm = fake(orders=10)
+    query = reader_of(qm, queue="private$/*", startingOffsets="latest")
+    start = query.latestOffset(query.initialOffset(), EVERYTHING)
+    qm.add("private$/new", 3)
+    query._here()._logs._found_at = float("-inf")  # the queues are listed again
+    assert began(query.latestOffset(start, EVERYTHING)) == {ORDERS: 11}, "at its first row"
+
+
+def test_available_now_that_is_resumed_with_a_misspelt_queue_says_so(fake: Fake) -> None:
+    """It ended with 0 rows and exit code 0, every time."""
+    qm = fake(orders=10)
+    query = reader_of(qm)
+    end = run(query, query.initialOffset())
+    query.stop()
+    misspelt = reader_of(qm, queue="private$/order")
+    misspelt.prepareForTriggerAvailableNow()
+    with pytest.raises(ConfigurationError, match=r"no queue 'private\$/order' .*did you mean 'private\$/orders'"):
+        misspelt.latestOffset(end, EVERYTHING)
+
+
+def test_a_log_that_begins_again_is_marked_from_there(fake: Fake) -> None:
+    """Another data directory, ``failOnDataLoss=false``: sequences 1 to 3 are other rows than those that were read."""
+    qm = fake(orders=900)
+    query = reader_of(qm, startingOffsets="latest")
+    start = query.initialOffset()
+    qm.add(ORDERS, 100)
+    end = run(query, start)
+    query.stop()
+    other = fake(orders=3)
+    other.guid = qm.guid
+    reader = reader_of(other, failOnDataLoss="false")
+    reached = reader.latestOffset(end, EVERYTHING)
+    assert began(reached) == {}, "at the first row of what is there now"
+    run(reader, reached)
+    assert marks(other) == (3, [])
+
+
+def test_a_checkpoint_that_does_not_say_it_is_marked_from_what_was_registered(fake: Fake) -> None:
+    """One of the first, of a query that began at ``latest``: the queue manager knows where."""
+    qm = fake(orders=20)
+    qm.consumer(ORDERS).planned = 16
+    reader = reader_of(qm)
+    end = run(reader, at((qm, "orders", 20)))
+    assert dict(end) == dict(at((qm, "orders", 20))), "its offsets keep their text"
+    assert marks(qm) == (0, [(16, 20)])
+
+
+def test_what_began_and_what_is_left_out_have_one_text() -> None:
+    text = (
+        '{"began":{"aa":{"private$/a":3}},"qm":{"aa":{"e":{"private$/a":4,"private$/b":0}}},'
+        '"taken":{"aa":{"private$/a":[[6,6],[8,9]]}},"v":1}'
+    )
+    assert str(Offsets.from_text(text)) == text
