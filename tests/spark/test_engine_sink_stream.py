@@ -246,7 +246,7 @@ def test_srmp_sink_outside_of_a_query(spark: SparkSession, qm: OutboxServer) -> 
 
 
 def test_rows_that_came_do_not_go_back_by_themselves(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
-    """Without a destination of their own: Spark keeps the comment of the source's columns through what leaves them as they are."""
+    """Spark keeps the comment of the source's columns through whatever leaves them as they are."""
     pipeline = Pipeline(spark, qm, tmp_path, "format")
     del pipeline.options["destination"]
     rows = pipeline.rows(fake(orders=3)).filter("sequence > 0")
