@@ -106,5 +106,7 @@ def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
         elif name == "correlation_id":
             column = F.when(F.octet_length(name) == CORRELATION_BYTES, column)
         columns.append(column.alias(name))
-    columns.append((F.col("delivery") if delivery == "original" else F.lit(delivery)).alias("delivery"))
+    # With a comment of its own: a sink ignores a column that says how a message came.
+    as_it_came = F.col("delivery").alias("delivery", metadata={"comment": "of the message that goes out"})
+    columns.append(as_it_came if delivery == "original" else F.lit(delivery).alias("delivery"))
     return rows.select(*columns)

@@ -48,7 +48,8 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         assert [each["last_error"] for each in found if each["last_error"]] == []
         peak_mb = sender_mb(running, "VmHWM")
         posts = [event["queue"] for event in peer.record.events() if event["event"] == "sight"]
-        last_begun = max(posts.index(queue) for queue in queues) / len(posts)
+        # One in a hundred may have bad luck: what it began in a slow moment made way, and goes again after its timer.
+        last_begun = sorted(posts.index(queue) for queue in queues)[-DESTINATIONS // 100] / len(posts)
         with capsys.disabled():
             print(f"\n{DESTINATIONS} destinations, {len(posts)} posts in {took:.1f} s, sender at most {peak_mb} MB, "
                   f"the last destination begins after {last_begun:.0%} of them")  # fmt: skip

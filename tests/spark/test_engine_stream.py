@@ -241,18 +241,13 @@ def test_a_killed_reader_fails_the_query_and_a_restart_needs_no_help(spark: Spar
 
 
 def test_a_queue_manager_that_comes_back_is_nothing_special(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
-    from http.server import ThreadingHTTPServer
-    from threading import Thread
-
     qm, sink = fake(orders=10), Sink()
     query = start(source(spark, qm), tmp_path, sink)
     eventually(lambda: len(sink.rows) == 10)
-    port = qm.server.server_port
     qm.close()
     time.sleep(1.5)
     qm.add(ORDERS, 5)
-    qm.server = ThreadingHTTPServer(("127.0.0.1", port), qm._handler())
-    Thread(target=qm.server.serve_forever, args=(0.02,), daemon=True).start()
+    qm.open()
     eventually(lambda: sink.sequences() == list(range(1, 16)))
     query.stop()
 
