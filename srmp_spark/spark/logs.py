@@ -109,6 +109,16 @@ class Logs:
         """
         return self.can_be_read(key, position) and key in self and self.managers.is_here(key.queue_manager)
 
+    def can_be_planned(self, key: LogKey, position: Position) -> bool:
+        """Return whether rows of a log that a batch has are read; if not, they are lost (``failOnDataLoss``).
+
+        Raises :class:`ApiUnreachableError` where they may be at a queue manager that is away: a batch without them would be
+        committed, and they would count as received.
+        """
+        if key.queue_manager not in self.managers:
+            self.managers.check_all_are_here()
+        return self.can_be_read(key, position)
+
     def can_be_read(self, key: LogKey, position: Position) -> bool:
         """Return whether the queue manager of a log is one of ours; if not, rows are lost (``failOnDataLoss``)."""
         if key.queue_manager in self.managers:

@@ -300,7 +300,7 @@ class _Driver:
             key: position.sequence - start[key].sequence
             for key, position in end.items()
             if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
-            and self._logs.can_be_read(key, start[key])  # an uncommitted batch may name one that was taken out of the options
+            and self._logs.can_be_planned(key, start[key])
         }  # fmt: skip
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [

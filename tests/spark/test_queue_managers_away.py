@@ -60,6 +60,17 @@ def test_one_that_is_away_when_the_query_is_started_again(fake: Fake) -> None:
     assert reader.latestOffset(meanwhile, EVERYTHING) == at((here, "orders", 10), (away, "orders", 10))
 
 
+def test_a_batch_that_was_planned_is_not_run_without_the_rows_of_one_that_is_away(fake: Fake) -> None:
+    """It was not committed, and is planned again after a restart. Without them it would be committed, and they marked."""
+    here, away = fake(orders=10), fake(orders=10)
+    start, end = at((here, "orders", 0), (away, "orders", 0)), at((here, "orders", 10), (away, "orders", 10))
+    away.close()
+    with pytest.raises(ApiUnreachableError, match=away.url):
+        reader_of(here, away).partitions(start, end)
+    away.open()
+    assert planned(reader_of(here, away), start, end) == [(ORDERS, 0, 10)] * 2
+
+
 def test_when_all_have_answered_a_log_that_none_has_is_lost(fake: Fake) -> None:
     here, other, gone = fake(orders=10), fake(orders=10), fake(orders=10)
     reader = reader_of(here, other)
