@@ -95,17 +95,21 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in COLUMNS])
 
 
-OF_THE_MESSAGE_THAT_CAME = "of the message that came; a sink that gets this column as it is ignores it"
-"""Comment of a column. Spark keeps it through selections, filters and files; a computed column of the same name has none."""
 NOT_FOR_A_SINK = frozenset({"destination", "delivery", "time_to_reach_queue", "admin_queue"})
 """Columns that a sink has too, with another meaning: rows would go back to the queue that they came from, with the time and the
 administration queue of whoever sent them there."""
 
 
+def comment_of(name: str) -> str | None:
+    """Return the comment of a column of the source that says how a message came; ``None``: it has no comment.
+
+    Spark keeps it through selections, filters and files. A computed column has none, and another column that gets the name
+    has the comment of its own name.
+    """
+    return f"{name} of the message that came; a sink ignores it" if name in NOT_FOR_A_SINK else None
+
+
 def spark_ddl() -> str:
-    """Return the columns as a DDL string for ``DataSource.schema()``; :data:`NOT_FOR_A_SINK` have their comment."""
-
-    def comment(name: str) -> str:
-        return f" COMMENT '{OF_THE_MESSAGE_THAT_CAME}'" if name in NOT_FOR_A_SINK else ""
-
-    return ", ".join(f"`{name}` {kind}{comment(name)}" for name, kind in COLUMNS)
+    """Return the columns as a DDL string for ``DataSource.schema()``, with their comments."""
+    commented = ((name, kind, comment_of(name)) for name, kind in COLUMNS)
+    return ", ".join(f"`{name}` {kind}" + (f" COMMENT '{text}'" if text else "") for name, kind, text in commented)

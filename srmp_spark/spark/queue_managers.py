@@ -77,6 +77,11 @@ class QueueManagers:
         for _, _, error in self._away.values():
             raise error
 
+    @property
+    def here(self) -> Iterator[str]:
+        """The GUIDs of those that have answered and are not away."""
+        return filter(self.is_here, self._by_guid)
+
     def is_here(self, guid: str) -> bool:
         """Return whether one has answered and is not away."""
         return guid in self._by_guid and self._by_guid[guid].url not in self._away

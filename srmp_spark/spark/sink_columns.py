@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import reliable_url
 from srmp_spark.rows.body_text import VT_BSTR
-from srmp_spark.rows.columns import NOT_FOR_A_SINK, OF_THE_MESSAGE_THAT_CAME
+from srmp_spark.rows.columns import NOT_FOR_A_SINK, comment_of
 from srmp_spark.spark.sink_options import SinkOptions
 
 ORDER_BY_METADATA = b"srmp.order_by"
@@ -148,8 +148,9 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
 
 
 def _is_of_the_message_that_came(column: StructField) -> bool:
-    """Return whether a column of the source stands in the frame as it is; a computed one of its name has lost the comment."""
-    return column.name.lower() in NOT_FOR_A_SINK and column.metadata.get("comment") == OF_THE_MESSAGE_THAT_CAME
+    """Return whether a column of the source that says how a message came stands in the frame as it is."""
+    comment = comment_of(column.name.lower())
+    return comment is not None and column.metadata.get("comment") == comment
 
 
 def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> list[Staged]:

@@ -136,8 +136,10 @@ class _Driver:
         self._initial: Offsets | None = None
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
-        self._has_looked = False
-        """Whether the logs of the checkpoint were compared with those that there are."""
+        self._looked: set[str] = set()
+        """GUIDs of the queue managers whose logs were compared with those of the checkpoint."""
+        self._goal_of: set[str] = set()
+        """GUIDs of the queue managers that the goal speaks of: others were away, and belong to the next run."""
 
     def initial(self) -> Offsets:
         """Registers what the query is going to plan before it plans it."""
@@ -167,6 +169,7 @@ class _Driver:
     def set_goal(self) -> None:
         """The ends of all logs now: rows that come later belong to the next run."""
         self._goal = dict(self._logs.discover(None, now=True))
+        self._goal_of = set(self._logs.managers.here)
 
     def mark(self, offsets: Offsets) -> None:
         """The batch that ended at ``offsets`` is committed."""
@@ -192,7 +195,7 @@ class _Driver:
         newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
         began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
-        keys = [key for key in start if self._logs.is_read(key, start[key])]
+        keys = [key for key in start if self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)]
         ends_now = self._goal is not None or len(positions) > len(start)
         steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
         if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
@@ -208,27 +211,32 @@ class _Driver:
             self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
         return Offsets(positions, began)
 
+    def _belongs_to_this_run(self, key: LogKey) -> bool:
+        return self._goal is None or key.queue_manager in self._goal_of
+
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
         """Logs that the query has never seen: they enter before their first row, and are read from the next batch on.
 
         What was added to the options before a restart begins as ``startingOffsets`` says; a queue that is made while the query
         runs has no rows from before it, and is read from its first one.
         """
-        known = self._logs.discover(start, now=not self._has_looked) if self._goal is None else self._goal
-        joined = not self._has_looked and self._initial is None
-        if not self._has_looked:
+        here = set(self._logs.managers.here)
+        joined = here - self._looked if self._initial is None else set()
+        known = self._logs.discover(start, now=bool(here - self._looked)) if self._goal is None else self._goal
+        if here - self._looked:
             self._logs.check_names(start)
-            self._has_looked = True
+        self._looked |= here
         found: dict[LogKey, tuple[Position, Began]] = {}
         for key, facts in known.items():
             if key not in start:
-                starting = of_newcomer(key, self._options.starting, joined=joined)
+                has_joined = key.queue_manager in joined
+                starting = of_newcomer(key, self._options.starting, joined=has_joined)
                 entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
                 if entered is None:
                     continue  # it is away, and joins when it is back
                 found[key] = entered
                 how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-                _log.info("log.%s log=%s first=%s (%s)", "joined" if joined else "appeared", key, found[key][1].first, how)
+                _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, found[key][1].first, how)
         return found
 
     def _steps(

@@ -60,6 +60,29 @@ def test_one_that_is_away_when_the_query_is_started_again(fake: Fake) -> None:
     assert reader.latestOffset(meanwhile, EVERYTHING) == at((here, "orders", 10), (away, "orders", 10))
 
 
+def test_available_now_leaves_what_comes_back_in_the_middle_to_the_next_run(fake: Fake) -> None:
+    """Nobody looked where its logs ended when the run began, so it might never end."""
+    here, away = fake(orders=10), fake(orders=10)
+    start = at((here, "orders", 0), (away, "orders", 0))
+    away.close()
+    reader = reader_of(here, away)
+    reader.prepareForTriggerAvailableNow()
+    away.open()
+    reached = reader.latestOffset(start, EVERYTHING)
+    assert reached == at((here, "orders", 10), (away, "orders", 0))
+    assert reader.latestOffset(reached, EVERYTHING) == reached
+
+
+def test_a_queue_that_joins_at_one_that_is_away_begins_as_starting_offsets_says(fake: Fake) -> None:
+    here, away = fake(orders=10), fake(orders=10, old=10)
+    away.close()
+    reader = reader_of(here, away, queue="private$/orders,private$/old", startingOffsets="latest")
+    meanwhile = reader.latestOffset(at((here, "orders", 10), (away, "orders", 10)), EVERYTHING)
+    away.open()
+    back = reader.latestOffset(meanwhile, EVERYTHING)
+    assert back == at((here, "orders", 10), (away, "orders", 10), (away, "old", 10))
+
+
 def test_a_batch_that_was_planned_is_not_run_without_the_rows_of_one_that_is_away(fake: Fake) -> None:
     """It was not committed, and is planned again after a restart. Without them it would be committed, and they marked."""
     here, away = fake(orders=10), fake(orders=10)

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from srmp_spark import SrmpSink
 from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.rows.columns import OF_THE_MESSAGE_THAT_CAME
+from srmp_spark.rows.columns import comment_of
 from srmp_spark.spark import writer
 from srmp_spark.spark.sink_columns import StagePlan, plan
 from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
@@ -192,11 +192,10 @@ def test_the_destination_must_come_from_somewhere() -> None:
 
 def received(*made: str) -> StructType:
     """A frame of format("srmp"), but for columns that were computed."""
-    came = {"comment": OF_THE_MESSAGE_THAT_CAME}
     schema = StructType()
     for name, kind in (("body", "binary"), ("label", "string"), ("destination", "string"), ("delivery", "string"),
                        ("time_to_reach_queue", "timestamp"), ("admin_queue", "string")):  # fmt: skip
-        schema.add(StructField(name, TYPES[kind], metadata={} if name in made or name in ("body", "label") else came))
+        schema.add(StructField(name, TYPES[kind], metadata={} if name in made else {"comment": comment_of(name)}))
     return schema
 
 
@@ -211,6 +210,13 @@ def test_what_describes_the_message_that_came_says_nothing_of_the_one_that_goes(
     assert [each.name for each in found.columns] == ["body", "label", "destination"]
     made = plan(parse_sink({"queueManager": URL}), received("destination", "delivery"))
     assert [each.name for each in made.columns] == ["body", "destination", "label", "delivery"]
+
+
+def test_an_answer_may_go_to_the_administration_queue_of_the_message_that_came() -> None:
+    """``withColumn("destination", col("admin_queue"))``: the comment tells that it is another column."""
+    schema = StructType().add("body", "string")
+    schema.add(StructField("destination", TYPES["string"], metadata={"comment": comment_of("admin_queue")}))
+    assert [each.name for each in plan(parse_sink({"queueManager": URL}), schema).columns] == ["body", "destination"]
 
 
 def test_it_may_order_them_all_the_same() -> None:
