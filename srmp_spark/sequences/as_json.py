@@ -60,7 +60,7 @@ def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
 
 
 def runs_from_json(found: Iterable[Iterable[Any]]) -> list[Range]:
-    """Raises :class:`ValueError` or :class:`TypeError` for what is no list of runs of sequences that a queue can have."""
+    """Read a list of runs of sequences. Raises :class:`ValueError` or :class:`TypeError` for what no queue can have."""
     runs = []
     for first, last in found:
         if type(first) is not int or type(last) is not int:

@@ -151,8 +151,8 @@ class Logs:
         return self._found
 
     def _listed(self, client: QueueManagerClient) -> list[Mapping[str, Any]]:
-        """The queues of one, and what the options name and is not listed: queues of its own in which nothing is yet, and
-        journals."""
+        """Return the queues of a queue manager, and those that the options name and no list has: its own queues in which
+        nothing is yet, and journals."""
         found: list[Mapping[str, Any]] = [*client.queues()]
         listed = {entry["name"] for entry in found}
         for name in self._options.queues:

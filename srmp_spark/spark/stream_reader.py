@@ -212,6 +212,7 @@ class _Driver:
         return Offsets(positions, began)
 
     def _belongs_to_this_run(self, key: LogKey) -> bool:
+        """Return whether a run of AvailableNow, if this is one, has seen where the log ended when the run began."""
         return self._goal is None or key.queue_manager in self._goal_of
 
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
