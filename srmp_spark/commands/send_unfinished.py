@@ -54,7 +54,7 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
             "not acknowledged in that time: the service has no room (BufferRemaining 0); what waits is kept, and goes as soon "
             "as there is some: it is asked every --wsrm-poll-interval seconds"
         )
-    if state == "queued" or not told.get("awaiting_stream_receipt"):
+    if state == "queued" or told.get("stream_id") is None:
         return "not acknowledged in that time; it is kept and sent: srmp-spark streams --table shows how it stands"
     return _no_receipt(told.get("send_receipts_to"))
 

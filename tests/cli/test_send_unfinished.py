@@ -27,3 +27,12 @@ def test_what_went_wrong_is_said_first_and_without_the_hints_of_msmq() -> None:
     said = unfinished("queued", outgoing(last_error="404 Not Found", wsrm={"buffer_remaining": 0}))
     assert "404 Not Found" in said
     assert "/msmq/" not in said
+
+
+def test_a_missing_receipt_is_told_also_while_the_message_is_sent_again() -> None:
+    """Between two attempts what had left counts as queued: no field of ``status`` says that it waits for a receipt."""
+    stream = {"destination": "http://host/msmq/private$/t", "state": "Connected", "last_error": None, "stream_id": "G\\1"}
+    for counts in ({"queued": 0, "awaiting_stream_receipt": 1}, {"queued": 1, "awaiting_stream_receipt": 0}):
+        assert "no stream receipt came back" in unfinished("sent", {**stream, **counts})
+    assert "no stream receipt" not in unfinished("sent", {**stream, "stream_id": None}), "express messages have none"
+    assert "no stream receipt" not in unfinished("queued", stream)

@@ -48,13 +48,14 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         assert [each["last_error"] for each in found if each["last_error"]] == []
         peak_mb = sender_mb(running, "VmHWM")
         posts = [event["queue"] for event in peer.record.events() if event["event"] == "sight"]
-        # One in a hundred may have bad luck: what it began in a slow moment made way, and goes again after its timer.
-        last_begun = sorted(posts.index(queue) for queue in queues)[-DESTINATIONS // 100] / len(posts)
+        # Served one after the other, nine of ten would have begun after 90 % of the posts. The last ones say less: on a busy
+        # machine some answers take longer than SLOW_SECONDS, and what made way for others goes again after its timer.
+        begun_after = sorted(posts.index(queue) for queue in queues)[DESTINATIONS * 9 // 10] / len(posts)
         with capsys.disabled():
             print(f"\n{DESTINATIONS} destinations, {len(posts)} posts in {took:.1f} s, sender at most {peak_mb} MB, "
-                  f"the last destination begins after {last_begun:.0%} of them")  # fmt: skip
+                  f"nine of ten destinations have begun after {begun_after:.0%} of them")  # fmt: skip
         assert peak_mb < SENDER_MB_MAX
-        assert last_begun < 0.9, "the last one does not wait for the end of the others"
+        assert begun_after < 0.8, "they do not wait for the end of the others"
         assert peer.violations == []
         assert peer.verdict({queue: bodies(0, ROWS) for queue in queues}).ok
 

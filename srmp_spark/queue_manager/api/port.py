@@ -29,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
+from srmp_spark.queue_manager.api.places import Places, Standing
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.http_limits import BODY_RATE_MIN, BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
@@ -59,9 +60,10 @@ log = logging.getLogger(__name__)
 class ApiProtocol(LendingProtocol):
     """One connection of a caller, with its deadlines."""
 
-    def __init__(self, port: ApiPort, owner: int | None, **settings: Any) -> None:  # noqa: ANN401  # uvicorn's
+    def __init__(self, port: ApiPort, host: str, owner: int | None, **settings: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(**settings)
         self._port = port
+        self.host = host
         self.owner = owner
         self._since = port.now
         self._head_begun = True
@@ -70,8 +72,10 @@ class ApiProtocol(LendingProtocol):
         self._in_body = False
         self._unread = 0
         self._unread_since = port.now
-        self.has_called = False
-        """A whole head came: before that, the connection makes way for others."""
+        self._has_called = False
+        """A whole head came."""
+        self._waiting = 0
+        """Calls that have not begun."""
         self._is_over = False
         """It had too many requests at once: nothing more is read."""
 
@@ -98,7 +102,13 @@ class ApiProtocol(LendingProtocol):
             super().send_400_response(msg)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  # uvicorn's
-        self._port.begins(partial(super()._start_asgi_task, cycle, app))
+        self._waiting += 1
+        self._port.begins(partial(self._start, partial(super()._start_asgi_task, cycle, app)))
+
+    def _start(self, start: Callable[[], object]) -> None:
+        self._waiting -= 1
+        if not self.transport.is_closing():
+            start()
 
     def on_message_begin(self) -> None:
         """Begin a request. Raises :class:`OverflowError`, which ends the connection, beyond PIPELINED_MAX."""
@@ -113,7 +123,7 @@ class ApiProtocol(LendingProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin a body."""
-        self.has_called = True
+        self._has_called = True
         self._head_begun, self._in_body = False, True
         self._since, self._body_bytes = self._port.now, 0
         super().on_headers_complete()
@@ -153,9 +163,13 @@ class ApiProtocol(LendingProtocol):
         return self._since
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no request is in progress."""
-        return self.cycle is None or self.cycle.response_complete
+    def standing(self) -> Standing:
+        """What it does: whether it makes way in a full port."""
+        if not self._has_called:
+            return Standing.SILENT
+        if self._waiting:
+            return Standing.WAITING
+        return Standing.IDLE if self.cycle is None or self.cycle.response_complete else Standing.BUSY
 
     def cut(self) -> None:
         """End it at once: another connection needs its place."""
@@ -178,6 +192,7 @@ class ApiPort:
         self.now = self._loop.time()
         self.room = ConnectionRoom(connections_max, API_SHARE)
         self.connections: set[ApiProtocol] = set()
+        self._places: Places[ApiProtocol] = Places()
         self._entries: dict[ApiProtocol, object] = {}
         self._accepting: dict[object, asyncio.Task[None]] = {}
         self._turns = HandshakeTurns()
@@ -223,7 +238,13 @@ class ApiPort:
     def left(self, protocol: ApiProtocol) -> None:
         """Give the place of a connection to others."""
         self.connections.discard(protocol)
-        self.room.leave(self._entries.pop(protocol, None))
+        entry = self._entries.pop(protocol, None)
+        if entry is not None:
+            self._leave(entry, protocol.host)
+
+    def _leave(self, entry: object, host: str) -> None:
+        self.room.leave(entry)
+        self._places.leave(host)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -237,24 +258,23 @@ class ApiPort:
                     return
                 continue  # the one that came is gone again
             host = str(address[0])
-            if not self.room.admits(host) or (self.room.is_full and not self._makes_way()):
+            if not self.room.admits(host) or (self.room.is_full and not self._makes_way(host)):
                 accepted.close()
                 continue
             accepted.setblocking(False)
             entry = object()
             self.room.enter(entry, host)
+            self._places.enter(host)
             task = self._loop.create_task(self._begin(accepted, entry, host))
             self._accepting[entry] = task
 
-    def _makes_way(self) -> bool:
-        """Close the oldest connection that has never called, or else the one that has been silent longest."""
-        silent = [each for each in self.connections if not each.has_called]
-        idle = silent or [each for each in self.connections if each.is_idle]
-        if not idle:
+    def _makes_way(self, host: str) -> bool:
+        """Close the connection whose place one of ``host`` gets, if there is one."""
+        found = self._places.makes_way(self.connections, host, self._loop.time())
+        if found is None:
             return False
-        oldest = min(idle, key=lambda each: each.silent_since)
-        self.left(oldest)  # now and not with its last event: the next one to be accepted in this turn needs another's place
-        oldest.cut()
+        self.left(found)  # now and not with its last event: the next one to be accepted in this turn needs another's place
+        found.cut()
         return True
 
     def _pause(self) -> None:
@@ -271,7 +291,7 @@ class ApiPort:
         try:
             owner = owner_of_peer(accepted) if self._asks_for_owner else None
             protocol = ApiProtocol(
-                self, owner, config=self._server.config, server_state=self._server.server_state, app_state={}
+                self, host, owner, config=self._server.config, server_state=self._server.server_state, app_state={}
             )
             self._entries[protocol] = entry
             made = cast("asyncio.Protocol", protocol)
@@ -291,9 +311,10 @@ class ApiPort:
         finally:
             self._accepting.pop(entry, None)
             if protocol is None or protocol not in self.connections:
-                if protocol is not None:
-                    self._entries.pop(protocol, None)
-                self.room.leave(entry)
+                if protocol is None:
+                    self._leave(entry, host)
+                else:
+                    self.left(protocol)
 
     def _sweep(self) -> None:
         self.now = self._loop.time()

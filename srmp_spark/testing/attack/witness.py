@@ -72,6 +72,8 @@ class Witness:
         self.identifiers: list[str] = []
         self.findings: list[dict[str, str]] = []
         self._kept: dict[str, Connection] = {}
+        self._trouble = ""
+        """Why the last request without an answer has none, attempt by attempt."""
 
     def pause(self) -> None:
         """Measure nothing until :meth:`resume`: the target is killed and started."""
@@ -122,7 +124,7 @@ class Witness:
             return
         self._saw("healthz", late)
         if answer is None or answer.status != 200:
-            self._found("healthz", f"GET /healthz: {'no answer' if answer is None else answer.status}", pauses)
+            self._found("healthz", f"GET /healthz: {self._no_answer() if answer is None else answer.status}", pauses)
         elif late > HEALTHZ_MAX:
             self._found("late", f"GET /healthz took {late * 1000:.0f} ms more than it had to for the machine", pauses)
 
@@ -130,13 +132,16 @@ class Witness:
         """Return the answer and how long it took; a connection that was kept and is closed is opened again once."""
         address = self._control if port == "control" else self._ports[port.partition(" ")[0]]
         began = time.monotonic()
+        trouble: list[str] = []
         for _ in range(2):
             connection = self._kept.pop(port, None)
+            how = "a new connection" if connection is None else "a connection that was kept"
             try:
                 connection = connection or await Connection.open(address, who)
                 await connection.send([raw])
                 answer = await connection.answer(patience)
-            except (ClosedError, SilentError):
+            except (ClosedError, SilentError) as error:
+                trouble.append(f"{how}: {error}")
                 if connection is not None:
                     connection.abort()
                 continue
@@ -145,7 +150,11 @@ class Witness:
             else:
                 self._kept[port] = connection
             return answer, time.monotonic() - began
+        self._trouble = "; ".join(trouble)
         return None, time.monotonic() - began
+
+    def _no_answer(self) -> str:
+        return f"no answer ({self._trouble})"
 
     # --- a sender of SRMP -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +177,7 @@ class Witness:
                 if seconds > HONEST_MAX:
                     self._found("slow", f"a good sender's message was answered after {seconds:.1f} s", pauses)
         else:
-            status = "no connection, or no answer" if answer is None else f"{answer.status} {dict(answer.headers)}"
+            status = self._no_answer() if answer is None else f"{answer.status} {dict(answer.headers)}"
             self._found("refused", f"a good sender's message: {status}", pauses)
             await asyncio.sleep(0.2)
 
@@ -194,7 +203,7 @@ class Witness:
                         self._saw("wsrm", patience.spent)
                     return
             await asyncio.sleep(0.2)
-        shown = "no answer" if answer is None else f"{answer.status} {answer.content[:300]!r}"
+        shown = self._no_answer() if answer is None else f"{answer.status} {answer.content[:300]!r}"
         self._found("starved", f"a good client of WS-ReliableMessaging: {problem} in {patience.spent:.0f} s: {shown}", pauses)
 
     async def _say(self, operation: str, identifier: str, message_id: str) -> Answer | None:
