@@ -91,6 +91,31 @@ def test_an_answer_without_its_end_was_cut_off() -> None:
         asked({"op": "x"}, leave)
 
 
+def test_a_child_that_says_nothing_in_time_did_not_go_away() -> None:
+    async def main() -> None:
+        link = Child({}, lambda event: None)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        link._control = ours
+        with ours, theirs:
+            with pytest.raises(ApiError, match="helper process does not answer"):
+                await link.ask({"op": "x"}, seconds=0.01)
+            received = receive_command(theirs)
+            assert received is not None
+            assert received.answer is not None
+            received.answer.close()
+            asking = asyncio.ensure_future(link.ask({"op": "x"}, seconds=10))
+            await asyncio.sleep(0)
+            received = receive_command(theirs)
+            assert received is not None
+            assert received.answer is not None
+            received.answer.close()
+            with pytest.raises(ApiError, match="helper process went away"):
+                await asking
+
+    asyncio.run(main())
+
+
 def test_a_command_that_is_told_has_no_answer_and_one_that_is_not_there_yet_blocks_nobody() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:

@@ -248,7 +248,9 @@ class ChildLink:
         answer = await self._post(command)
         try:
             packet = await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), seconds or ANSWER_SECONDS)
-        except (OSError, asyncio.TimeoutError):
+        except asyncio.TimeoutError:
+            raise self._unavailable("does not answer") from None
+        except OSError:
             packet = b""
         finally:
             answer.close()
