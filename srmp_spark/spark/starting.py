@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
-
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.sequences.as_json import set_as_json
@@ -17,8 +15,6 @@ from srmp_spark.spark.options import EARLIEST, LATEST, UNRECEIVED, SourceOptions
 
 TAKEN_TEXT_MAX = 1 << 20
 """Characters of what a query leaves out, in each of its offsets: some million rows that every second one was taken from."""
-PROBE_GROWTH = 16
-"""How much further each look for a row goes when there was none: holes are rare, and then they are long."""
 
 
 def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received: int, client: QueueManagerClient) -> Position:
@@ -120,30 +116,12 @@ def starting_positions(
 
 
 def first_at(client: QueueManagerClient, queue: str, facts: LogFacts, timestamp_us: int) -> int:
-    """The first retained sequence that arrived at or after a time; ``end + 1`` if none did.
+    """Return the first retained sequence that arrived at or after a time; ``end + 1`` if none did.
 
-    Bisection: rows stand in the order in which they arrived, some twenty small reads find one among a million.
+    The times of a log need not ascend, because a clock may have been set back: the queue manager looks at all of them.
     """
-    low, high = facts.first, facts.end + 1
-    while low < high:
-        middle = (low + high) // 2
-        row = _first_row(client, queue, facts, middle - 1, high - 1)
-        if row is None or row[1] >= timestamp_us:  # no row from the middle on: only holes
-            high = middle
-        else:
-            low = row[0] + 1
-    return low
-
-
-def _first_row(client: QueueManagerClient, queue: str, facts: LogFacts, after: int, to: int) -> tuple[int, int] | None:
-    """(sequence, arrived_at in microseconds) of the first row in (after, to]."""
-    step = 1
-    while after < to:
-        for epoch, low, high in facts.pieces(after, min(to, after + step)):
-            with client.rows(queue, epoch=epoch, after=low, to=high) as stream, pa.ipc.open_stream(stream) as reader:
-                for batch in reader:
-                    if batch.num_rows:
-                        return batch.column("sequence")[0].as_py(), batch.column("arrived_at")[0].value
-        after += step
-        step *= PROBE_GROWTH
-    return None
+    for epoch, _, _ in facts.pieces(facts.first - 1, facts.end):
+        found = client.first_since(queue, epoch=epoch, since=timestamp_us)
+        if found is not None:
+            return min(found, facts.end + 1)
+    return facts.end + 1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fake_queue_manager import ARRIVED_US, FakeQueueManager
+from fake_queue_manager import ARRIVED_US, FakeQueueManager, RefusedError
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 from reading import EVERYTHING, at, drain, planned, reader_of
 
@@ -50,7 +50,33 @@ def test_a_starting_timestamp_looks_over_holes(fake: Fake) -> None:
     qm.logs["private$/orders"].holes = [(20, 150)]
     moment = str((ARRIVED_US + 60_000_000) // 1000)
     start = reader_of(qm, startingTimestamp=moment).initialOffset()
-    assert 19 <= start["qm"][qm.guid][qm.epoch]["private$/orders"] <= 150
+    assert start["qm"][qm.guid][qm.epoch]["private$/orders"] == 150
+
+
+def test_a_starting_timestamp_skips_no_matching_row_after_the_clock_was_set_back(fake: Fake) -> None:
+    """Rows 400 to 900 arrived an hour later by the clock than those around them: 501 of them match."""
+    qm = fake(orders=2000)
+    qm.logs["private$/orders"].arrived = {n: ARRIVED_US + (n + 3_600) * 1_000_000 for n in range(400, 901)}
+    moment = str((ARRIVED_US + 3_900 * 1_000_000) // 1000)
+    assert reader_of(qm, startingTimestamp=moment).initialOffset() == at((qm, "orders", 399))
+
+
+def test_a_starting_timestamp_is_found_in_an_older_epoch(fake: Fake) -> None:
+    qm = fake(orders=10)
+    old = qm.epoch
+    qm.new_epoch()
+    qm.add("private$/orders", 5)
+    moment = str((ARRIVED_US + 4_000_000) // 1000)
+    assert reader_of(qm, startingTimestamp=moment).initialOffset() == at((qm, "orders", 3), epoch=old)
+
+
+def test_a_queue_manager_that_cannot_search_for_a_time_is_told(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(self: FakeQueueManager, queue: str, q: dict[str, str]) -> dict:
+        raise RefusedError(404, "no-such-path", "the API has no such path")
+
+    monkeypatch.setattr(FakeQueueManager, "first_since", unknown)
+    with pytest.raises(ConfigurationError, match="is of an earlier version"):
+        reader_of(fake(orders=10), startingTimestamp="0").initialOffset()
 
 
 def test_the_oldest_row_may_lie_in_an_older_epoch(fake: Fake) -> None:
