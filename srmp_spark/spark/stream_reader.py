@@ -39,7 +39,7 @@ from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Posit
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
 from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
-from srmp_spark.spark.starting import began_at, check_named, of_newcomer, starting_position
+from srmp_spark.spark.starting import began_at, check_starting, of_newcomer, starting_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,8 +146,8 @@ class _Driver:
         if self._initial is None:
             self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
-            check_named("startingOffsets", self._options.starting.sequences, found)
             starting = self._options.starting
+            check_starting(starting, self._logs, found)
             places = {key: self._enter(key, facts, starting, self._logs.client(key)) for key, facts in found.items()}
             self._initial = Offsets(
                 {key: position for key, (position, _) in places.items()}, {key: began for key, (_, began) in places.items()}
@@ -231,7 +231,7 @@ class _Driver:
         for key, facts in known.items():
             if key not in start:
                 has_joined = key.queue_manager in joined
-                starting = of_newcomer(key, self._options.starting, joined=has_joined)
+                starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
                 entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
                 if entered is None:
                     continue  # it is away, and joins when it is back
