@@ -49,9 +49,11 @@ def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def pieces_of(sizes: Mapping[K, int], at_least: int | None) -> dict[K, int]:
-    """How many tasks each range becomes, so that there are at least about ``at_least`` in all."""
+def pieces_of(sizes: Mapping[K, int], at_least: int | None, rows_max: int | None = None) -> dict[K, int]:
+    """Return how many tasks each range becomes: at least about ``at_least`` in all, each of at most ``rows_max`` rows."""
     total = sum(sizes.values())
-    if at_least is None or at_least <= len(sizes) or total == 0:
-        return dict.fromkeys(sizes, 1)
-    return {key: max(1, -(-size * at_least // total)) for key, size in sizes.items()}
+    few = at_least is None or at_least <= len(sizes) or total == 0
+    pieces = {key: 1 if few else max(1, -(-size * (at_least or 1) // total)) for key, size in sizes.items()}
+    if rows_max is None:
+        return pieces
+    return {key: max(count, -(-sizes[key] // rows_max)) for key, count in pieces.items()}

@@ -49,7 +49,7 @@ class SrmpBatchReader(DataSourceReader):
             for epoch, after, to in facts.pieces(starts[key].sequence, ends[key])
         }
         sizes = {piece: to - after for piece, (after, to) in ranges.items()}
-        pieces = pieces_of(sizes, self._options.min_partitions)
+        pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
                 logs.client(key).url, key, epoch, after, to, place.host, tuple(clipped(began[key].taken, after, to)),

@@ -48,6 +48,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
     OptionSpec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
     OptionSpec("minPartitions", "both", "split ranges into at least about this many tasks"),
+    OptionSpec("maxRecordsPerPartition", "both", "most rows of a task: a range with more becomes several"),
     OptionSpec(
         "failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"
     ),
@@ -164,6 +165,7 @@ class SourceOptions:
     max_rows: int | None = None
     max_bytes: int | None = None
     min_partitions: int | None = None
+    rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_envelope: bool = False
     token: str | None = field(default=None, repr=False)
@@ -206,6 +208,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_rows=_whole("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),
         max_bytes=_whole("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
+        rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
         token=token(values),

@@ -311,7 +311,7 @@ class _Driver:
             if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
             and self._logs.can_be_planned(key, start[key])
         }  # fmt: skip
-        pieces = pieces_of(sizes, self._options.min_partitions)
+        pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
                 self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,

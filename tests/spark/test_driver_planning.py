@@ -268,3 +268,13 @@ def test_a_reader_that_only_reads_connects_to_nobody(fake: Fake) -> None:
     assert reader.reportLatestOffset() is None
     reader.stop()
     assert qm.calls == []
+
+
+def test_a_task_has_at_most_maxRecordsPerPartition_rows(fake: Fake) -> None:  # noqa: N802  # the option's name
+    qm = fake(orders=25, payments=5)
+    reader = reader_of(qm, queue="private$/*", startingOffsets="earliest", maxRecordsPerPartition="10")
+    start = reader.initialOffset()
+    tasks = planned(reader, start, reader.latestOffset(start, EVERYTHING))
+    assert [(queue, to - after) for queue, after, to in tasks] == [
+        ("private$/orders", 8), ("private$/orders", 8), ("private$/orders", 9), ("private$/payments", 5),
+    ]  # fmt: skip
