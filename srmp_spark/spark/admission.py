@@ -1,4 +1,4 @@
-"""How much of each log goes into one micro-batch, and how a batch is cut into tasks: pure arithmetic.
+"""When a micro-batch has enough rows, how much of each log goes into it, and how it is cut into tasks: pure arithmetic.
 
 Limits are split in proportion to what waits (as Spark's Kafka source does), exactly: the shares add up to the limit. Every
 log with a backlog gets at least one row as long as the limit allows that; when it does not, a turn that moves with the
@@ -7,11 +7,33 @@ offsets decides, so that a small queue is never starved by a large one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+
+class Delay:
+    """Holds micro-batches back until they have enough rows, or long enough (``minOffsetsPerTrigger``, ``maxTriggerDelay``).
+
+    As with Spark's Kafka source the first batch of a run is not held, and the time counts from the batch before.
+    """
+
+    def __init__(self, rows_min: int | None, seconds_max: float) -> None:
+        self._rows_min = rows_min
+        self._seconds_max = seconds_max
+        self._batch_at = -math.inf
+
+    def holds(self, rows: int, now: float) -> bool:
+        """Return whether ``rows`` that wait go on waiting; ``now`` is monotonic seconds. If not, they are a batch now."""
+        if self._rows_min is None or rows == 0:
+            return False
+        if rows < self._rows_min and now - self._batch_at < self._seconds_max:
+            return True
+        self._batch_at = now
+        return False
 
 
 def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]:

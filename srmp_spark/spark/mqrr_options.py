@@ -29,7 +29,8 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
 )
 _STREAM = (
     "queueManager", "readMode", "consumer", "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeEnvelope", "token",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss", "includeEnvelope", "token",
     "allowPlainToken", "dataDir", *SERVE_OPTIONS,
 )  # fmt: skip
 """What a stream has of ``format("srmp")``: it reads the log that the subscription fills."""

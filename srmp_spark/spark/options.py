@@ -20,10 +20,13 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes
 from srmp_spark.spark.by_queue import ByQueue, parse_by_queue
-from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
+from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, duration_s, token
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
+
+DELAY_SECONDS = 15 * 60.0
+"""``maxTriggerDelay`` unless it is given, as of Spark's Kafka source."""
 
 _CONSUMER = re.compile(r"[^\s/\\,]+")
 
@@ -47,6 +50,8 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
     OptionSpec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
+    OptionSpec("minOffsetsPerTrigger", "stream", "wait until so many rows are there, at most maxTriggerDelay"),
+    OptionSpec("maxTriggerDelay", "stream", "how long minOffsetsPerTrigger waits after a micro-batch (15m; 30s, 2h, 1d)"),
     OptionSpec("minPartitions", "both", "split ranges into at least about this many tasks"),
     OptionSpec("maxRecordsPerPartition", "both", "most rows of a task: a range with more becomes several"),
     OptionSpec(
@@ -164,6 +169,10 @@ class SourceOptions:
     ending: Ending = TO_THE_END
     max_rows: int | None = None
     max_bytes: int | None = None
+    min_rows: int | None = None
+    """Rows that a micro-batch waits for."""
+    max_delay_s: float = DELAY_SECONDS
+    """How long it waits for them."""
     min_partitions: int | None = None
     rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
@@ -196,6 +205,11 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         if "endingTimestamp" in values
         else _ending(values.get("endingOffsets"))
     )
+    max_rows, min_rows = (_whole(name, values.get(name)) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    if max_rows is not None and min_rows is not None and min_rows > max_rows:
+        raise ConfigurationError(f"minOffsetsPerTrigger ({min_rows}) is more than maxOffsetsPerTrigger ({max_rows})")
+    if "maxTriggerDelay" in values and min_rows is None:
+        raise ConfigurationError("option maxTriggerDelay has no effect without minOffsetsPerTrigger; leave it out")
     return SourceOptions(
         queue_managers=() if embedded else _urls(values.get("queueManager")),
         data_dir=values.get("dataDir"),
@@ -205,8 +219,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         consumer=_consumer(values.get("consumer", DEFAULT_CONSUMER)),
         starting=starting,
         ending=ending,
-        max_rows=_whole("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),
+        max_rows=max_rows,
         max_bytes=_whole("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
+        min_rows=min_rows,
+        max_delay_s=duration_s("maxTriggerDelay", values["maxTriggerDelay"]) if "maxTriggerDelay" in values else DELAY_SECONDS,
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
         rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),

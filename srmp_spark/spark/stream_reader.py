@@ -16,6 +16,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.admission import pieces_of, shares, split_range
+from srmp_spark.spark.admission import Delay, pieces_of, shares, split_range
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
@@ -133,6 +134,7 @@ class _Driver:
         self._place = locate(options)
         self._logs = Logs(options, self._place.urls)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
+        self._delay = Delay(options.min_rows, options.max_delay_s)
         self._initial: Offsets | None = None
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
@@ -201,6 +203,9 @@ class _Driver:
         if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
             self._wait_for_any(keys, positions)
             steps = self._steps(keys, positions, limit, None)
+        if self._goal is None and self._delay.holds(sum(_backlog(steps, positions).values()), time.monotonic()):
+            steps = {key: step._replace(reached=_without_rows(positions[key], step)) for key, step in steps.items()}
+            time.sleep(IDLE_WAIT_SECONDS)  # Spark asks again at once
         for key, step in steps.items():
             reached = step.reached
             if step.anew:
@@ -252,11 +257,7 @@ class _Driver:
 
         first = gather([partial(step, key, max_rows, max_bytes) for key in keys])
         steps = dict(zip(keys, first, strict=True))
-        backlog = {
-            key: each.end - positions[key].sequence
-            for key, each in steps.items()
-            if each.reached.epoch == positions[key].epoch and each.reached.sequence > positions[key].sequence
-        }
+        backlog = _backlog(steps, positions)
         if len(backlog) < 2 or (max_rows is None and max_bytes is None):
             return steps
         turn = sum(position.sequence for position in positions.values())
@@ -320,3 +321,17 @@ class _Driver:
             for key in sizes
             for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])
         ]  # fmt: skip
+
+
+def _backlog(steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]) -> dict[LogKey, int]:
+    """Return how many rows wait in each log that has some within its epoch."""
+    return {
+        key: each.end - positions[key].sequence
+        for key, each in steps.items()
+        if each.reached.epoch == positions[key].epoch and each.reached.sequence > positions[key].sequence
+    }
+
+
+def _without_rows(before: Position, step: Step) -> Position:
+    """Return how far a step goes if it may take no row: into the next epoch, or nowhere."""
+    return before if step.reached.epoch == before.epoch else step.reached

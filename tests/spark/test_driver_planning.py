@@ -278,3 +278,54 @@ def test_a_task_has_at_most_maxRecordsPerPartition_rows(fake: Fake) -> None:  # 
     assert [(queue, to - after) for queue, after, to in tasks] == [
         ("private$/orders", 8), ("private$/orders", 8), ("private$/orders", 9), ("private$/payments", 5),
     ]  # fmt: skip
+
+
+def test_a_batch_waits_for_minOffsetsPerTrigger_rows(fake: Fake) -> None:  # noqa: N802  # the option's name
+    """The first one does not, whatever is there."""
+    qm = fake(orders=3, payments=0)
+    reader = reader_of(qm, queue="private$/*", startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert first == at((qm, "orders", 3), (qm, "payments", 0))
+    qm.add("private$/orders", 5)
+    qm.add("private$/payments", 4)
+    assert reader.latestOffset(first, reader.getDefaultReadLimit()) == first
+    assert reader.reportLatestOffset() == at((qm, "orders", 8), (qm, "payments", 4)), "what waits is told all the same"
+    qm.add("private$/payments", 3)
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert sum(to - after for _, after, to in planned(reader, first, second)) == 10
+    assert reader.latestOffset(second, reader.getDefaultReadLimit()) == second
+
+
+def test_a_batch_waits_no_longer_than_maxTriggerDelay(fake: Fake) -> None:  # noqa: N802  # the option's name
+    qm = fake(orders=1)
+    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1s")
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    began = time.monotonic()
+    qm.add("private$/orders", 1)
+    held = 0
+    while (second := reader.latestOffset(first, EVERYTHING)) == first:
+        held += 1
+        assert time.monotonic() < began + 10
+    assert second == at((qm, "orders", 2))
+    assert time.monotonic() - began > 0.9
+    assert 0 < held < 20, "it asks at a measured pace"
+
+
+def test_availableNow_does_not_wait_for_more_rows(fake: Fake) -> None:  # noqa: N802  # the trigger's name
+    qm = fake(orders=12)
+    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    assert drain(reader, start, ReadMaxRows(10))[-1] == at((qm, "orders", 12))
+
+
+def test_a_new_epoch_is_entered_while_a_batch_waits(fake: Fake) -> None:
+    qm = fake(orders=3)
+    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10")
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    qm.new_epoch()
+    entered = reader.latestOffset(first, EVERYTHING)
+    assert entered == at((qm, "orders", 3))
+    qm.add("private$/orders", 2)
+    assert reader.latestOffset(entered, EVERYTHING) == entered
