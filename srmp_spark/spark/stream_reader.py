@@ -31,8 +31,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.spark.admission import Delay, pieces_of, shares, split_range
+from srmp_spark.spark.elsewhere import Elsewhere
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
@@ -133,7 +134,8 @@ class _Driver:
         self._options = options
         self._place = locate(options)
         self._logs = Logs(options, self._place.urls)
-        self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
+        self._elsewhere = Elsewhere(options.queues)
+        self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
         self._delay = Delay(options.min_rows, options.max_delay_s)
         self._initial: Offsets | None = None
         self._goal: Mapping[LogKey, LogFacts] | None = None
@@ -150,7 +152,10 @@ class _Driver:
             found = self._logs.discover(now=True)
             starting = self._options.starting
             check_starting(starting, self._logs, found)
-            places = {key: self._enter(key, facts, starting, self._logs.client(key)) for key, facts in found.items()}
+            entered = gather(
+                [partial(self._enter, key, facts, starting, self._logs.client(key)) for key, facts in found.items()]
+            )
+            places = {key: place for key, place in zip(found, entered, strict=True) if place is not None}
             self._initial = Offsets(
                 {key: position for key, (position, _) in places.items()}, {key: began for key, (_, began) in places.items()}
             )
@@ -159,9 +164,16 @@ class _Driver:
 
     def _enter(
         self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
-    ) -> tuple[Position, Began]:
-        """Return where the query begins in a log that it has never read, and take its lease."""
-        received = facts.received if self._marks is None else self._marks.begin(key)
+    ) -> tuple[Position, Began] | None:
+        """Return where the query begins in a log that it has never read, and take its lease.
+
+        ``None``: the log is one of a glob, and another receiver holds its consumer.
+        """
+        try:
+            received = facts.received if self._marks is None else self._marks.begin(key)
+        except ApiError as error:
+            self._elsewhere.note(key, error)
+            return None
         position = starting_position(key, facts, starting, received, client)
         began = began_at(key, position, facts, starting, self._options.consumer, client)
         if self._marks is not None:
@@ -197,7 +209,11 @@ class _Driver:
         newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
         began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
-        keys = [key for key in start if self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)]
+        keys = [
+            key
+            for key in start
+            if key not in self._elsewhere and self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)
+        ]
         ends_now = self._goal is not None or len(positions) > len(start)
         steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
         if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
@@ -223,8 +239,8 @@ class _Driver:
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
         """Logs that the query has never seen: they enter before their first row, and are read from the next batch on.
 
-        What was added to the options before a restart begins as ``startingOffsets`` says; a queue that is made while the query
-        runs has no rows from before it, and is read from its first one.
+        What was added to the options before a restart, and what another receiver held, begins as ``startingOffsets`` says; a
+        queue that is made while the query runs has no rows from before it, and is read from its first one.
         """
         here = set(self._logs.managers.here)
         joined = here - self._looked if self._initial is None else set()
@@ -234,12 +250,13 @@ class _Driver:
         self._looked |= here
         found: dict[LogKey, tuple[Position, Began]] = {}
         for key, facts in known.items():
-            if key not in start:
-                has_joined = key.queue_manager in joined
+            if key not in start and self._elsewhere.may_be_asked(key, facts.holder):
+                has_joined = key.queue_manager in joined or key in self._elsewhere
                 starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
                 entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
                 if entered is None:
-                    continue  # it is away, and joins when it is back
+                    continue  # it is away or another receiver's, and joins when that is over
+                self._elsewhere.joined(key)
                 found[key] = entered
                 how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
                 _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, found[key][1].first, how)
@@ -312,6 +329,8 @@ class _Driver:
             if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
             and self._logs.can_be_planned(key, start[key])
         }  # fmt: skip
+        for key in sizes:
+            self._elsewhere.check(key)
         pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(

@@ -124,7 +124,10 @@ class FakeQueueManager:
             {
                 "name": name, "first": log.first, "last": log.end, "received": self.consumer(name).received,
                 "epochs": [{"epoch": epoch, "first": first} for epoch, first in log.epochs],
-                "consumers": [{"name": c, "received": v.received} for (q, c), v in list(self.consumers.items()) if q == name],
+                "consumers": [
+                    {"name": c, "received": v.received, "holder": v.holder and "somebody"}
+                    for (q, c), v in list(self.consumers.items()) if q == name
+                ],
             }
             for name, log in self.logs.items()
         ]  # fmt: skip
