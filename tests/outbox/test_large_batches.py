@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from outbox_kit import NOW, A, B, Desk, bodies, make_large
 
+from srmp_spark.store.outbox import limits, schema
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.preparation import CommitResult
 from srmp_spark.store.outbox.sorted_runs import SortedRuns
@@ -111,6 +112,10 @@ def test_a_full_disk_refuses_a_large_batch(tmp_path: Path, monkeypatch: pytest.M
             desk.commit([stage])
     assert (caught.value.status, caught.value.code) == (503, "no-room")
     assert desk.commit([stage]) == CommitResult(10, 0)
+
+
+def test_a_part_ends_where_its_offsets_end() -> None:
+    assert limits.PART_ROWS_MAX == schema.OFFSET_MAX + 1
 
 
 def test_runs_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
