@@ -196,6 +196,28 @@ class QueueManagerClient:
             self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})["count"]
         )
 
+    def first_since(self, queue: str, *, epoch: str, since: int) -> int | None:
+        """``GET first``, as often as it takes: the first row of an epoch with ``arrived_at`` of at least ``since``.
+
+        ``since`` is microseconds since 1970; ``None``: no retained row has arrived so late. Rows need not lie in the order of
+        these times. Raises :class:`ApiError`, and :class:`ConfigurationError` for a queue manager that cannot search.
+        """
+        after = 0
+        while True:
+            parameters = {"epoch": epoch, "since": max(0, since), "after": after}
+            try:
+                found = self._json("GET", _queue_path(queue, "first"), parameters=parameters)
+            except ApiError as error:
+                if error.code != "no-such-path":
+                    raise
+                raise ConfigurationError(
+                    f"the queue manager at {self.url} is of an earlier version, which cannot search for a time: "
+                    "start this version of it there, or give sequences (startingOffsets, endingOffsets)"
+                ) from error
+            if found["sequence"] is not None or found["looked_to"] >= found["end"]:
+                return cast("int | None", found["sequence"])
+            after = found["looked_to"]
+
     def rows(
         self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False,
         queue_manager: str | None = None,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -73,6 +74,8 @@ class Metrics(Collector):
         """(queue, kind) → messages answered 200 without a new row."""
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
         """(status, how it was come to) → signed messages that were checked."""
+        self.sink_rows: dict[tuple[str, ...], int] = defaultdict(int)
+        """(new or known,) → rows of answered commits."""
         self.tls_refused: dict[str, int] = defaultdict(int)
         """Why → handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
@@ -102,12 +105,14 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """For ``prometheus_client``."""
-        for name, text, labels, counts in (
+        families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
             ("srmp_messages_accepted", "messages answered 200 as new rows", ("queue", "transport"), self.accepted),
             ("srmp_messages_refused", "requests not answered 200, or discarded", ("status", "reason"), self.refused),
             ("srmp_signatures", "signed messages that were checked", ("status", "how"), self.signatures),
             ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
-        ):
+            ("srmp_sink_rows", "rows of commits that were answered: new, or known from before", ("result",), self.sink_rows),
+        )
+        for name, text, labels, counts in families:
             counter = CounterMetricFamily(name, text, labels=labels)
             for key, count in counts.items():
                 counter.add_metric(list(key), count)

@@ -103,6 +103,31 @@ def read_segment(
     return with_log_columns(columns, rows, queue_manager, epoch, queue)
 
 
+def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
+    """Return sequence and ``arrived_at``, in microseconds, of all rows of a file of columns; nothing else of it is read.
+
+    The checksum of the file is not looked at. Raises :class:`StoreDamagedError`, :class:`FileNotFoundError`.
+    """
+    with pa.memory_map(path) as file:
+        try:
+            reader = pa.ipc.open_file(file)
+            note = json.loads((reader.schema.metadata or {})[METADATA])
+            rows, derived = note["rows"], note["derived"]
+            batch = reader.get_batch(0) if reader.num_record_batches else None
+            stored = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+            if "arrived_at" in note["constants"]:
+                arrived = pa.repeat(pa.scalar(int(note["constants"]["arrived_at"]), pa.int64()), rows)
+            else:
+                arrived = stored["arrived_at"].cast(pa.int64())
+            if "sequence" in derived:
+                sequences = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
+            else:
+                sequences = stored["sequence"]
+        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            raise StoreDamagedError(f"a segment file cannot be read: {error}") from error
+    return sequences, arrived
+
+
 def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Record]]:
     """The (sequence, record) pairs as they were accepted, byte for byte."""
     columns, rows = _decode_columns(columns_file)

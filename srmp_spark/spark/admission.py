@@ -1,4 +1,4 @@
-"""How much of each log goes into one micro-batch, and how a batch is cut into tasks: pure arithmetic.
+"""When a micro-batch has enough rows, how much of each log goes into it, and how it is cut into tasks: pure arithmetic.
 
 Limits are split in proportion to what waits (as Spark's Kafka source does), exactly: the shares add up to the limit. Every
 log with a backlog gets at least one row as long as the limit allows that; when it does not, a turn that moves with the
@@ -7,11 +7,33 @@ offsets decides, so that a small queue is never starved by a large one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+
+class Delay:
+    """Holds micro-batches back until they have enough rows, or long enough (``minOffsetsPerTrigger``, ``maxTriggerDelay``).
+
+    As with Spark's Kafka source the first batch of a run is not held, and the time counts from the batch before.
+    """
+
+    def __init__(self, rows_min: int | None, seconds_max: float) -> None:
+        self._rows_min = rows_min
+        self._seconds_max = seconds_max
+        self._batch_at = -math.inf
+
+    def holds(self, rows: int, now: float) -> bool:
+        """Return whether ``rows`` that wait go on waiting; ``now`` is monotonic seconds. If not, they are a batch now."""
+        if self._rows_min is None or rows == 0:
+            return False
+        if rows < self._rows_min and now - self._batch_at < self._seconds_max:
+            return True
+        self._batch_at = now
+        return False
 
 
 def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]:
@@ -49,9 +71,11 @@ def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def pieces_of(sizes: Mapping[K, int], at_least: int | None) -> dict[K, int]:
-    """How many tasks each range becomes, so that there are at least about ``at_least`` in all."""
+def pieces_of(sizes: Mapping[K, int], at_least: int | None, rows_max: int | None = None) -> dict[K, int]:
+    """Return how many tasks each range becomes: at least about ``at_least`` in all, each of at most ``rows_max`` rows."""
     total = sum(sizes.values())
-    if at_least is None or at_least <= len(sizes) or total == 0:
-        return dict.fromkeys(sizes, 1)
-    return {key: max(1, -(-size * at_least // total)) for key, size in sizes.items()}
+    few = at_least is None or at_least <= len(sizes) or total == 0
+    pieces = {key: 1 if few else max(1, -(-size * (at_least or 1) // total)) for key, size in sizes.items()}
+    if rows_max is None:
+        return pieces
+    return {key: max(count, -(-sizes[key] // rows_max)) for key, count in pieces.items()}

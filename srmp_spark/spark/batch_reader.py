@@ -17,14 +17,14 @@ from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.options import SourceOptions, check_batch
 from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
-from srmp_spark.spark.starting import began_at, check_named, ending_sequence, starting_positions
+from srmp_spark.spark.starting import began_at, check_ending, ending_sequence, starting_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class SrmpBatchReader(DataSourceReader):
-    """Rows of queue logs between ``startingOffsets`` and ``endingOffsets``."""
+    """Rows of queue logs between the start and the end that the options say."""
 
     def __init__(self, options: SourceOptions) -> None:
         check_batch(options)
@@ -41,14 +41,15 @@ class SrmpBatchReader(DataSourceReader):
             key: began_at(key, starts[key], facts, self._options.starting, self._options.consumer, logs.client(key))
             for key, facts in found.items()
         }
-        check_named("endingOffsets", self._options.ending, found)
+        check_ending(self._options.ending, logs, found)
+        ends = {key: ending_sequence(key, facts, self._options.ending, logs.client(key)) for key, facts in found.items()}
         ranges = {
             (key, epoch): (after, to)
             for key, facts in found.items()
-            for epoch, after, to in facts.pieces(starts[key].sequence, ending_sequence(key, facts, self._options.ending))
+            for epoch, after, to in facts.pieces(starts[key].sequence, ends[key])
         }
         sizes = {piece: to - after for piece, (after, to) in ranges.items()}
-        pieces = pieces_of(sizes, self._options.min_partitions)
+        pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
                 logs.client(key).url, key, epoch, after, to, place.host, tuple(clipped(began[key].taken, after, to)),

@@ -44,12 +44,16 @@ class LogFacts(NamedTuple):
     """(epoch, its first sequence), ascending; never empty."""
     received: int
     """How far the option's consumer has received; 0 for one that is not known yet."""
+    holder: str | None = None
+    """Who holds the consumer, in words."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any], consumer: str) -> LogFacts:
         """From one entry of ``GET queues``."""
-        received = next((each["received"] for each in entry["consumers"] if each["name"] == consumer), 0)
-        return cls(entry["first"], entry["last"], tuple((each["epoch"], each["first"]) for each in entry["epochs"]), received)
+        unknown: Mapping[str, Any] = {"received": 0}
+        found = next((each for each in entry["consumers"] if each["name"] == consumer), unknown)
+        epochs = tuple((each["epoch"], each["first"]) for each in entry["epochs"])
+        return cls(entry["first"], entry["last"], epochs, found["received"], found.get("holder"))
 
     def epoch_of(self, sequence: int) -> str:
         """The epoch that holds a sequence, or will hold it."""
@@ -185,6 +189,10 @@ class Logs:
             raise ConfigurationError(
                 f"no queue {pattern!r} at {self.managers.urls}; {advice} (create one with `srmp-spark serve --queue {pattern}`)"
             )
+
+    def holder_of(self, key: LogKey) -> str | None:
+        """Return who holds the consumer of a log, by the last list of its queue manager."""
+        return self._found[key].holder if key in self._found else None
 
     # --- one log -----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import PAST_THE_END, UNKNOWN_EPOCH
 from srmp_spark.spark.driver_process import of_driver
+from srmp_spark.spark.elsewhere import Elsewhere
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.offsets import Began, LogKey, Offsets, Position
 
@@ -33,8 +34,9 @@ _log = logging.getLogger(__name__)
 class Marks:
     """The leases that a query holds and the marks it has sent. Lives in the driver-side reader process only."""
 
-    def __init__(self, logs: Logs, consumer: str) -> None:
+    def __init__(self, logs: Logs, consumer: str, elsewhere: Elsewhere) -> None:
         self._logs = logs
+        self._elsewhere = elsewhere
         self._consumer = consumer
         self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict())
         self._sent: dict[LogKey, Position] = {}
@@ -52,16 +54,22 @@ class Marks:
         return answer.received
 
     def resume(self, keys: Iterable[LogKey]) -> None:
-        """Take the leases that are not held yet, going on with what was planned before a restart."""
+        """Take the leases that are not held yet, going on with what was planned before a restart.
+
+        What another receiver holds of a glob is noted, and asked for again when its lease seems to be free.
+        """
         for key in keys:
-            if key not in self._sent and key in self._logs:
+            may_be_asked = self._elsewhere.may_be_asked(key, self._logs.holder_of(key))
+            if key not in self._sent and key in self._logs and may_be_asked:
                 try:
                     answer = self._logs.managers.ask(key.queue_manager, partial(self._lease, key))
                     if answer is not None:
                         self._sent[key] = Position(answer.epoch, answer.received)
+                        if self._elsewhere.joined(key):
+                            _log.info("log.joined log=%s: its lease was free; it goes on where the query stands", key)
                 except ApiError as error:
                     if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss
-                        raise
+                        self._elsewhere.note(key, error)
 
     def send(self, offsets: Offsets) -> None:
         """Everything up to ``offsets`` is processed.

@@ -29,8 +29,9 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
 )
 _STREAM = (
     "queueManager", "readMode", "consumer", "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "includeEnvelope", "token", "allowPlainToken",
-    "dataDir", *SERVE_OPTIONS,
+    "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss", "includeEnvelope", "token",
+    "allowPlainToken", "dataDir", *SERVE_OPTIONS,
 )  # fmt: skip
 """What a stream has of ``format("srmp")``: it reads the log that the subscription fills."""
 _MODES = ("move", "copy")

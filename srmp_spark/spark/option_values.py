@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h|d)")
 
 
 class OptionSpec(NamedTuple):
@@ -32,6 +36,14 @@ def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
 def boolean(name: str, text: str) -> bool:
     """``true`` or ``false``. Raises :class:`ConfigurationError`."""
     return choice(name, text, ("true", "false")) == "true"
+
+
+def duration_s(name: str, text: str) -> float:
+    """Return seconds: a whole number with ``ms``, ``s``, ``m``, ``h`` or ``d``. Raises :class:`ConfigurationError`."""
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise ConfigurationError(f"option {name}: {text!r} is no duration; expected for example 500ms, 30s, 15m, 2h or 1d")
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 def api_url(text: str) -> str:

@@ -10,7 +10,6 @@ without the mode is checked in ``DataSource.schema()`` (:func:`parse`), and the 
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +19,14 @@ from typing import Any, Literal, NamedTuple
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes
-from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
+from srmp_spark.spark.by_queue import ByQueue, parse_by_queue
+from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, duration_s, token
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
+
+DELAY_SECONDS = 15 * 60.0
+"""``maxTriggerDelay`` unless it is given, as of Spark's Kafka source."""
 
 _CONSUMER = re.compile(r"[^\s/\\,]+")
 
@@ -33,14 +36,24 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("queue", "both", "queue names or globs, comma separated"),
     OptionSpec("readMode", "both", "receive (streaming default) or peek (batch: always)"),
     OptionSpec("consumer", "both", "whose mark is used and moved (default: default)"),
-    OptionSpec("startingOffsets", "both", "unreceived (default), earliest, latest, or JSON {queue: first sequence}"),
     OptionSpec(
-        "startingTimestamp", "both", "first row that arrived at or after this time (RFC 3339, or milliseconds since 1970)"
+        "startingOffsets", "both",
+        "unreceived (default), earliest, latest, or JSON {queue: first sequence} or {queue manager: {queue: first sequence}}",
     ),
-    OptionSpec("endingOffsets", "batch", "latest (default) or JSON {queue: last sequence}"),
+    OptionSpec(
+        "startingTimestamp", "both",
+        "first row that arrived at or after this time (RFC 3339, or milliseconds since 1970), or JSON as in startingOffsets",
+    ),
+    OptionSpec("endingOffsets", "batch", "latest (default) or JSON {queue: last sequence}, or {queue manager: {queue: …}}"),
+    OptionSpec(
+        "endingTimestamp", "batch", "up to the first row that arrived at or after this time, without it; or JSON as above"
+    ),
     OptionSpec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
     OptionSpec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
+    OptionSpec("minOffsetsPerTrigger", "stream", "wait until so many rows are there, at most maxTriggerDelay"),
+    OptionSpec("maxTriggerDelay", "stream", "how long minOffsetsPerTrigger waits after a micro-batch (15m; 30s, 2h, 1d)"),
     OptionSpec("minPartitions", "both", "split ranges into at least about this many tasks"),
+    OptionSpec("maxRecordsPerPartition", "both", "most rows of a task: a range with more becomes several"),
     OptionSpec(
         "failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"
     ),
@@ -105,12 +118,36 @@ class Starting(NamedTuple):
     """Where a new query begins; exactly one of the three ways."""
 
     keyword: Literal["unreceived", "earliest", "latest"] | None = None
-    sequences: Mapping[str, int] | None = None
+    sequences: ByQueue | None = None
     """First sequence per queue; :data:`EARLIEST` and :data:`LATEST` allowed."""
-    timestamp_us: int | None = None
+    timestamp_us: int | ByQueue | None = None
+    """Microseconds since 1970, for all queues or per queue."""
+
+    @property
+    def by_queue(self) -> ByQueue | None:
+        """What is said per queue, if anything is."""
+        return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
 UNRECEIVED = Starting("unreceived")
+"""The default."""
+
+
+class Ending(NamedTuple):
+    """Where a batch read ends: at the last row now, or in one of two ways."""
+
+    sequences: ByQueue | None = None
+    """Last sequence per queue; :data:`LATEST` allowed."""
+    timestamp_us: int | ByQueue | None = None
+    """As in :class:`Starting`: the first row that arrived at or after it is not read, nor any after that one."""
+
+    @property
+    def by_queue(self) -> ByQueue | None:
+        """What is said per queue, if anything is."""
+        return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
+
+
+TO_THE_END = Ending()
 """The default."""
 
 
@@ -129,11 +166,15 @@ class SourceOptions:
     """``None``: not said."""
     consumer: str = DEFAULT_CONSUMER
     starting: Starting = UNRECEIVED
-    ending: Mapping[str, int] | None = None
-    """Last sequence per queue; ``None`` = latest."""
+    ending: Ending = TO_THE_END
     max_rows: int | None = None
     max_bytes: int | None = None
+    min_rows: int | None = None
+    """Rows that a micro-batch waits for."""
+    max_delay_s: float = DELAY_SECONDS
+    """How long it waits for them."""
     min_partitions: int | None = None
+    rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_envelope: bool = False
     token: str | None = field(default=None, repr=False)
@@ -151,13 +192,24 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         raise ConfigurationError(
             "option queue is missing: name the queues to read, for example .option('queue', 'private$/orders')"
         )
-    if "startingOffsets" in values and "startingTimestamp" in values:
-        raise ConfigurationError("startingOffsets and startingTimestamp exclude each other: give one of them")
+    for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+        if one in values and other in values:
+            raise ConfigurationError(f"{one} and {other} exclude each other: give one of them")
     starting = (
-        Starting(timestamp_us=_timestamp("startingTimestamp", values["startingTimestamp"]))
+        Starting(timestamp_us=_timestamps("startingTimestamp", values["startingTimestamp"]))
         if "startingTimestamp" in values
         else _starting(values.get("startingOffsets", "unreceived"))
     )
+    ending = (
+        Ending(timestamp_us=_timestamps("endingTimestamp", values["endingTimestamp"]))
+        if "endingTimestamp" in values
+        else _ending(values.get("endingOffsets"))
+    )
+    max_rows, min_rows = (_whole(name, values.get(name)) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    if max_rows is not None and min_rows is not None and min_rows > max_rows:
+        raise ConfigurationError(f"minOffsetsPerTrigger ({min_rows}) is more than maxOffsetsPerTrigger ({max_rows})")
+    if "maxTriggerDelay" in values and min_rows is None:
+        raise ConfigurationError("option maxTriggerDelay has no effect without minOffsetsPerTrigger; leave it out")
     return SourceOptions(
         queue_managers=() if embedded else _urls(values.get("queueManager")),
         data_dir=values.get("dataDir"),
@@ -166,10 +218,13 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         read_mode=_read_mode(values.get("readMode")),
         consumer=_consumer(values.get("consumer", DEFAULT_CONSUMER)),
         starting=starting,
-        ending=_ending(values.get("endingOffsets")),
-        max_rows=_whole("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),
+        ending=ending,
+        max_rows=max_rows,
         max_bytes=_whole("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
+        min_rows=min_rows,
+        max_delay_s=duration_s("maxTriggerDelay", values["maxTriggerDelay"]) if "maxTriggerDelay" in values else DELAY_SECONDS,
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
+        rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
         token=token(values),
@@ -296,31 +351,35 @@ def _starting(text: str) -> Starting:
     return Starting(choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # just checked
 
 
-def _ending(text: str | None) -> Mapping[str, int] | None:
+def _ending(text: str | None) -> Ending:
     if text is None or text.lower() == "latest":
-        return None
+        return TO_THE_END
     if text.lower() in ("earliest", "unreceived"):
         raise ConfigurationError(f"option endingOffsets: {text!r} is no end; expected latest or JSON {{queue: last sequence}}")
     if not text.startswith("{"):
         choice("endingOffsets", text, ("latest",))
-    return _sequences("endingOffsets", text, "last sequence", lowest=LATEST)
+    return Ending(sequences=_sequences("endingOffsets", text, "last sequence", lowest=LATEST))
 
 
-def _sequences(name: str, text: str, what: str, *, lowest: int) -> Mapping[str, int]:
-    try:
-        value: Any = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f'option {name}: no JSON ({error}); expected {{"private$/orders": 1000}}') from None
-    found: dict[str, int] = {}
-    for queue, sequence in value.items():
+def _sequences(name: str, text: str, what: str, *, lowest: int) -> ByQueue:
+    def checked(queue: str, sequence: Any) -> int:  # noqa: ANN401  # whatever stands in the JSON
         if type(sequence) is not int or not lowest <= sequence < 2**63:
             raise ConfigurationError(f"option {name}: {queue!r} needs its {what} as a whole number, got {sequence!r}")
-        if local_queue_name(queue) in found:
-            raise ConfigurationError(f"option {name}: {queue!r} stands there twice")
-        found[local_queue_name(queue)] = sequence
-    if not found:
-        raise ConfigurationError(f"option {name}: names no queue")
-    return found
+        return sequence
+
+    return parse_by_queue(name, text, checked)
+
+
+def _timestamps(name: str, text: str) -> int | ByQueue:
+    if not text.startswith("{"):
+        return _timestamp(name, text)
+
+    def checked(queue: str, value: Any) -> int:  # noqa: ANN401  # whatever stands in the JSON
+        if type(value) is not int and not isinstance(value, str):
+            raise ConfigurationError(f"option {name}: {queue!r} needs a time, got {value!r}")
+        return _timestamp(name, str(value))
+
+    return parse_by_queue(name, text, checked)
 
 
 def _timestamp(name: str, text: str) -> int:

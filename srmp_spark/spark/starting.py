@@ -1,24 +1,20 @@
-"""Where a new query begins and a batch read ends (``startingOffsets``, ``startingTimestamp``, ``endingOffsets``)."""
+"""Where a new query begins and a batch read ends (``startingOffsets``, ``startingTimestamp``, and the same of ends)."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
-
-import pyarrow as pa
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.sequences.as_json import set_as_json
 from srmp_spark.sequences.sequence_set import SequenceSet
+from srmp_spark.spark.by_queue import ByQueue, Read, check_named
 from srmp_spark.spark.logs import LogFacts, Logs
 from srmp_spark.spark.offsets import Began, LogKey, Position
-from srmp_spark.spark.options import EARLIEST, LATEST, UNRECEIVED, SourceOptions, Starting
+from srmp_spark.spark.options import EARLIEST, LATEST, UNRECEIVED, Ending, SourceOptions, Starting
 
 TAKEN_TEXT_MAX = 1 << 20
 """Characters of what a query leaves out, in each of its offsets: some million rows that every second one was taken from."""
-PROBE_GROWTH = 16
-"""How much further each look for a row goes when there was none: holes are rare, and then they are long."""
 
 
 def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received: int, client: QueueManagerClient) -> Position:
@@ -28,9 +24,9 @@ def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received
     the first retained row is the least.
     """
     if starting.timestamp_us is not None:
-        first = first_at(client, key.queue, facts, starting.timestamp_us)
+        first = first_at(client, key.queue, facts, _of(key, client, starting.timestamp_us))
     elif starting.sequences is not None:
-        sequence = starting.sequences[key.queue]
+        sequence = _of(key, client, starting.sequences)
         first = {EARLIEST: facts.first, LATEST: facts.end + 1}.get(sequence, sequence)
         if first > facts.end + 1:
             raise ConfigurationError(f"startingOffsets: {key} ends at {facts.end}; {first} does not exist yet (use latest)")
@@ -67,7 +63,7 @@ def began_at(
     return Began(position.sequence + 1, taken)
 
 
-def of_newcomer(key: LogKey, starting: Starting, *, joined: bool) -> Starting:
+def of_newcomer(key: LogKey, starting: Starting, client: QueueManagerClient, *, joined: bool) -> Starting:
     """Return the rule by which a query begins to read a log that it meets later; ``joined``: at a restart, so the log may have
     rows from before the query.
 
@@ -77,42 +73,56 @@ def of_newcomer(key: LogKey, starting: Starting, *, joined: bool) -> Starting:
         return starting
     if not joined:
         return Starting("earliest")
-    if starting.sequences is not None and key.queue not in starting.sequences:
+    if starting.by_queue is not None and _read(key, client).value_in(starting.by_queue) is None:
         return UNRECEIVED
     return starting
 
 
-def ending_sequence(key: LogKey, facts: LogFacts, ending: Mapping[str, int] | None) -> int:
-    """The last row of a batch read."""
-    if ending is None or ending[key.queue] == LATEST:
-        return facts.end
-    if ending[key.queue] > facts.end:
-        raise ConfigurationError(f"endingOffsets: {key} ends at {facts.end}; {ending[key.queue]} does not exist")
-    return ending[key.queue]
+def ending_sequence(key: LogKey, facts: LogFacts, ending: Ending, client: QueueManagerClient) -> int:
+    """Return the last row of a batch read.
+
+    Of an ``endingTimestamp`` it is the one before the first row that arrived at or after it. So every row that is read arrived
+    before that time, and a read that begins there (``startingTimestamp``) has all rows that this one has not.
+    """
+    if ending.timestamp_us is not None:
+        return first_at(client, key.queue, facts, _of(key, client, ending.timestamp_us)) - 1
+    sequence = LATEST if ending.sequences is None else _of(key, client, ending.sequences)
+    if sequence > facts.end:
+        raise ConfigurationError(f"endingOffsets: {key} ends at {facts.end}; {sequence} does not exist")
+    return facts.end if sequence == LATEST else sequence
 
 
-def check_named(option: str, named: Mapping[str, int] | None, keys: Iterable[LogKey]) -> None:
-    """An offsets JSON names every queue that is read, and no other. Raises :class:`ConfigurationError`."""
-    if named is None:
-        return
-    queues = {key.queue for key in keys}
-    for queue in named:
-        if queue not in queues:
-            close = difflib.get_close_matches(queue, queues, 1, 0.5)
-            advice = f"did you mean {close[0]!r}?" if close else f"the query reads {', '.join(sorted(queues)) or 'none'}"
-            raise ConfigurationError(f"{option} names {queue!r}, which the query does not read; {advice}")
-    for queue in sorted(queues):
-        if queue not in named:
-            raise ConfigurationError(
-                f"{option} does not name {queue!r}; name every queue ({EARLIEST} = earliest, {LATEST} = latest)"
-            )
+def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> None:
+    """Raise :class:`ConfigurationError` unless a JSON names every queue that is read, and no other."""
+    reads = [_read(key, logs.client(key)) for key in keys]
+    check_named("startingOffsets", starting.sequences, reads, f" ({EARLIEST} = earliest, {LATEST} = latest)")
+    check_named("startingTimestamp", starting.by_queue if starting.sequences is None else None, reads, "")
+
+
+def check_ending(ending: Ending, logs: Logs, keys: Iterable[LogKey]) -> None:
+    """The same of ``endingOffsets`` and ``endingTimestamp``."""
+    reads = [_read(key, logs.client(key)) for key in keys]
+    check_named("endingOffsets", ending.sequences, reads, f" ({LATEST} = latest)")
+    check_named("endingTimestamp", ending.by_queue if ending.sequences is None else None, reads, "")
+
+
+def _read(key: LogKey, client: QueueManagerClient) -> Read:
+    return Read(key.queue_manager, client.url, key.queue)
+
+
+def _of(key: LogKey, client: QueueManagerClient, values: int | ByQueue) -> int:
+    if isinstance(values, int):
+        return values
+    value = _read(key, client).value_in(values)
+    assert value is not None, f"{key} was checked to be named"
+    return value
 
 
 def starting_positions(
     logs: Logs, found: Mapping[LogKey, LogFacts], options: SourceOptions, received: Mapping[LogKey, int]
 ) -> dict[LogKey, Position]:
     """:func:`starting_position` of every log."""
-    check_named("startingOffsets", options.starting.sequences, found)
+    check_starting(options.starting, logs, found)
     return {
         key: starting_position(key, facts, options.starting, received.get(key, facts.received), logs.client(key))
         for key, facts in found.items()
@@ -120,30 +130,12 @@ def starting_positions(
 
 
 def first_at(client: QueueManagerClient, queue: str, facts: LogFacts, timestamp_us: int) -> int:
-    """The first retained sequence that arrived at or after a time; ``end + 1`` if none did.
+    """Return the first retained sequence that arrived at or after a time; ``end + 1`` if none did.
 
-    Bisection: rows stand in the order in which they arrived, some twenty small reads find one among a million.
+    The times of a log need not ascend, because a clock may have been set back: the queue manager looks at all of them.
     """
-    low, high = facts.first, facts.end + 1
-    while low < high:
-        middle = (low + high) // 2
-        row = _first_row(client, queue, facts, middle - 1, high - 1)
-        if row is None or row[1] >= timestamp_us:  # no row from the middle on: only holes
-            high = middle
-        else:
-            low = row[0] + 1
-    return low
-
-
-def _first_row(client: QueueManagerClient, queue: str, facts: LogFacts, after: int, to: int) -> tuple[int, int] | None:
-    """(sequence, arrived_at in microseconds) of the first row in (after, to]."""
-    step = 1
-    while after < to:
-        for epoch, low, high in facts.pieces(after, min(to, after + step)):
-            with client.rows(queue, epoch=epoch, after=low, to=high) as stream, pa.ipc.open_stream(stream) as reader:
-                for batch in reader:
-                    if batch.num_rows:
-                        return batch.column("sequence")[0].as_py(), batch.column("arrived_at")[0].value
-        after += step
-        step *= PROBE_GROWTH
-    return None
+    for epoch, _, _ in facts.pieces(facts.first - 1, facts.end):
+        found = client.first_since(queue, epoch=epoch, since=timestamp_us)
+        if found is not None:
+            return min(found, facts.end + 1)
+    return facts.end + 1

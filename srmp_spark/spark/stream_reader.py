@@ -16,6 +16,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.admission import pieces_of, shares, split_range
+from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.spark.admission import Delay, pieces_of, shares, split_range
+from srmp_spark.spark.elsewhere import Elsewhere
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
@@ -39,7 +41,7 @@ from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Posit
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
 from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
-from srmp_spark.spark.starting import began_at, check_named, of_newcomer, starting_position
+from srmp_spark.spark.starting import began_at, check_starting, of_newcomer, starting_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +134,9 @@ class _Driver:
         self._options = options
         self._place = locate(options)
         self._logs = Logs(options, self._place.urls)
-        self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
+        self._elsewhere = Elsewhere(options.queues)
+        self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
+        self._delay = Delay(options.min_rows, options.max_delay_s)
         self._initial: Offsets | None = None
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
@@ -146,9 +150,12 @@ class _Driver:
         if self._initial is None:
             self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
-            check_named("startingOffsets", self._options.starting.sequences, found)
             starting = self._options.starting
-            places = {key: self._enter(key, facts, starting, self._logs.client(key)) for key, facts in found.items()}
+            check_starting(starting, self._logs, found)
+            entered = gather(
+                [partial(self._enter, key, facts, starting, self._logs.client(key)) for key, facts in found.items()]
+            )
+            places = {key: place for key, place in zip(found, entered, strict=True) if place is not None}
             self._initial = Offsets(
                 {key: position for key, (position, _) in places.items()}, {key: began for key, (_, began) in places.items()}
             )
@@ -157,9 +164,16 @@ class _Driver:
 
     def _enter(
         self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
-    ) -> tuple[Position, Began]:
-        """Return where the query begins in a log that it has never read, and take its lease."""
-        received = facts.received if self._marks is None else self._marks.begin(key)
+    ) -> tuple[Position, Began] | None:
+        """Return where the query begins in a log that it has never read, and take its lease.
+
+        ``None``: the log is one of a glob, and another receiver holds its consumer.
+        """
+        try:
+            received = facts.received if self._marks is None else self._marks.begin(key)
+        except ApiError as error:
+            self._elsewhere.note(key, error)
+            return None
         position = starting_position(key, facts, starting, received, client)
         began = began_at(key, position, facts, starting, self._options.consumer, client)
         if self._marks is not None:
@@ -195,12 +209,19 @@ class _Driver:
         newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
         began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
-        keys = [key for key in start if self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)]
+        keys = [
+            key
+            for key in start
+            if key not in self._elsewhere and self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)
+        ]
         ends_now = self._goal is not None or len(positions) > len(start)
         steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
         if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
             self._wait_for_any(keys, positions)
             steps = self._steps(keys, positions, limit, None)
+        if self._goal is None and self._delay.holds(sum(_backlog(steps, positions).values()), time.monotonic()):
+            steps = {key: step._replace(reached=_without_rows(positions[key], step)) for key, step in steps.items()}
+            time.sleep(IDLE_WAIT_SECONDS)  # Spark asks again at once
         for key, step in steps.items():
             reached = step.reached
             if step.anew:
@@ -218,8 +239,8 @@ class _Driver:
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
         """Logs that the query has never seen: they enter before their first row, and are read from the next batch on.
 
-        What was added to the options before a restart begins as ``startingOffsets`` says; a queue that is made while the query
-        runs has no rows from before it, and is read from its first one.
+        What was added to the options before a restart, and what another receiver held, begins as ``startingOffsets`` says; a
+        queue that is made while the query runs has no rows from before it, and is read from its first one.
         """
         here = set(self._logs.managers.here)
         joined = here - self._looked if self._initial is None else set()
@@ -229,12 +250,13 @@ class _Driver:
         self._looked |= here
         found: dict[LogKey, tuple[Position, Began]] = {}
         for key, facts in known.items():
-            if key not in start:
-                has_joined = key.queue_manager in joined
-                starting = of_newcomer(key, self._options.starting, joined=has_joined)
+            if key not in start and self._elsewhere.may_be_asked(key, facts.holder):
+                has_joined = key.queue_manager in joined or key in self._elsewhere
+                starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
                 entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
                 if entered is None:
-                    continue  # it is away, and joins when it is back
+                    continue  # it is away or another receiver's, and joins when that is over
+                self._elsewhere.joined(key)
                 found[key] = entered
                 how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
                 _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, found[key][1].first, how)
@@ -252,11 +274,7 @@ class _Driver:
 
         first = gather([partial(step, key, max_rows, max_bytes) for key in keys])
         steps = dict(zip(keys, first, strict=True))
-        backlog = {
-            key: each.end - positions[key].sequence
-            for key, each in steps.items()
-            if each.reached.epoch == positions[key].epoch and each.reached.sequence > positions[key].sequence
-        }
+        backlog = _backlog(steps, positions)
         if len(backlog) < 2 or (max_rows is None and max_bytes is None):
             return steps
         turn = sum(position.sequence for position in positions.values())
@@ -311,7 +329,9 @@ class _Driver:
             if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
             and self._logs.can_be_planned(key, start[key])
         }  # fmt: skip
-        pieces = pieces_of(sizes, self._options.min_partitions)
+        for key in sizes:
+            self._elsewhere.check(key)
+        pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
                 self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
@@ -320,3 +340,17 @@ class _Driver:
             for key in sizes
             for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])
         ]  # fmt: skip
+
+
+def _backlog(steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]) -> dict[LogKey, int]:
+    """Return how many rows wait in each log that has some within its epoch."""
+    return {
+        key: each.end - positions[key].sequence
+        for key, each in steps.items()
+        if each.reached.epoch == positions[key].epoch and each.reached.sequence > positions[key].sequence
+    }
+
+
+def _without_rows(before: Position, step: Step) -> Position:
+    """Return how far a step goes if it may take no row: into the next epoch, or nowhere."""
+    return before if step.reached.epoch == before.epoch else step.reached

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from srmp_spark.message import Message
 from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, QueueKey, StoredMessage
@@ -43,6 +44,14 @@ def write_stage(
     table = table.replace_schema_metadata(metadata)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=rows)
+
+
+def make_large(monkeypatch: pytest.MonkeyPatch, rows: int = 3, part_rows: int = 2) -> None:
+    """Let batches of more than ``rows`` rows be worked on as those of millions are."""
+    monkeypatch.setattr("srmp_spark.store.outbox.row_numbers.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 40)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparation.PART_ROWS_MAX", part_rows)
 
 
 class Desk:

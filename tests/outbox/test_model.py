@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from outbox_kit import A, B, Desk, bodies
+from outbox_kit import A, B, Desk, bodies, make_large
 
 from srmp_spark.store.outbox import packing, stage_file, writes
 from srmp_spark.store.outbox.errors import BatchError
@@ -88,9 +88,11 @@ class Model:
         return len(send), known
 
 
-@pytest.fixture(params=["one transaction", "many"])
+@pytest.fixture(params=["one transaction", "many", "large"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "many":
+    if request.param == "large":
+        make_large(monkeypatch)
+    if request.param != "one transaction":
         monkeypatch.setattr(writes, "CHUNK_BYTES", 1)
         monkeypatch.setattr(stage_file, "CHUNK_ROWS", 2)
         monkeypatch.setattr(packing, "GROUP_ROWS", 3)

@@ -120,7 +120,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("count", [100_000, 4_000_000, 10**12])
 def test_a_record_batch_with_more_rows_than_offsets_ends_nobody(served: Served, count: int) -> None:
     sender = served.sender()
-    with pytest.raises(ApiError, match=r"partition 7: .*(too small|STAGE_ROWS_MAX)"):
+    with pytest.raises(ApiError, match=r"partition 7: .*(too small|RECORD_BATCH_ROWS_MAX)"):
         served.stage(more_rows_than_offsets(count))
     served.still_works(sender)
 

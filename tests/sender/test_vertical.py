@@ -34,6 +34,9 @@ def test_the_rows_of_one_batch_again_are_known_and_not_sent(tmp_path: Path) -> N
         assert commit(running.api, "1", rows_to(url, bodies(0, 5))) == {"new": 0, "known": 5}
         acknowledged(running, url)
         assert [message.body for message in peer.queues[QUEUE]] == bodies(0, 5)
+        metrics = requests.get(f"{running.api}/metrics", timeout=20).text
+    assert 'srmp_sink_rows_total{result="new"} 5.0' in metrics
+    assert 'srmp_sink_rows_total{result="known"} 5.0' in metrics
 
 
 def test_two_of_ours(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class FakeLog:
     epochs: list[tuple[str, int]] = field(default_factory=list)
     """(epoch, first sequence), ascending."""
     holes: list[tuple[int, int]] = field(default_factory=list)
+    arrived: dict[int, int] = field(default_factory=dict)
+    """Times of rows that do not lie on the line: microseconds since 1970."""
     lost: set[int] = field(default_factory=set)
     """Sequences that are not delivered although no hole is counted: a broken queue manager."""
 
@@ -122,7 +124,10 @@ class FakeQueueManager:
             {
                 "name": name, "first": log.first, "last": log.end, "received": self.consumer(name).received,
                 "epochs": [{"epoch": epoch, "first": first} for epoch, first in log.epochs],
-                "consumers": [{"name": c, "received": v.received} for (q, c), v in list(self.consumers.items()) if q == name],
+                "consumers": [
+                    {"name": c, "received": v.received, "holder": v.holder and "somebody"}
+                    for (q, c), v in list(self.consumers.items()) if q == name
+                ],
             }
             for name, log in self.logs.items()
         ]  # fmt: skip
@@ -170,10 +175,22 @@ class FakeQueueManager:
         numbers = [n for n in range(after + 1, to + 1) if n not in gone]
         return [self.batch(queue, epoch, numbers[at : at + 700], "envelope" in q) for at in range(0, len(numbers), 700)]
 
+    def arrived_at(self, queue: str, n: int) -> int:
+        return self.logs[queue].arrived.get(n, ARRIVED_US + n * 1_000_000)
+
+    def first_since(self, queue: str, q: dict[str, str]) -> dict:
+        """A call looks at 50 rows."""
+        log, epoch, first, end, _ = self.bounds(queue, q["epoch"])
+        after = max(int(q["after"]), first - 1)
+        looked_to = min(after + 50, end)
+        gone = {n for low, high in log.holes for n in range(low, high + 1)}
+        found = [n for n in range(after + 1, looked_to + 1) if n not in gone and self.arrived_at(queue, n) >= int(q["since"])]
+        return {"epoch": epoch, "sequence": found[0] if found else None, "looked_to": looked_to, "end": end}
+
     def batch(self, queue: str, epoch: str, numbers: list[int], envelope: bool) -> pa.RecordBatch:
         made = {
             "queue_manager": lambda n: self.guid, "epoch": lambda n: epoch, "sequence": lambda n: n, "queue": lambda n: queue,
-            "arrived_at": lambda n: ARRIVED_US + n * 1_000_000, "transport": lambda n: "http", "class": lambda n: 0,
+            "arrived_at": lambda n: self.arrived_at(queue, n), "transport": lambda n: "http", "class": lambda n: 0,
             "priority": lambda n: 3, "delivery": lambda n: "recoverable", "label": lambda n: f"label {n}",
             "body": lambda n: b"body %d" % n, "receipts_requested": lambda n: [],
             "envelope": lambda n: "<e/>" if envelope else None,
@@ -279,6 +296,8 @@ class FakeQueueManager:
                             self.answer(json.dumps(next(entry for entry in fake.queues() if entry["name"] == queue)).encode())
                         case ["queues", queue, "range"]:
                             self.answer(json.dumps(fake.range(queue, query)).encode())
+                        case ["queues", queue, "first"]:
+                            self.answer(json.dumps(fake.first_since(queue, query)).encode())
                         case ["queues", queue, "holes"]:
                             fake.bounds(queue, query["epoch"])
                             wanted = range(int(query["after"]) + 1, int(query["to"]) + 1)

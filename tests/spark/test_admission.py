@@ -58,3 +58,17 @@ def test_min_partitions_is_reached(sizes: dict[str, int], at_least: int) -> None
     pieces = pieces_of(sizes, at_least)
     assert sum(pieces.values()) >= at_least
     assert pieces_of(sizes, None) == dict.fromkeys(sizes, 1)
+
+
+@given(
+    st.dictionaries(st.integers(), st.integers(0, 10**6), max_size=5), st.none() | st.integers(1, 50), st.integers(1000, 10**6)
+)
+def test_no_task_has_more_rows_than_allowed_and_there_are_as_many_tasks_as_asked_for(
+    sizes: dict[int, int], at_least: int | None, rows_max: int
+) -> None:
+    pieces = pieces_of(sizes, at_least, rows_max)
+    assert all(
+        to - after <= rows_max for key, size in sizes.items() for after, to in split_range(5, 5 + size, pieces[key])
+    )
+    assert all(pieces[key] >= count for key, count in pieces_of(sizes, at_least).items())
+    assert pieces_of({1: 2_500, 2: 1_000}, None, 1_000) == {1: 3, 2: 1}

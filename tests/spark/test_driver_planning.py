@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fake_queue_manager import ARRIVED_US, FakeQueueManager
+from fake_queue_manager import ARRIVED_US, FakeQueueManager, RefusedError
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 from reading import EVERYTHING, at, drain, planned, reader_of
 
@@ -50,7 +50,33 @@ def test_a_starting_timestamp_looks_over_holes(fake: Fake) -> None:
     qm.logs["private$/orders"].holes = [(20, 150)]
     moment = str((ARRIVED_US + 60_000_000) // 1000)
     start = reader_of(qm, startingTimestamp=moment).initialOffset()
-    assert 19 <= start["qm"][qm.guid][qm.epoch]["private$/orders"] <= 150
+    assert start["qm"][qm.guid][qm.epoch]["private$/orders"] == 150
+
+
+def test_a_starting_timestamp_skips_no_matching_row_after_the_clock_was_set_back(fake: Fake) -> None:
+    """Rows 400 to 900 arrived an hour later by the clock than those around them: 501 of them match."""
+    qm = fake(orders=2000)
+    qm.logs["private$/orders"].arrived = {n: ARRIVED_US + (n + 3_600) * 1_000_000 for n in range(400, 901)}
+    moment = str((ARRIVED_US + 3_900 * 1_000_000) // 1000)
+    assert reader_of(qm, startingTimestamp=moment).initialOffset() == at((qm, "orders", 399))
+
+
+def test_a_starting_timestamp_is_found_in_an_older_epoch(fake: Fake) -> None:
+    qm = fake(orders=10)
+    old = qm.epoch
+    qm.new_epoch()
+    qm.add("private$/orders", 5)
+    moment = str((ARRIVED_US + 4_000_000) // 1000)
+    assert reader_of(qm, startingTimestamp=moment).initialOffset() == at((qm, "orders", 3), epoch=old)
+
+
+def test_a_queue_manager_that_cannot_search_for_a_time_is_told(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(self: FakeQueueManager, queue: str, q: dict[str, str]) -> dict:
+        raise RefusedError(404, "no-such-path", "the API has no such path")
+
+    monkeypatch.setattr(FakeQueueManager, "first_since", unknown)
+    with pytest.raises(ConfigurationError, match="is of an earlier version"):
+        reader_of(fake(orders=10), startingTimestamp="0").initialOffset()
 
 
 def test_the_oldest_row_may_lie_in_an_older_epoch(fake: Fake) -> None:
@@ -242,3 +268,64 @@ def test_a_reader_that_only_reads_connects_to_nobody(fake: Fake) -> None:
     assert reader.reportLatestOffset() is None
     reader.stop()
     assert qm.calls == []
+
+
+def test_a_task_has_at_most_maxRecordsPerPartition_rows(fake: Fake) -> None:  # noqa: N802  # the option's name
+    qm = fake(orders=25, payments=5)
+    reader = reader_of(qm, queue="private$/*", startingOffsets="earliest", maxRecordsPerPartition="10")
+    start = reader.initialOffset()
+    tasks = planned(reader, start, reader.latestOffset(start, EVERYTHING))
+    assert [(queue, to - after) for queue, after, to in tasks] == [
+        ("private$/orders", 8), ("private$/orders", 8), ("private$/orders", 9), ("private$/payments", 5),
+    ]  # fmt: skip
+
+
+def test_a_batch_waits_for_minOffsetsPerTrigger_rows(fake: Fake) -> None:  # noqa: N802  # the option's name
+    """The first one does not, whatever is there."""
+    qm = fake(orders=3, payments=0)
+    reader = reader_of(qm, queue="private$/*", startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert first == at((qm, "orders", 3), (qm, "payments", 0))
+    qm.add("private$/orders", 5)
+    qm.add("private$/payments", 4)
+    assert reader.latestOffset(first, reader.getDefaultReadLimit()) == first
+    assert reader.reportLatestOffset() == at((qm, "orders", 8), (qm, "payments", 4)), "what waits is told all the same"
+    qm.add("private$/payments", 3)
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert sum(to - after for _, after, to in planned(reader, first, second)) == 10
+    assert reader.latestOffset(second, reader.getDefaultReadLimit()) == second
+
+
+def test_a_batch_waits_no_longer_than_maxTriggerDelay(fake: Fake) -> None:  # noqa: N802  # the option's name
+    qm = fake(orders=1)
+    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1s")
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    began = time.monotonic()
+    qm.add("private$/orders", 1)
+    held = 0
+    while (second := reader.latestOffset(first, EVERYTHING)) == first:
+        held += 1
+        assert time.monotonic() < began + 10
+    assert second == at((qm, "orders", 2))
+    assert time.monotonic() - began > 0.9
+    assert 0 < held < 20, "it asks at a measured pace"
+
+
+def test_availableNow_does_not_wait_for_more_rows(fake: Fake) -> None:  # noqa: N802  # the trigger's name
+    qm = fake(orders=12)
+    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    assert drain(reader, start, ReadMaxRows(10))[-1] == at((qm, "orders", 12))
+
+
+def test_a_new_epoch_is_entered_while_a_batch_waits(fake: Fake) -> None:
+    qm = fake(orders=3)
+    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10")
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    qm.new_epoch()
+    entered = reader.latestOffset(first, EVERYTHING)
+    assert entered == at((qm, "orders", 3))
+    qm.add("private$/orders", 2)
+    assert reader.latestOffset(entered, EVERYTHING) == entered

@@ -64,6 +64,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("GET", "/v1/queues/{queue}/range", READ, rows.range),
         Route("GET", "/v1/queues/{queue}/rows", READ, rows.rows),
         Route("GET", "/v1/queues/{queue}/holes", READ, rows.holes),
+        Route("GET", "/v1/queues/{queue}/first", READ, rows.first),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", READ, consumers.register),
         Route("GET", "/v1/queues/{queue}/consumers/{consumer}", READ, consumers.marks),
         Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", READ, consumers.received),

@@ -101,7 +101,10 @@ class OutboxApi:
         if len(stages) > BATCH_STAGES_MAX:
             raise usage(f"a commit has at most {BATCH_STAGES_MAX} stages", "coalesce into fewer tasks")
         command = {"op": "commit", "application": application, "batch": batch, "stages": stages, "token": request.caller}
-        return Response.json(await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS))
+        answer = await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS)
+        for result in ("new", "known"):
+            self._manager.metrics.sink_rows[result,] += answer[result]
+        return Response.json(answer)
 
     async def delete(self, request: Request) -> Response:
         """``DELETE``: the stages that nobody committed."""

@@ -1,4 +1,4 @@
-"""``queues/{q}/range`` and ``queues/{q}/rows``: the log for readers."""
+"""``queues/{q}/range``, ``rows``, ``holes`` and ``first``: the log for readers."""
 
 from __future__ import annotations
 
@@ -83,6 +83,21 @@ class RowsApi:
             "queue": queue.log_name,
             "after": request.required_integer("after"),
             "to": request.required_integer("to"),
+        }
+        return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
+
+    async def first(self, request: Request) -> Response:
+        """``GET first?epoch&since&after``: the first row after ``after`` that arrived at or after ``since``, in microseconds
+        since 1970; without one, ``looked_to`` says how far there is none, and the caller goes on from there."""
+        queue = self._manager.catalogue.find(request.parameters["queue"])
+        span = queue.span(request.text("epoch"))
+        command = {
+            "op": "first-since",
+            "caller": request.caller,
+            "queue": queue.log_name,
+            "epoch": span.epoch,
+            "after": request.integer("after") or 0,
+            "since": request.required_integer("since"),
         }
         return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
 

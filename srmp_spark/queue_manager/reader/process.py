@@ -34,7 +34,7 @@ from srmp_spark.queue_manager.reader.events import Events
 from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs, record_blob
 from srmp_spark.queue_manager.reader.shared_pool import SharedPool
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.store import reading, retention, sealing
+from srmp_spark.store import arrivals, reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log
 
@@ -75,6 +75,7 @@ class Reader:
             "rows": self._rows,
             "end": self._end,
             "holes": self._holes,
+            "first-since": self._first_since,
             "seal": self._seal,
             "trim": self._trim,
             "packets": self._packets,
@@ -140,6 +141,12 @@ class Reader:
         with self._log() as stored:
             holes = stored.holes(command["queue"], command["after"], command["to"])
         answer.head({"count": sum(last - first + 1 for first, last in holes)})
+
+    def _first_since(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """The first row that arrived at or after a time, or how far there is none."""
+        what = (command[name] for name in ("queue", "epoch", "after", "since"))
+        with self._log() as stored:
+            answer.head(arrivals.first_since(stored, *what)._asdict())
 
     def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Write the next segment of a queue, if there is enough for one."""

@@ -301,7 +301,7 @@ class Dispatcher:
 
     def _check_records(self, preparation: Prepared) -> None:
         """Refuse a batch that names more new destinations than there are records, before the engine is asked."""
-        new = sum(self.sender.get(*part.key) is None for part in preparation.parts)
+        new = sum(self.sender.get(*key) is None for key in {part.key for part in preparation.parts})
         if len(self.sender) + new > BATCH_RECORDS_MAX:
             kept = sum(not queue.may_be_forgotten for queue in self.sender)
             if kept + new > BATCH_RECORDS_MAX:
@@ -392,7 +392,8 @@ class Dispatcher:
                 self._check_records(preparation)
                 ids_first = await self._identifiers.take(preparation.result.new)
             except BaseException:
-                await self._store.run(preparation.abort, later=True)
+                while not await self._store.run(preparation.abort_step, later=True):
+                    pass
                 raise
             done: asyncio.Future[CommittedBatch] = self._loop.create_future()
             self._new.append(_New(preparation, ids_first, origin, done))

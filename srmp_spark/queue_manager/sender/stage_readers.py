@@ -26,8 +26,8 @@ from srmp_spark.store.outbox.stages import CheckedStage
 TRIES = 2
 """Readers that a stage may end."""
 READ_SECONDS_MAX = 120.0
-"""What a reader gets for one stage: a second for 100,000 rows is usual, a stage has 4 million at most. Both tries end before
-the main process stops waiting (``STAGE_SECONDS``). A reader that takes longer is killed."""
+"""What a reader gets for one stage: a second for 100,000 rows of many columns is usual. Both tries end before the main
+process stops waiting (``STAGE_SECONDS``). A reader that takes longer is killed."""
 COMMAND = (sys.executable, "-m", "srmp_spark.queue_manager.sender.stage_reader")
 
 log = logging.getLogger(__name__)

@@ -243,6 +243,10 @@ class ForwardedBatch:
     def abort(self) -> None:
         """Nothing was written."""
 
+    def abort_step(self) -> bool:
+        """Nothing was written."""
+        return True
+
     def end(self) -> None:
         """Nothing is kept beside it."""
 

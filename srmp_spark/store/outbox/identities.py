@@ -12,7 +12,7 @@ the batch does not come about, or when its time is over. Source positions are fe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import KEY_CONFLICT, NEEDS_KEY, BatchError
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, again
 from srmp_spark.store.outbox.limits import CHUNK_ROWS
+from srmp_spark.store.outbox.row_numbers import blocks, is_large, shares
 from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
 from srmp_spark.store.outbox.writes import Writes
 
@@ -65,18 +66,34 @@ class Identities:
         self._made: dict[tuple[str, str], int] = {}
         self._fresh: list[_Fresh] = []
 
-    def decide(self, scan: Scan, rank: Callable[[], np.ndarray], name: NameRow) -> Iterator[np.ndarray]:
+    def decide(
+        self, scan: Scan, rank: Callable[[np.ndarray], np.ndarray], name: NameRow
+    ) -> Generator[np.ndarray]:
         """Work in steps; yields the mask of known rows as far as they are decided, the last one is complete.
 
-        ``rank`` gives each row's place in the order of the batch. Raises :class:`BatchError` for a key with two contents, or a
-        position with two rows.
+        ``rank`` gives the places of rows in the order of the batch. Raises :class:`BatchError` for a key with two contents, or
+        a position with two rows.
         """
-        known = np.zeros(scan.rows, bool)
+        known = scan.zeros(bool)
         yield known
-        kind = scan.scope.astype(np.uint32) * 4 + scan.how
-        order = np.lexsort((scan.low, scan.high, kind)).astype(np.uint32)
-        kind, high, low = kind[order], scan.high[order], scan.low[order]
-        scan.high = scan.low = _NONE  # a third of what is kept of a row
+        for share in range(shares(scan.rows)):
+            rows = yield from _rows_of_share(scan, share, known)
+            yield from self._decide(scan, rows, rank, name, known)
+            if is_large(scan.rows):  # all of them are too many to be kept until the rows are packed
+                for _ in self.store():
+                    yield known
+
+    def _decide(
+        self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray], name: NameRow, known: np.ndarray
+    ) -> Iterator[np.ndarray]:
+        """Decide for some rows, among which are all those with the same identities."""
+        kind = scan.scope[rows].astype(np.uint32) * 4 + scan.how[rows]
+        high, low = scan.high[rows], scan.low[rows]
+        if len(rows) == scan.rows:
+            scan.high = scan.low = _NONE  # a third of what is kept of a row
+        order = np.lexsort((low, high, kind))
+        kind, high, low = kind[order], high[order], low[order]
+        order = rows[order]
         same = np.zeros(len(order), bool)
         same[1:] = (kind[1:] == kind[:-1]) & (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         if same.any():
@@ -126,7 +143,7 @@ class Identities:
 
     def _twice(
         self, scan: Scan, order: np.ndarray, kind: np.ndarray, same: np.ndarray, known: np.ndarray,
-        rank: Callable[[], np.ndarray], name: NameRow,
+        rank: Callable[[np.ndarray], np.ndarray], name: NameRow,
     ) -> np.ndarray:  # fmt: skip
         """Rows of one batch with one identity."""
         how = kind % 4
@@ -146,7 +163,7 @@ class Identities:
                 raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever")
             # Of several the one that comes first in the order of the batch is sent.
             group = np.cumsum(~same)
-            order = order[np.lexsort((rank()[order], group))]
+            order = order[np.lexsort((rank(order), group))]
             known[order[same & (how == BY_KEY)]] = True
         return order
 
@@ -230,6 +247,25 @@ class Identities:
             if turn % CHUNK_ROWS == 0:
                 yield known
         yield known
+
+
+def _rows_of_share(scan: Scan, share: int, known: np.ndarray) -> Generator[np.ndarray, None, np.ndarray]:
+    """Return the numbers of the rows of one share, ascending; work in steps.
+
+    Rows with the same identity, and source positions of one block, are of the same share. A share has about
+    :data:`~.limits.ROWS_AT_ONCE` rows, and more of them where a batch repeats one content again and again.
+    """
+    if not is_large(scan.rows):
+        return np.arange(scan.rows, dtype=np.uint32)
+    count = np.uint64(shares(scan.rows))
+    found = []
+    for span in blocks(scan.rows):
+        by_block = (scan.low[span] >> np.uint64(positions.BLOCK_BITS)) % count
+        by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(32)  # ascending, as they are stored
+        mine = np.where(scan.how[span] == BY_POSITION, by_block, by_hash) == share
+        found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))
+        yield known
+    return np.concatenate(found)
 
 
 def _packed(high: np.ndarray, low: np.ndarray) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
-from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX, STAGE_ROWS_MAX
+from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX, RECORD_BATCH_ROWS_MAX
 
 _HEADER = 2
 """Field of ``Message``: the table that ``_HEADER_TYPE`` names (format/Message.fbs)."""
@@ -55,9 +55,9 @@ def _check(what: str, size: int) -> None:
 def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
     """Return the bytes that the buffers of a record batch have when they are unpacked."""
     rows = batch.scalar(_LENGTH, "<q", 0)
-    if not 0 <= rows <= STAGE_ROWS_MAX:
-        message = f"a record batch has {rows} rows, STAGE_ROWS_MAX is {STAGE_ROWS_MAX}"
-        raise BatchError(400, BAD_STAGE, message, "repartition into more tasks")
+    if not 0 <= rows <= RECORD_BATCH_ROWS_MAX:
+        message = f"a record batch has {rows} rows, RECORD_BATCH_ROWS_MAX is {RECORD_BATCH_ROWS_MAX}"
+        raise BatchError(400, BAD_STAGE, message, "write smaller record batches")
     data = memoryview(b"" if body is None else body)
     is_compressed = batch.has(_COMPRESSION)
     total = 0

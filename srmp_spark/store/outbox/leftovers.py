@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Generator
 from pathlib import Path
 
 from srmp_spark.store.outbox.database import OutboxDatabase
@@ -19,19 +20,20 @@ def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
     shutil.rmtree(sorting, ignore_errors=True)
     numbers = database.connection.execute("SELECT no FROM batches WHERE NOT committed").fetchall()
     for (number,) in numbers:
-        delete_batch(database, number)
+        for _ in delete_batch_in_steps(database, number):
+            pass
     return len(numbers)
 
 
-def delete_batch(database: OutboxDatabase, number: int) -> None:
-    """What batch ``number`` wrote before it counted, in small transactions, its own row last."""
+def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[None]:
+    """Delete what batch ``number`` wrote before it counted, its own row last. Each step is a small transaction."""
     connection = database.connection
     parts = connection.execute("SELECT id FROM parts WHERE batch_no = ? AND queue_id IS NULL", (number,)).fetchall()
     for (part,) in parts:
         while delete_groups(database, part):
-            pass
+            yield
     while forget_identities(database, number):
-        pass
+        yield
     with database.transaction():
         connection.execute("DELETE FROM scopes WHERE batch_no = ?", (number,))
         connection.execute("DELETE FROM batches WHERE no = ?", (number,))

@@ -8,11 +8,30 @@ STAGES_DIRECTORY = "stages"
 STAGE_BYTES_MAX = 4 * 1024**3
 """Bytes of one stage, which is one task's rows: Spark's own limit of a block is 2 GB."""
 
-STAGE_ROWS_MAX = 4_000_000
+BATCH_ROWS_MAX = 2**32 - 1
+"""Rows of one commit: a row's number has 32 bits. What a commit needs for each row lies in files beyond ROWS_AT_ONCE rows."""
+
+STAGE_ROWS_MAX = BATCH_ROWS_MAX
 """Rows of one stage: those of the largest batch."""
 
-BATCH_ROWS_MAX = 4_000_000
-"""Rows of one commit. Its identities and its order are worked out in memory, about 50 bytes a row: 200 MB at this number."""
+RECORD_BATCH_ROWS_MAX = 4_000_000
+"""Rows of one Arrow record batch: its bytes say nothing of them where a column has no buffers."""
+
+ROWS_AT_ONCE = 1_000_000
+"""Rows whose identities or places are worked out at once, in one step of the outbox's thread and about 60 MB. The numbers about
+each row of a larger batch lie in files below ``sorting``."""
+
+FILED_ROW_BYTES = 64
+"""Bytes in those files for each row, beside the columns of ``orderBy``, at most."""
+
+ORDER_BYTES = 64 * 1024 * 1024
+"""Bytes of the columns of ``orderBy`` that are put in order at once; more become several sorted files, which are merged."""
+
+MERGE_BYTES = 1024 * 1024
+"""Bytes of each sorted file that are in memory while they are merged: 100 MB for a batch of a hundred million rows."""
+
+PART_ROWS_MAX = 2**24
+"""Rows of one part of a batch: the offset of a row has 24 bits (schema.py). A queue's rows beyond it are another part."""
 
 BATCH_STAGES_MAX = 10_000
 """Stages of one commit, which are the tasks of one Spark stage."""

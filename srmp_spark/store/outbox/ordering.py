@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.private_files import FOLDER_MODE, create_private
 from srmp_spark.store.outbox.limits import BUCKET_BYTES, BUCKETS_MAX
+from srmp_spark.store.outbox.row_numbers import blocks, zeros
 
 DEAL_BYTES = 2 * BUCKET_BYTES
 """What is dealt out at once: the more, the longer are the pieces in each bucket."""
@@ -63,7 +64,9 @@ def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarr
 
 def is_in_order(rows: np.ndarray) -> bool:
     """Whether the rows go out as they were staged."""
-    return bool((rows[1:] > rows[:-1]).all())
+    return all(bool((rows[span][1:] > rows[span][:-1]).all()) for span in blocks(len(rows))) and all(
+        rows[span.start - 1] < rows[span.start] for span in blocks(len(rows)) if span.start
+    )
 
 
 class Buckets:
@@ -71,12 +74,17 @@ class Buckets:
 
     def __init__(self, folder: Path, rows: np.ndarray, size: np.ndarray, total: int) -> None:
         self._folder = folder
-        self._place = np.zeros(total, np.uint32)
-        self._place[rows] = np.arange(len(rows), dtype=np.uint32)
-        ends = np.cumsum(size[rows], dtype=np.int64)
-        bytes_each = max(BUCKET_BYTES, int(ends[-1]) // BUCKETS_MAX + 1) if len(ends) else BUCKET_BYTES
-        numbers = ends // bytes_each
-        self._firsts = np.flatnonzero(np.diff(numbers, prepend=-1)).astype(np.uint32)
+        self._place = zeros(total, np.uint32, folder)
+        bytes_in_all = sum(int(size[rows[span]].sum(dtype=np.int64)) for span in blocks(len(rows)))
+        bytes_each = max(BUCKET_BYTES, bytes_in_all // BUCKETS_MAX + 1)
+        firsts, end, last = [np.zeros(0, np.uint32)], 0, -1
+        for span in blocks(len(rows)):
+            self._place[rows[span]] = np.arange(span.start, span.stop, dtype=np.uint32)
+            ends = np.cumsum(size[rows[span]], dtype=np.int64) + end
+            numbers = ends // bytes_each
+            firsts.append((np.flatnonzero(np.diff(numbers, prepend=last)) + span.start).astype(np.uint32))
+            end, last = int(ends[-1]), int(numbers[-1])
+        self._firsts = np.concatenate(firsts)
         self._schema: pa.Schema | None = None
         self._files: dict[int, tuple[pa.OSFile, pa.RecordBatchStreamWriter]] = {}
         self._waiting: list[tuple[np.ndarray, pa.RecordBatch]] = []

@@ -7,6 +7,7 @@ what the sending engine reads at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
 from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.packed_group import STORED, Packed, pack_group
+from srmp_spark.store.outbox.row_numbers import blocks, zeros
 from srmp_spark.store.outbox.scan import Piece
 
 _TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED} | {DESTINATION_LIST: pa.string()}
@@ -52,14 +54,23 @@ class Group(NamedTuple):
 class Transactions:
     """Where MSMQ transactions begin and end: consecutive rows of one value and one queue, in the order they go out."""
 
-    def __init__(self, rows: np.ndarray, queue: np.ndarray, value: np.ndarray, is_stream: Sequence[bool]) -> None:
-        of, in_queue = value[rows], queue[rows]
-        joined = np.zeros(len(rows) + 1, bool)
-        joined[1:-1] = (of[1:] == of[:-1]) & (in_queue[1:] == in_queue[:-1]) & (of[1:] != 0)
-        stream = np.array(is_stream, bool)[in_queue] if len(rows) else np.zeros(0, bool)
-        self.first, self.last = np.zeros(len(value), bool), np.zeros(len(value), bool)
-        self.first[rows] = ~joined[:-1] & stream
-        self.last[rows] = ~joined[1:] & stream
+    def __init__(
+        self, rows: np.ndarray, queue: np.ndarray, value: np.ndarray, is_stream: Sequence[bool], folder: Path
+    ) -> None:
+        """``folder`` has the files of a large batch (:mod:`.row_numbers`)."""
+        self.first, self.last = zeros(len(value), bool, folder), zeros(len(value), bool, folder)
+        streams = np.array(is_stream, bool)
+        for span in blocks(len(rows)):
+            begin = max(span.start - 1, 0)
+            mine = rows[span]
+            beside = rows[begin : span.stop + 1]  # with the row before, and the row after
+            of, in_queue = value[beside], queue[beside]
+            joined = np.zeros(len(beside) + 1, bool)
+            joined[1:-1] = (of[1:] == of[:-1]) & (in_queue[1:] == in_queue[:-1]) & (of[1:] != 0)
+            joined = joined[span.start - begin :][: len(mine) + 1]
+            stream = streams[queue[mine]]
+            self.first[mine] = ~joined[:-1] & stream
+            self.last[mine] = ~joined[1:] & stream
 
 
 def stored_rows(piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None) -> pa.RecordBatch:

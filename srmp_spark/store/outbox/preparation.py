@@ -29,14 +29,23 @@ import pyarrow as pa
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.store.outbox.ahead import ahead
+from srmp_spark.store.outbox.batch_order import BatchOrder
 from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
-from srmp_spark.store.outbox.leftovers import delete_batch, delete_groups
-from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES
-from srmp_spark.store.outbox.ordering import Buckets, is_in_order, places
+from srmp_spark.store.outbox.leftovers import delete_batch_in_steps, delete_groups
+from srmp_spark.store.outbox.limits import (
+    BATCH_ROWS_MAX,
+    BATCH_STAGES_MAX,
+    CHUNK_ROWS,
+    DISK_RESERVE_BYTES,
+    FILED_ROW_BYTES,
+    PART_ROWS_MAX,
+)
+from srmp_spark.store.outbox.ordering import Buckets, is_in_order
 from srmp_spark.store.outbox.packing import Group, Packer, Part, Transactions, stored_rows
+from srmp_spark.store.outbox.row_numbers import blocks, is_large
 from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.schema import group_key
 from srmp_spark.store.outbox.stage_file import StageFile
@@ -87,8 +96,8 @@ class Prepared(Protocol):
     def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
         """What makes it count."""
 
-    def abort(self) -> None:
-        """Leave nothing of it."""
+    def abort_step(self) -> bool:
+        """Leave nothing of it: one step; whether that was the last one."""
 
     def end(self) -> None:
         """It counts now, or never will."""
@@ -144,6 +153,7 @@ class Preparation:
         self._writes, self._last = Writes(), Writes()
         self._flushed = False
         self._ended = False
+        self._deletion: Generator[None] | None = None
         self._on_end = on_end
         self._steps = self._prepare()
 
@@ -198,32 +208,25 @@ class Preparation:
             rows += file.messages(addresses)
             yield
         self._check_rows(rows)
-        scan = Scan(files, rows, source_numbers(self._database, self._last), addresses)
+        scan = Scan(files, rows, source_numbers(self._database, self._last), addresses, self._folder)
         identities = Identities(
             self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
         )
         early = yield from self._scan(scan, identities)
-        everything = np.ones(rows, bool)
-        ranked: list[np.ndarray] = []
-
-        def rank() -> np.ndarray:
-            if not ranked:
-                ranked.append(np.argsort(places(scan.queue, scan.order, everything)))
-            return ranked[0]
-
-        known = np.zeros(rows, bool)
-        for mask in identities.decide(scan, rank, lambda number: _name(scan, number)):
-            known = mask
+        batch_order = BatchOrder(scan)
+        yield from batch_order.work()
+        new = np.ones(0, bool)
+        for known in identities.decide(scan, batch_order.rank, lambda number: _name(scan, number)):
+            new = known
             yield
-        new = ~known
-        ranked.clear()
+        np.logical_not(new, out=new)
         keeping = identities.store()
         if early is not None and len(scan.queues) == 1 and new.all():
             self.parts = [early]
         else:
             if early is not None:
                 yield from self._discard(early)
-            order = places(scan.queue, scan.order, new)
+            order = yield from batch_order.of(new)
             scan.forget()
             yield
             self._make_parts(scan, new)
@@ -234,7 +237,7 @@ class Preparation:
                     yield
         for _ in keeping:
             yield
-        count = int(new.sum())
+        count = int(np.count_nonzero(new))
         self.result = CommitResult(count, rows - count)
 
     @staticmethod
@@ -253,6 +256,9 @@ class Preparation:
             message = f"two stages of partition {twice}"
             raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
         needed = 2 * sum(stage.size for stage in self.stages) + DISK_RESERVE_BYTES  # once in the WAL or the buckets
+        rows = sum(stage.rows for stage in self.stages)
+        if is_large(rows):
+            needed += rows * FILED_ROW_BYTES
         free = shutil.disk_usage(self._folder.parent).free
         if free < needed:
             message = f"the disk of the outbox has {free} bytes free, this commit may need {needed}"
@@ -268,7 +274,7 @@ class Preparation:
         """Look at every row. A large batch that may well go out as it was staged is packed and written on the way, as if all
         of it were new and for one queue: returns that part, :meth:`_prepare` sees whether it was so.
         """
-        self._early = self._is_large and scan.is_plain
+        self._early = self._is_large and scan.is_plain and scan.rows <= PART_ROWS_MAX
         part = self._database.next_id("parts")
         early: Part | None = None
         chunks = self._take(scan, part)
@@ -317,11 +323,15 @@ class Preparation:
         return part
 
     def _make_parts(self, scan: Scan, new: np.ndarray) -> None:
-        counts = np.bincount(scan.queue[new], minlength=len(scan.queues))
+        counts = np.zeros(len(scan.queues), np.int64)
+        for span in blocks(scan.rows):
+            counts += np.bincount(scan.queue[span][new[span]], minlength=len(scan.queues))
         self.parts = [
-            self._add_part(self._database.next_id("parts"), key, int(counts[index]), journal=scan.has_journal)
-            for index, key in enumerate(scan.queues)
-            if counts[index]
+            self._add_part(
+                self._database.next_id("parts"), key, min(PART_ROWS_MAX, count - before), journal=scan.has_journal
+            )
+            for key, count in zip(scan.queues, counts.tolist(), strict=True)
+            for before in range(0, count, PART_ROWS_MAX)
         ]
 
     def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[list[Group]]:
@@ -329,7 +339,7 @@ class Preparation:
         transactions = None
         if scan.transaction is not None:
             is_stream = [key.kind == "stream" for key in scan.queues]
-            transactions = Transactions(order, scan.queue, scan.transaction, is_stream)
+            transactions = Transactions(order, scan.queue, scan.transaction, is_stream, self._folder)
         packer = Packer(self.parts)
         if is_in_order(order):
             for piece in scan.pieces():
@@ -420,20 +430,29 @@ class Preparation:
         connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
 
     def abort(self) -> None:
-        """Leave nothing of it; the stages stay. Safe to call more than once, and after the end.
+        """Leave nothing of it; the stages stay. Safe to call more than once, and after the end."""
+        while not self.abort_step():
+            pass
 
-        A large batch takes a second: 64 groups a transaction are deleted.
-        """
-        if self._ended:
-            return
-        self.end()
-        if self._flushed:
-            delete_batch(self._database, self._number)
+    def abort_step(self) -> bool:
+        """Work on at :meth:`abort`, one transaction at most; whether that was the last step."""
+        if not self._ended:
+            self.end()
+            self._deletion = delete_batch_in_steps(self._database, self._number) if self._flushed else None
+        if self._deletion is None:
+            return True
+        try:
+            next(self._deletion)
+        except StopIteration:
+            self._deletion = None
+            return True
+        return False
 
     def end(self) -> None:
         """It counts now, or never will."""
         self._ended = True
         self._steps.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
         self._on_end()
 
     @property

@@ -1,12 +1,14 @@
 """The first pass over a batch: a few numbers about each row, from which identities and order are worked out.
 
 Rows are numbered through all stages in the order partition, row. What is kept of each is about 35 bytes and the columns it is
-ordered by; its content is read again when its place is known.
+ordered by; its content is read again when its place is known. Of a large batch both lie in files (:mod:`.row_numbers`,
+:mod:`.sorted_runs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_h
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
 from srmp_spark.store.outbox.multiple import expanded
 from srmp_spark.store.outbox.ordering import sortable
+from srmp_spark.store.outbox.row_numbers import is_large, zeros
+from srmp_spark.store.outbox.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
 
 BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
@@ -41,8 +45,14 @@ class Piece(NamedTuple):
 class Scan:
     """Numbers about the rows of a batch."""
 
-    def __init__(self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId, addresses: Addresses) -> None:
-        """``stages``: (partition, file), in the order of the partitions; ``rows``: as many messages as their rows make."""
+    def __init__(
+        self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId, addresses: Addresses, folder: Path
+    ) -> None:
+        """``stages``: (partition, file), in the order of the partitions; ``rows``: as many messages as their rows make.
+
+        ``folder`` has the files of a large batch. Raises :class:`BatchError` if the disk has no room for them.
+        """
+        self.folder = folder
         self._stages = stages
         self._source_id = source_id
         self.rows = rows
@@ -53,13 +63,13 @@ class Scan:
         """The destinations; :attr:`scope` has indices of it."""
         self._queue_index: dict[QueueKey, int] = {}
         self._scope_index: dict[str, int] = {}
-        self.queue = np.zeros(rows, np.uint16)
-        self.scope = np.zeros(rows, np.uint16)
-        self.size = np.zeros(rows, np.uint32)
-        self.how = np.zeros(rows, np.uint8)
-        self.high = np.zeros(rows, np.uint64)
+        self.queue = self.zeros(np.uint16)
+        self.scope = self.zeros(np.uint16)
+        self.size = self.zeros(np.uint32)
+        self.how = self.zeros(np.uint8)
+        self.high = self.zeros(np.uint64)
         """First half of the hash of a key or digest; the source of a position."""
-        self.low = np.zeros(rows, np.uint64)
+        self.low = self.zeros(np.uint64)
         """Second half; the sequence of a position, its sign turned so that it sorts."""
         self.content: np.ndarray | None = None
         """What a key must come with again; only if there are keys."""
@@ -68,6 +78,12 @@ class Scan:
         self.has_journal = False
         self.order_by = stages[0][1].schema.order_by if stages else ()
         self.order: list[list[pa.Array]] = [[] for _ in self.order_by]
+        """The columns that a batch is ordered by; those of a large batch are in :attr:`runs`."""
+        self.runs = SortedRuns(folder)
+
+    def zeros(self, dtype: type) -> np.ndarray:
+        """Return an array with a zero for each row, in a file if the batch is large."""
+        return zeros(self.rows, dtype, self.folder)
 
     @property
     def is_plain(self) -> bool:
@@ -104,12 +120,18 @@ class Scan:
         self._identities(columns, span, rows)
         if "transaction" in columns:
             if self.transaction is None:
-                self.transaction = np.zeros(self.rows, np.uint64)
+                self.transaction = self.zeros(np.uint64)
             hashes = key_hashes(columns["transaction"])[:, 0] | np.uint64(1)
             self.transaction[span] = np.where(columns["transaction"].is_valid().to_numpy(zero_copy_only=False), hashes, 0)
         self.has_journal = self.has_journal or "journal" in columns
-        for chunks, (name, _) in zip(self.order, self.order_by, strict=True):
-            chunks.append(sortable(piece.slice.batch.column(piece.slice.batch.schema.get_field_index(name))))
+        batch = piece.slice.batch
+        columns_of_order = [sortable(batch.column(batch.schema.get_field_index(name))) for name, _ in self.order_by]
+        if is_large(self.rows):
+            if columns_of_order:
+                self.runs.add(piece.first, [pa.array(self.queue[span]), *columns_of_order])
+            return
+        for chunks, column in zip(self.order, columns_of_order, strict=True):
+            chunks.append(column)
 
     def _queues(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
         spelled = columns["destination"].dictionary_encode()
@@ -166,7 +188,7 @@ class Scan:
             self.high[span] = np.where(valid, hashes[:, 0], self.high[span])
             self.low[span] = np.where(valid, hashes[:, 1], self.low[span])
             if self.content is None:
-                self.content = np.zeros(self.rows, np.uint64)
+                self.content = self.zeros(np.uint64)
             self.content[span] = content_hashes(columns, rows, CONTENT_BYTES)[:, 0]
         by_digest = how == BY_DIGEST
         if by_digest.any():

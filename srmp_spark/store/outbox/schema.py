@@ -37,7 +37,7 @@ CACHE_KIB = 16_384
 
 OFFSET_BITS = 24
 OFFSET_MAX = (1 << OFFSET_BITS) - 1
-"""Rows of one part: more than a batch has."""
+"""The last offset of a part. A queue that gets more rows of a batch has several parts of it (limits.PART_ROWS_MAX)."""
 PART_MAX = (1 << (63 - OFFSET_BITS)) - 1
 """What is left of a rowid: a thousand parts a second for 17 years."""
 

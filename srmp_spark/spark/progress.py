@@ -1,0 +1,175 @@
+"""What waits for a streaming query: a listener that reads it out of Spark's progress.
+
+Spark 4.2 carries from a Python data source into ``StreamingQueryProgress`` the offsets and ``latestOffset``, and nothing else.
+Its ``PythonMicroBatchStream`` does not implement ``ReportsSourceMetrics``, so ``sources[].metrics`` is empty. What waits in a
+queue is the difference of ``latestOffset`` and ``endOffset``. ``latestOffset`` is as old as the last micro-batch. Of a sink
+Spark carries nothing: the metric ``srmp_sink_rows_total`` of the queue manager counts its rows, those that were known too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from srmp_spark.errors import DataLossError
+from srmp_spark.private_files import create_private
+from srmp_spark.spark.offsets import LogKey, Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_SECONDS = 60.0
+"""How often a query is logged, unless the caller says otherwise: a line a minute is read by people."""
+
+_log = logging.getLogger(__name__)
+
+
+class QueryProgress(NamedTuple):
+    """One streaming query that reads ``format("srmp")`` or ``format("mqrr")``, after its last micro-batch."""
+
+    name: str
+    """Its name, or its id if it has none."""
+    batch: int
+    rows: int
+    """Rows that the query has read since the listener knows it."""
+    waiting: dict[LogKey, int]
+    """Rows that wait in each queue, behind what the micro-batch had. Holes count as rows."""
+
+    @property
+    def lag(self) -> int:
+        """Rows that wait in all queues."""
+        return sum(self.waiting.values())
+
+
+class SrmpListener(StreamingQueryListener):
+    """Keeps what waits for each streaming query (:attr:`progress`), logs it, and writes it for Prometheus if asked to."""
+
+    def __init__(
+        self, *, log_seconds: float = LOG_SECONDS, prometheus_file: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """``prometheus_file``: for the textfile collector of a node exporter; its folder must be there."""
+        self.progress: dict[str, QueryProgress] = {}
+        """By the id of the query, which stays the same over restarts."""
+        self._log_seconds = log_seconds
+        self._file = None if prometheus_file is None else Path(prometheus_file)
+        self._monotonic = monotonic
+        self._logged_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
+        """Note what a micro-batch has left."""
+        progress = event.progress
+        waiting: dict[LogKey, int] = {}
+        sources = [each for each in progress.sources if _is_ours(each.endOffset)]
+        if not sources:
+            return
+        for each in sources:
+            for key, rows in waiting_of(each.endOffset, each.latestOffset):
+                waiting[key] = waiting.get(key, 0) + rows
+        number = str(progress.id)
+        with self._lock:
+            before = self.progress.get(number)
+            read = sum(each.numInputRows for each in sources) + (0 if before is None else before.rows)
+            found = QueryProgress(progress.name or number, progress.batchId, read, waiting)
+            self.progress[number] = found
+            self._tell(number, found)
+            self._write()
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing new came: what was noted is as it was."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
+        """Forget the query."""
+        with self._lock:
+            self._logged_at.pop(str(event.id), None)
+            if self.progress.pop(str(event.id), None) is not None:
+                self._write()
+
+    def _tell(self, number: str, found: QueryProgress) -> None:
+        now = self._monotonic()
+        if now - self._logged_at.get(number, float("-inf")) >= self._log_seconds:
+            self._logged_at[number] = now
+            queues = " ".join(f"{key.queue}@{key.queue_manager}={rows}" for key, rows in sorted(found.waiting.items()))
+            _log.info(
+                "query.progress query=%s batch=%d rows=%d waiting=%d %s", found.name, found.batch, found.rows, found.lag, queues
+            )
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        text = "".join(f"{line}\n" for line in _metrics(self.progress))
+        part = self._file.with_name(f".{self._file.name}.{os.getpid()}.part")
+        try:
+            part.unlink(missing_ok=True)
+            with os.fdopen(create_private(part), "w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), 0o644)  # a collector is another user, and only counts stand there
+                file.write(text)
+            part.replace(self._file)  # a collector reads the old text or the new one
+        except OSError as error:
+            _log.warning("query.metrics_not_written file=%s reason=%s", self._file, error)
+
+
+def listener(
+    spark: SparkSession, *, log_seconds: float = LOG_SECONDS, prometheus_file: str | None = None
+) -> SrmpListener:
+    """Register a :class:`SrmpListener` with a session and return it; ``spark.streams.removeListener`` ends it."""
+    made = SrmpListener(log_seconds=log_seconds, prometheus_file=prometheus_file)
+    spark.streams.addListener(made)
+    return made
+
+
+def waiting_of(end: str | None, latest: str | None) -> Iterator[tuple[LogKey, int]]:
+    """Yield how many rows of each queue lie between two offsets of a progress; none where Spark has no ``latestOffset``."""
+    if end is None or latest is None or not _is_ours(latest):
+        return
+    ends, here = Offsets.from_text(latest), Offsets.from_text(end)
+    for key, position in here.items():
+        if key in ends:  # sequences go on counting from one epoch to the next
+            yield key, max(0, ends[key].sequence - position.sequence)
+
+
+def _is_ours(offset: str | None) -> bool:
+    try:
+        value: Any = json.loads(offset or "null")
+        return isinstance(value, dict) and "qm" in value and Offsets.from_dict(value) is not None
+    except (ValueError, DataLossError):
+        return False
+
+
+def _metrics(progress: dict[str, QueryProgress]) -> Iterator[str]:
+    yield "# HELP srmp_query_waiting_rows Rows of a queue that wait for a streaming query."
+    yield "# TYPE srmp_query_waiting_rows gauge"
+    for found in progress.values():
+        for key, rows in sorted(found.waiting.items()):
+            labels = {"query": found.name, "queue_manager": key.queue_manager, "queue": key.queue}
+            yield f"srmp_query_waiting_rows{_labels(labels)} {rows}"
+    yield "# HELP srmp_query_rows_total Rows that a streaming query has read."
+    yield "# TYPE srmp_query_rows_total counter"
+    for found in progress.values():
+        yield f"srmp_query_rows_total{_labels({'query': found.name})} {found.rows}"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    pairs = (
+        "{}=\"{}\"".format(name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
+        for name, value in labels.items()
+    )
+    return "{" + ",".join(pairs) + "}"

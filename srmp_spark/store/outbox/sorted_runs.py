@@ -1,0 +1,114 @@
+"""Rows in the order of some columns, without all of these columns in memory.
+
+The columns are put in order a section at a time, and each section becomes a *run*: a file of its columns, in order, with the
+numbers of its rows. Runs are merged by blocks. A block of each run is in memory; all of them are put in order together; and the
+rows up to the first one that ends a block are where they belong, because whatever was not read yet comes after it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.private_files import FOLDER_MODE, create_private
+from srmp_spark.store.outbox.limits import MERGE_BYTES, ORDER_BYTES, ROWS_AT_ONCE
+
+_ROW = "row"
+
+
+class SortedRuns:
+    """The columns that a batch is ordered by. Rows with equal values stay in the order of their numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is made when the first run is written, and emptied by :meth:`close`."""
+        self._folder = folder
+        self._sections: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._paths: list[Path] = []
+
+    def add(self, first: int, columns: Sequence[pa.Array]) -> None:
+        """Take the values of some rows; ``first`` is the number of the first of them."""
+        keys: list[pa.Array] = []
+        for column in columns:
+            keys += [column.is_valid(), column]  # nulls first, as Spark
+        rows = pa.array(np.arange(first, first + len(columns[0]), dtype=np.uint32))
+        section = pa.RecordBatch.from_arrays([*keys, rows], names=[*map(str, range(len(keys))), _ROW])
+        self._sections.append(section)
+        self._rows += section.num_rows
+        self._bytes += section.nbytes
+        if self._rows >= ROWS_AT_ONCE or self._bytes >= ORDER_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._sections:
+            return
+        table = _sorted(pa.Table.from_batches(self._sections))
+        self._sections, self._rows, self._bytes = [], 0, 0
+        self._folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        path = self._folder / f"run-{len(self._paths)}"
+        os.close(create_private(path))
+        self._paths.append(path)
+        rows = max(1, table.num_rows * MERGE_BYTES // max(table.nbytes, 1))
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table.combine_chunks(), max_chunksize=rows)
+
+    def merged(self) -> Generator[np.ndarray]:
+        """Yield the numbers of all rows, in order, a piece at a time."""
+        self._write()
+        files = [pa.OSFile(str(path)) for path in self._paths]
+        try:
+            readers = [pa.ipc.open_stream(file) for file in files]
+            held: list[pa.Table] = [pa.table([]) for _ in readers]
+            at_end = [False] * len(readers)
+            while True:
+                for number, reader in enumerate(readers):
+                    if not held[number].num_rows and not at_end[number]:
+                        try:
+                            held[number] = pa.Table.from_batches([reader.read_next_batch()])
+                        except StopIteration:
+                            at_end[number] = True
+                there = [number for number, table in enumerate(held) if table.num_rows]
+                if not there:
+                    return
+                yield _first_of(held, there, at_end)
+        finally:
+            for file in files:
+                file.close()
+
+    def close(self) -> None:
+        """Delete the files."""
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+        self._paths = []
+        self._sections = []
+
+
+def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]) -> np.ndarray:
+    """Take from the blocks the rows that come before everything that was not read yet."""
+    together = pa.concat_tables([held[number] for number in there])
+    ends = np.cumsum([held[number].num_rows for number in there])
+    order = _indices(together)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    last = [int(place[end - 1]) for number, end in zip(there, ends.tolist(), strict=True) if not at_end[number]]
+    cut = min(last) + 1 if last else len(order)
+    took = np.bincount(np.searchsorted(ends, order[:cut], side="right"), minlength=len(there))
+    for number, count in zip(there, took.tolist(), strict=True):
+        held[number] = held[number].slice(count)
+    rows: np.ndarray = together.column(_ROW).to_numpy()[order[:cut]]
+    return rows
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    return table.take(pa.array(_indices(table)))
+
+
+def _indices(table: pa.Table) -> np.ndarray:
+    keys = [(name, "ascending") for name in table.schema.names if not pa.types.is_null(table.schema.field(name).type)]
+    indices: np.ndarray = pc.sort_indices(table, sort_keys=keys).to_numpy(zero_copy_only=False)
+    return indices

@@ -1,0 +1,133 @@
+"""Batches of more rows than are worked on at once: the same messages, in the same order, counted all at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from outbox_kit import NOW, A, B, Desk, bodies, make_large
+
+from srmp_spark.store.outbox import limits, schema
+from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.sorted_runs import SortedRuns
+
+RNG = random.Random(7)
+
+
+def shuffled(count: int) -> list[dict[str, Any]]:
+    """Rows to two destinations with everything that decides about order and identity."""
+    return [
+        {
+            "body": b"%d" % number, "destination": RNG.choice([A, B]), "t": RNG.choice([None, 1, 2, 3, 4, 5]),
+            "text": RNG.choice([None, "", "a", "ä", "b" * 50]), "f": RNG.choice([None, 0.0, -0.0, 1.5, float("nan"), -2.0]),
+            "key": RNG.choice([None, f"key {number}"]), "transaction": RNG.choice([None, "x", "y"]),
+        }
+        for number in range(count)
+    ]  # fmt: skip
+
+
+TYPES = {"t": pa.int64(), "text": pa.string(), "f": pa.float64(), "key": pa.string(), "transaction": pa.string()}
+
+
+def sent(desk: Desk, rows: Sequence[dict[str, Any]], order_by: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+    """Commit rows in three stages; what is in the queues then."""
+    third = len(rows) // 3
+    stages = [
+        desk.stage(part, partition=partition, order_by=order_by, types=TYPES)
+        for partition, part in enumerate([rows[:third], rows[third : 2 * third], rows[2 * third :]])
+    ]
+    assert desk.commit(stages) == CommitResult(len(rows), 0)
+    return [
+        [(each.message.body, each.message.stream, each.message.uniquifier) for each in desk.read(destination)]
+        for destination in (A, B)
+    ]
+
+
+@pytest.mark.parametrize("order_by", [[], ["t"], ["text", "t"], ["f"]])
+def test_a_large_batch_is_sent_as_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order_by: list[str]
+) -> None:
+    rows = shuffled(200)
+    small = sent(Desk(tmp_path / "small"), rows, order_by)
+    make_large(monkeypatch, rows=13, part_rows=17)
+    large = Desk(tmp_path / "large")
+    assert sent(large, rows, order_by) == small, "transactions that lie across two pieces stay whole"
+    (parts,) = large.outbox.database.connection.execute("SELECT max(rows) FROM parts").fetchone()
+    assert parts == 17
+    assert not (large.outbox.stages.folder / "sorting").exists()
+
+
+def test_a_row_is_known_whichever_piece_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_large(monkeypatch)
+    desk = Desk(tmp_path)
+    rows = [{"body": b"same"}] * 20 + [{"body": b"%d" % n} for n in range(20)]
+    assert desk.send(rows) == CommitResult(40, 0)
+    assert desk.send(rows[::-1], partition=1) == CommitResult(0, 40)
+    assert desk.send([*rows, {"body": b"same"}], partition=2) == CommitResult(1, 40)
+    keyed = [{"body": b"k", "key": f"{n % 15}"} for n in range(30)]
+    assert desk.send(keyed, batch="2") == CommitResult(15, 15)
+
+
+def test_a_conflict_in_the_last_piece_leaves_nothing_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_large(monkeypatch)
+    monkeypatch.setattr("srmp_spark.store.outbox.writes.CHUNK_BYTES", 1)
+    desk = Desk(tmp_path)
+    desk.send([{"body": b"before", "key": "key 5"}])
+    counts = {table: desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+              for table in ("groups", "data", "parts", "identities", "identity_log", "batches", "scopes")}  # fmt: skip
+    stage = desk.stage([{"body": b"%d" % n, "key": f"key {n}"} for n in range(40)], batch="2")
+    prepared = desk.outbox.prepare("app", "2", [stage], NOW)
+    assert not isinstance(prepared, CommitResult)
+    with pytest.raises(BatchError, match="key 5"):
+        prepared.run()
+    steps = 0
+    while not prepared.abort_step():
+        steps += 1
+    assert steps > 2, "others write between the steps"
+    assert prepared.abort_step()
+    for table, count in counts.items():
+        assert desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone() == count, table
+    assert bodies(desk.read()) == [b"before"]
+
+
+def test_a_full_disk_refuses_a_large_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_large(monkeypatch)
+    desk = Desk(tmp_path)
+    stage = desk.stage([{"body": b"%d" % n} for n in range(10)])
+
+    def full(file: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(BatchError, match="has no room for 20 bytes about the 10 rows") as caught:
+            desk.commit([stage])
+    assert (caught.value.status, caught.value.code) == (503, "no-room")
+    assert desk.commit([stage]) == CommitResult(10, 0)
+
+
+def test_a_part_ends_where_its_offsets_end() -> None:
+    assert limits.PART_ROWS_MAX == schema.OFFSET_MAX + 1
+
+
+def test_runs_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 100)
+    values = np.random.default_rng(1).integers(0, 30, 1003)
+    runs = SortedRuns(tmp_path / "sorting")
+    for start in range(0, len(values), 7):
+        runs.add(start, [pa.array(values[start : start + 7])])
+    pieces = list(runs.merged())
+    assert len(list((tmp_path / "sorting").iterdir())) > 10
+    assert max(map(len, pieces)) < 200, "no piece is much of the whole"
+    assert np.concatenate(pieces).tolist() == np.argsort(values, kind="stable").tolist()
+    runs.close()
+    assert not list((tmp_path / "sorting").iterdir())

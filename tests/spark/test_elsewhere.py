@@ -1,0 +1,112 @@
+"""A glob, one queue of which another receiver holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from fake_queue_manager import FakeQueueManager
+from reading import EVERYTHING, at, planned, reader_of
+
+from srmp_spark.client import lease
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.errors import ApiError
+
+Fake = Callable[..., FakeQueueManager]
+GLOB = {"queue": "private$/*", "startingOffsets": "earliest"}
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("srmp_spark.spark.logs.DISCOVERY_SECONDS", 0.0)
+    monkeypatch.setattr("srmp_spark.spark.elsewhere.AGAIN_SECONDS", 0.0)
+
+
+@pytest.fixture
+def holding() -> Iterator[Callable[[FakeQueueManager, str], lease.LeaseKeeper]]:
+    keepers = []
+
+    def hold(qm: FakeQueueManager, queue: str) -> lease.LeaseKeeper:
+        keepers.append(lease.LeaseKeeper({"purpose": "another query"}, renew_seconds=0.05))
+        keepers[-1].acquire(QueueManagerClient(qm.url), queue, "default")
+        return keepers[-1]
+
+    yield hold
+    for keeper in keepers:
+        keeper.release()
+
+
+Hold = Callable[[FakeQueueManager, str], lease.LeaseKeeper]
+
+
+def test_the_others_are_read_and_it_joins_as_at_a_start(
+    fake: Fake, holding: Hold, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    qm = fake(orders=10, payments=5)
+    keeper = holding(qm, "private$/payments")
+    reader = reader_of(qm, **GLOB | {"startingOffsets": "unreceived"})
+    start = reader.initialOffset()
+    assert start == at((qm, "orders", 0))
+    end = reader.latestOffset(start, EVERYTHING)
+    assert planned(reader, start, end) == [("private$/orders", 0, 10)]
+    for _ in range(3):
+        assert reader.latestOffset(end, EVERYTHING) == end
+    assert len([each for each in caplog.messages if each.startswith("log.elsewhere")]) == 1, "it is said once"
+    assert "another query" in caplog.text
+    qm.consumer("private$/payments").received = 2
+    keeper.release()
+    joined = reader.latestOffset(end, EVERYTHING)
+    assert joined == at((qm, "orders", 10), (qm, "payments", 2))
+    after = reader.latestOffset(joined, EVERYTHING)
+    assert planned(reader, joined, after) == [("private$/payments", 2, 5)]
+    assert "log.joined" in caplog.text
+
+
+def test_a_restarted_query_goes_on_with_the_others_and_where_it_stands(fake: Fake, holding: Hold) -> None:
+    qm = fake(orders=10, payments=5)
+    first = reader_of(qm, **GLOB)
+    start = first.initialOffset()
+    end = first.latestOffset(start, EVERYTHING)
+    assert end == at((qm, "orders", 10), (qm, "payments", 5))
+    first.stop()
+    keeper = holding(qm, "private$/payments")
+    qm.add("private$/orders", 3)
+    qm.add("private$/payments", 4)
+    restarted = reader_of(qm, **GLOB)
+    later = restarted.latestOffset(end, EVERYTHING)
+    assert planned(restarted, end, later) == [("private$/orders", 10, 13)]
+    with pytest.raises(ApiError, match="another query"):
+        restarted.partitions(start, end)
+    assert qm.consumer("private$/payments").received == 0, "no mark is sent without a lease"
+    keeper.release()
+    assert restarted.latestOffset(later, EVERYTHING) == later, "the list of queues tells that it is free"
+    joined = restarted.latestOffset(later, EVERYTHING)
+    assert planned(restarted, later, joined) == [("private$/payments", 5, 9)]
+
+
+def test_a_queue_that_is_named_exactly_stays_an_error(fake: Fake, holding: Hold) -> None:
+    qm = fake(orders=10, payments=5)
+    holding(qm, "private$/payments")
+    with pytest.raises(ApiError, match="another query") as error:
+        reader_of(qm, queue="private$/*,private$/payments").initialOffset()
+    assert error.value.code == "C00E0009"
+
+
+def test_with_all_queues_elsewhere_a_query_waits(fake: Fake, holding: Hold) -> None:
+    qm = fake(orders=10)
+    keeper = holding(qm, "private$/orders")
+    reader = reader_of(qm, **GLOB)
+    start = reader.initialOffset()
+    assert start["qm"] == {}
+    assert reader.latestOffset(start, EVERYTHING) == start
+    keeper.release()
+    joined = reader.latestOffset(start, EVERYTHING)
+    assert planned(reader, joined, reader.latestOffset(joined, EVERYTHING)) == [("private$/orders", 0, 10)]
+
+
+def test_peek_needs_no_lease(fake: Fake, holding: Hold) -> None:
+    qm = fake(orders=10)
+    holding(qm, "private$/orders")
+    assert reader_of(qm, readMode="peek", **GLOB).initialOffset() == at((qm, "orders", 0))
