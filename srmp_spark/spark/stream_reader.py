@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.spark.admission import pieces_of, shares, split_range
-from srmp_spark.spark.embedded import locate
+from srmp_spark.spark.embedded import KeptInUse, locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
 from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
@@ -132,6 +132,7 @@ class _Driver:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._place = locate(options)
+        self._use = KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
         self._logs = Logs(options, self._place.urls)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
         self._progress = SparkProgress()
@@ -190,7 +191,9 @@ class _Driver:
         return Offsets(self._ends).as_dict() if self._ends else None
 
     def close(self) -> None:
-        """Give the leases up; may be called more than once."""
+        """Give the leases up, and let an embedded queue manager end; may be called more than once."""
+        if self._use is not None:
+            self._use.stop()
         if self._marks is not None:
             self._marks.release()
 
