@@ -136,3 +136,7 @@ class RemoteLostError(RemoteQueueError):
 
 class DataLossError(SrmpSparkError):
     """Rows that a query planned to read are gone, or the log is not the one it knew (option ``failOnDataLoss``)."""
+
+
+class TakenOverError(SrmpSparkError):
+    """Another job writes the same queues into the same table (exit code 5)."""

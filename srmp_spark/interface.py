@@ -17,6 +17,7 @@ from srmp_spark.errors import (
     StoreDamagedError,
     StoreError,
     StoreInUseError,
+    TakenOverError,
 )
 
 DEFAULT_API = "127.0.0.1:8081"
@@ -106,6 +107,7 @@ _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (ApiUnreachableError, ExitCode.UNREACHABLE),
     (ApiError, ExitCode.REFUSED),
     (StoreInUseError, ExitCode.IN_USE),
+    (TakenOverError, ExitCode.IN_USE),
     (StoreDamagedError, ExitCode.DAMAGED),
     (ProcessMustEndError, ExitCode.CHECK_FAILED),
     (StoreError, ExitCode.USAGE),

@@ -10,12 +10,16 @@ Theory of operation. ``foreachBatch`` may run a batch again, and with a damaged 
    which makes the question cheap (Delta skips the files below it); without it the whole table is asked. Within one
    run of a query batches follow each other, so a log is asked about once. Rows inside a known run are counted and filtered
    out; normally there are none, and the batch is appended as it came, in its order.
-2. *Who may write*: each job that starts claims the table for its queues with an empty commit under a Delta transaction
+2. *Who may write*: each job claims the table for its queues and queue managers with an empty commit under a Delta transaction
    identifier (``txnAppId``) and a number higher than any before; each batch takes the next number. An older job that wakes
    up, on whatever host, finds its numbers used: Delta passes its append over or refuses it, the job sees that its commit is
    not in the history, and ends. A job with other queue names that may mean the same queues (``private$/orders`` and
    ``private$/*``) is ended the same way: the claim takes its numbers too. So the answer of (1) cannot grow stale behind the
-   back of the job that acts on it, and jobs whose names cannot meet share a table in peace.
+   back of the job that acts on it, and jobs that can never bring the same row share a table in peace
+   (:mod:`.table_writers`).
+3. *When it claims*: with its first batch. The reader of the query has the leases of its queues by then, so of two jobs with one
+   consumer the second is refused by the queue manager and never touches the table. A batch with rows of a queue manager that
+   is not in the claim (it was away before) claims anew, and asks the table anew.
 
 Who ever wrote stands in the table's snapshot (:func:`transactions`), one entry a name: checkpoints of the log carry it on, so
 neither the log's length nor its cleanup matters. The history is read only for the commit that was just made. Why it is so, and
@@ -43,8 +47,8 @@ from delta.exceptions import (
 from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.window import Window
 
-from srmp_spark.errors import DataLossError, SrmpSparkError
-from srmp_spark.names import is_glob, queue_matches
+from srmp_spark.errors import DataLossError, SrmpSparkError, TakenOverError
+from srmp_spark.jobs.table_writers import Writer
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.spark.offsets import Offsets
 
@@ -55,8 +59,8 @@ LOG = ("queue_manager", "epoch", "queue")
 RUN = "queue_manager string, epoch string, queue string, first long, last long"
 HISTORY_LOOK_BACK = 20
 """Commits in which we look for our own: others (OPTIMIZE, another job's queues) may have come since."""
-CLAIM_ATTEMPTS = 5
-"""A claim that crosses another job's claim, or its batches, begins again; each attempt takes a second or two."""
+ATTEMPTS = 5
+"""A commit that crosses another one begins again; each attempt takes a second or two."""
 CONFLICTS = (
     ConcurrentAppendException,
     ConcurrentTransactionException,
@@ -67,7 +71,6 @@ CONFLICTS = (
 )
 """What Delta raises when somebody else's commit came between; the last two when two jobs create the table at once."""
 EXPIRY = "delta.setTransactionRetentionDuration"
-WRITER_PREFIX = "srmp-ingest:"
 RUNS_SHOWN = 10
 """Lines in the log about rows that are there already: one a queue, more only where rows are missing in between."""
 
@@ -83,61 +86,92 @@ class Appended(NamedTuple):
     """Rows of the batch that the table held already."""
 
 
-class TakenOverError(SrmpSparkError):
-    """Another job writes the same queues into the same table."""
-
-
 class ExactlyOnce:
     """Appends the batches of one streaming query to one Delta table; give it to ``foreachBatch`` (:meth:`append`).
 
-    ``queues`` are the names and globs that the query reads: of jobs whose queues may meet, the table has one living writer.
+    ``queues`` are the names and globs that the query reads, ``queue_managers`` the GUIDs of the queue managers that it is known
+    to read; a batch with rows of others adds them. Of jobs that may bring the same rows, the table has one living writer.
     """
 
-    def __init__(self, spark: SparkSession, table: str, checkpoint: str, queues: Iterable[str]) -> None:
+    def __init__(
+        self, spark: SparkSession, table: str, checkpoint: str, queues: Iterable[str], queue_managers: Iterable[str] = ()
+    ) -> None:
         self._spark = spark
         self._table = table
         self._checkpoint = checkpoint.rstrip("/")
-        self._queues = sorted(queues)
-        self._writer = WRITER_PREFIX + ",".join(self._queues)
+        self._queues = tuple(sorted(queues))
+        self._queue_managers = frozenset(queue_managers)
+        self._writer: Writer | None = None
+        """Who this job is in the table; ``None``: it has not claimed the table."""
         self._version = 0
         self._asked: set[tuple[str, str, str]] | None = set()
         """Logs about which the table was asked; ``None``: it was asked about everything."""
         self._runs: list[tuple[str, str, str, int, int]] = []
+        self._read: dict[int, Offsets] = {}
+        """The offsets of the newest batches, as they were read."""
 
-    def claim(self) -> None:
-        """Create the table if there is none, and become its only writer for these queues.
+    def claim(self, queue_managers: Iterable[str] = ()) -> None:
+        """Create the table if there is none, and become its only writer for these queues; no queue managers: those of any.
 
         Raises :class:`SrmpSparkError` when Delta does not accept the claim, or the table forgets who wrote it.
         """
         empty = self._spark.createDataFrame([], spark_ddl())
-        self._version = time.time_ns() // 1000
-        self._take(empty, self._writer)  # first: it creates the table
+        writer = Writer(self._queues, frozenset(queue_managers))
+        version = self._take(empty, writer.name)  # first: it creates the table
         if transactions_expire(self._spark, self._table):
             raise SrmpSparkError(
                 f"the table {self._table} forgets who wrote it, so an old job could write rows twice: "
                 f"ALTER TABLE delta.`{self._table}` UNSET TBLPROPERTIES ('{EXPIRY}')"
             )
-        for other in transactions(self._spark, self._table):
-            if not other.startswith(WRITER_PREFIX):
-                continue
-            if other != self._writer and may_meet(self._queues, other.removeprefix(WRITER_PREFIX).split(",")):
-                _log.info("writer.ended table=%s writer=%s", self._table, other)
-                self._take(empty, other)
+        for name in transactions(self._spark, self._table):
+            other = Writer.of(name)
+            if other is not None and other != writer and writer.may_meet(other):
+                _log.info("writer.ended table=%s writer=%s", self._table, name)
+                self._take(empty, name)
+        self._writer, self._version = writer, version
+        self._asked, self._runs = set(), []  # what was asked before the claim may be outdated
 
-    def _take(self, empty: DataFrame, writer: str) -> None:
-        """Commit nothing under the next number of ``writer``: who held that name until now writes no more."""
-        for _ in range(CLAIM_ATTEMPTS):
+    def _claim_for(self, batch: DataFrame, batch_id: int) -> Writer | None:
+        """Return who writes this batch, after a claim if there is none that covers it; ``None``: the batch has no rows."""
+        writer = self._writer
+        if writer is not None and not writer.queue_managers:
+            return writer  # it is claimed for all
+        claimed = self._queue_managers if writer is None else writer.queue_managers
+        wanted = claimed | self._queue_managers_of(batch, batch_id)
+        if wanted and (writer is None or wanted != writer.queue_managers):
+            self.claim(wanted)
+        return self._writer
+
+    def _queue_managers_of(self, batch: DataFrame, batch_id: int) -> frozenset[str]:
+        """The queue managers whose rows a batch may have; if the checkpoint does not tell, those that it has.
+
+        A queue manager that the query read once, and no longer reads, stays in the offsets and does not move.
+        """
+        end = self._offsets(batch_id)
+        if end is None:
+            return frozenset(row["queue_manager"] for row in batch.select("queue_manager").distinct().collect())
+        start = self._offsets(batch_id - 1) or Offsets({})
+        return frozenset(key.queue_manager for key, position in end.items() if start.get(key) != position)
+
+    def _take(self, empty: DataFrame, name: str) -> int:
+        """Commit nothing under the next number of a name, and return the number: who held the name until now writes no more."""
+        version = time.time_ns() // 1000
+        for _ in range(ATTEMPTS):
+            version += 1
             try:
-                if self._commit(empty, writer) is not None:
-                    return
+                if self._commit(empty, name, version) is not None:
+                    return version
             except CONFLICTS as error:
-                _log.info("claim.crossed table=%s writer=%s reason=%s", self._table, writer, type(error).__name__)
+                _log.info("claim.crossed table=%s writer=%s reason=%s", self._table, name, type(error).__name__)
             # The clock was set back since the last job, or another job was faster.
-            self._version = max(self._version, transactions(self._spark, self._table).get(writer, 0))
-        raise SrmpSparkError(f"the table {self._table} does not accept commits of {writer}: is another job being started?")
+            version = max(version, transactions(self._spark, self._table).get(name, 0))
+        raise SrmpSparkError(f"the table {self._table} does not accept commits of {name}: is another job being started?")
 
     def append(self, batch: DataFrame, batch_id: int) -> Appended:
-        """Append what is new in ``batch``. Raises :class:`TakenOverError`."""
+        """Append what is new in ``batch``, as the table's only writer. Raises :class:`TakenOverError`, and as :meth:`claim`."""
+        writer = self._claim_for(batch, batch_id)
+        if writer is None:
+            return Appended(0, 0)
         self._ask(batch_id)
         left_out = 0
         known = self._runs_in(batch_id)
@@ -150,7 +184,7 @@ class ExactlyOnce:
             if left_out:
                 _log.warning("rows.known batch=%s rows=%s: the table holds them, not written again", batch_id, left_out)
                 batch = rows_and_runs.join(runs, inside, "left_anti")
-        rows = self._commit(batch)
+        rows = self._commit_again_and_again(batch, writer.name)
         if rows is None:
             raise TakenOverError(
                 f"another job has taken over these queues in {self._table}: this one wrote nothing more. Run one ingest job "
@@ -225,26 +259,44 @@ class ExactlyOnce:
         """Where the batch ends, as the checkpoint says; ``None`` if it does not (none yet, a damaged checkpoint)."""
         if batch_id < 0:
             return None
+        if batch_id in self._read:
+            return self._read[batch_id]
         path = f"{self._checkpoint}/offsets/{batch_id}"
         try:
             if "://" in path:
                 lines = [row["value"] for row in self._spark.read.text(path, wholetext=False).collect()]
             else:
                 lines = Path(path.removeprefix("file:")).read_text(encoding="utf-8").splitlines()
-            return Offsets.from_text(lines[2])
+            found = Offsets.from_text(lines[2])
         except (OSError, IndexError, DataLossError) as error:
             _log.info("offsets.unread path=%s reason=%s", path, error)
             return None
+        self._read = dict([*self._read.items(), (batch_id, found)][-2:])
+        return found
 
     # --- commits ---------------------------------------------------------------------------------------------------------
 
-    def _commit(self, rows: DataFrame, writer: str | None = None) -> int | None:
-        """Append under the next number; the rows written, or ``None`` if Delta passed the append over."""
+    def _commit_again_and_again(self, rows: DataFrame, name: str) -> int | None:
+        """As :meth:`_commit` under the next number, again where another commit crossed it: ``ALTER TABLE``, another's claim.
+
+        The number stays: a job that took the name over has that number by now or a higher one, so Delta passes ours over.
+        """
         self._version += 1
-        writer = writer or self._writer
-        mark = json.dumps({"writer": writer, "version": self._version, "commit": str(uuid.uuid4())})
+        for _ in range(ATTEMPTS):
+            try:
+                return self._commit(rows, name, self._version)
+            except CONFLICTS as error:  # noqa: PERF203  # an attempt takes a second
+                _log.info("append.crossed table=%s writer=%s reason=%s", self._table, name, type(error).__name__)
+        raise SrmpSparkError(
+            f"the table {self._table} was changed by others during each of {ATTEMPTS} attempts to append; start the job again "
+            "when they are done"
+        )
+
+    def _commit(self, rows: DataFrame, name: str, version: int) -> int | None:
+        """Append under this number; the rows written, or ``None`` if Delta passed the append over."""
+        mark = json.dumps({"writer": name, "version": version, "commit": str(uuid.uuid4())})
         append = rows.write.format("delta").mode("append").option("userMetadata", mark)
-        append.option("txnAppId", writer).option("txnVersion", self._version).save(self._table)
+        append.option("txnAppId", name).option("txnVersion", version).save(self._table)
         for commit in self._history(HISTORY_LOOK_BACK):
             if commit["userMetadata"] == mark:
                 return int((commit["operationMetrics"] or {}).get("numOutputRows", 0))
@@ -276,16 +328,6 @@ def _snapshot(spark: SparkSession, table: str) -> Any:  # noqa: ANN401  # an obj
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)  # noqa: SLF001  # as above
     nothing = jvm.scala.Option.empty()
     return log.update(False, nothing, nothing)  # "stale is acceptable": no
-
-
-def may_meet(ours: Iterable[str], theirs: Iterable[str]) -> bool:
-    """Whether two lists of queue names and globs may name one queue; of two globs we cannot tell, so they may."""
-    theirs = list(theirs)
-    return any(
-        (is_glob(our) and is_glob(their)) or queue_matches(our, [their]) or queue_matches(their, [our])
-        for our in ours
-        for their in theirs
-    )
 
 
 def _any(conditions: list[Any]) -> Any:  # noqa: ANN401  # a Column, of either kind of session

@@ -5,7 +5,8 @@
 
 Runs with python and with spark-submit. Progress goes to stderr; the last line of stdout is one JSON object with job, rows,
 batches and status (done, stopped or failed). The table is unique in (queue_manager, epoch, queue, sequence); see
-docs/GUARANTEES.md. Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it.
+docs/GUARANTEES.md. Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 the
+queues are another job's, which goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
+from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, ExitCode
 from srmp_spark.jobs import running
 from srmp_spark.names import is_glob, local_queue_name
 from srmp_spark.spark import session
@@ -45,7 +46,8 @@ after kill -9 too. The columns are in README.md, what may and may not be lost in
 
 output:
   last line of stdout: {"job", "rows", "batches", "status"}: status done, stopped or failed. stderr: each batch.
-  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
+  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 another job reads these
+  queues: that one goes on."""
 POLL_SECONDS = 0.5
 """How soon a signal is noticed."""
 STOP_SECONDS = 60.0
@@ -120,10 +122,11 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     return options
 
 
-def ask_queue_managers(args: argparse.Namespace) -> None:
-    """What would end the query as soon as it starts, told before Spark is up, which takes many times as long.
+def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
+    """Return the GUIDs of the queue managers that answer, and raise what would end the query as soon as it starts.
 
-    Names of queues are left to the query where it may know some from its checkpoint that exist no more.
+    Spark takes many times as long to start. Names of queues are left to the query where it may know some from its checkpoint
+    that exist no more.
     Raises :class:`ConfigurationError`, :class:`ApiUnreachableError` and :class:`ApiError`.
     """
     from srmp_spark.spark.logs import Logs
@@ -135,6 +138,7 @@ def ask_queue_managers(args: argparse.Namespace) -> None:
     logs = Logs(options, options.queue_managers, retry_seconds=running.START_SECONDS)
     if options.fail_on_data_loss and not Path(args.checkpoint, "offsets").exists():
         logs.discover([LogKey("", name) for name in options.queues if is_glob(name)])  # a glob may match nothing yet
+    return frozenset(logs.managers)
 
 
 class StoppingError(Exception):
@@ -144,13 +148,13 @@ class StoppingError(Exception):
 class Ingest:
     """One run of the job."""
 
-    def __init__(self, args: argparse.Namespace, spark: SparkSession) -> None:
+    def __init__(self, args: argparse.Namespace, spark: SparkSession, queue_managers: frozenset[str]) -> None:
         from srmp_spark.jobs.exactly_once import ExactlyOnce
 
         self.args = args
         self.spark = spark
         queues = {local_queue_name(name) for name in args.queue.split(",")}
-        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues)
+        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues, queue_managers)
         self.rows = 0
         self.batches = 0
         self.told_to_stop = False
@@ -179,8 +183,7 @@ class Ingest:
 
     def run(self) -> str:
         """Until the end, a signal or a failure; answers the status."""
-        rows = self.source()  # first: a wrong option must not create a table
-        self.sink.claim()
+        rows = self.source()
         writer = rows.writeStream.foreachBatch(self.batch).option("checkpointLocation", self.args.checkpoint)
         if self.args.available_now:
             writer = writer.trigger(availableNow=True)
@@ -207,6 +210,18 @@ class Ingest:
                 return "stopped"
             raise
         return "done"
+
+
+    def explain(self, error: Exception) -> tuple[ExitCode, str]:
+        """Return the exit code and the line for what ended the query."""
+        code, text = session.explain(error)
+        if f"[{SHARING_VIOLATION}]" not in text:
+            return code, text + advice(error, self.args.checkpoint)
+        wrote = f"wrote {self.rows} rows" if self.rows else f"has not touched {self.args.table}"
+        return ExitCode.IN_USE, (
+            f"{text.partition(';')[0]}, which goes on; this job {wrote}. Stop that receiver first if this job is to take over "
+            f"[{SHARING_VIOLATION}]"
+        )
 
 
 def advice(error: BaseException, checkpoint: str) -> str:
@@ -236,7 +251,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
     try:
         session.check_java()
-        ask_queue_managers(args)
+        queue_managers = ask_queue_managers(args)
         running.say_that_spark_starts("ingest")
         spark = session.delta_session("srmp ingest", args.master)
     except KeyboardInterrupt:
@@ -246,15 +261,15 @@ def main(argv: list[str] | None = None) -> int:
         code = running.tell("ingest", error)
         session.last_line("ingest", rows=0, batches=0, status="failed")
         return code
-    ingest = Ingest(args, spark)
+    ingest = Ingest(args, spark, queue_managers)
     try:
         status, code = ingest.run(), ExitCode.DONE
     except KeyboardInterrupt:  # before the query ran: from then on a signal is a wish
         status, code = "stopped", ExitCode.DONE
     except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
         status = "failed"
-        code, text = session.explain(error)
-        print(f"ingest: {text}{advice(error, args.checkpoint)}", file=sys.stderr)
+        code, text = ingest.explain(error)
+        print(f"ingest: {text}", file=sys.stderr)
     finally:
         spark.stop()
     session.last_line("ingest", rows=ingest.rows, batches=ingest.batches, status=status)

@@ -1,8 +1,9 @@
 """The embedded queue manager: started as a child of nobody when the first query needs it, else joined (INTERFACE.md section 4).
 
 The child is detached (its own session, no pipe to us): it must outlive the process that Spark kills at the end of a query, and
-it ends by itself :data:`UNUSED_SECONDS` after its last lease. Whoever finds the data directory free starts one; if two do so at
-once, one of the children finds the directory in use and ends, and both queries join the other.
+it ends by itself :data:`UNUSED_SECONDS` after its last lease or reading call. A query calls whatever its trigger is
+(:class:`KeptInUse`), so its queue manager lives as long as the query does. Whoever finds the data directory free starts one; if
+two do so at once, one of the children finds the directory in use and ends, and both queries join the other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +28,8 @@ from srmp_spark.spark.options import SourceOptions
 
 UNUSED_SECONDS = 60
 """How long an embedded queue manager outlives its last lease: a query that is restarted finds it still there."""
+USE_SECONDS = 5.0
+"""How often a query says that it is there: a query that peeks has no lease, and may call once in an hour."""
 READY_SECONDS = 60.0
 """How long a start may take: recovery of a large log included."""
 POLL_SECONDS = 0.05
@@ -49,6 +53,32 @@ class Place(NamedTuple):
     urls: tuple[str, ...]
     host: str | None
     """The only host from which they can be reached, when embedded."""
+
+
+class KeptInUse:
+    """Keeps an embedded queue manager from ending while a query lives, in the process that lives as long as the query."""
+
+    def __init__(self, url: str, options: SourceOptions) -> None:
+        self._client = QueueManagerClient(url, options.token, retry_seconds=0.0, allow_plain_token=options.allow_plain_token)
+        self._queue = options.queues[0]
+        self._stopped = threading.Event()
+        threading.Thread(target=self._use_until_stopped, name="srmp-embedded", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<KeptInUse {self._client.url} stopped={self._stopped.is_set()}>"
+
+    def stop(self) -> None:
+        """Let it end. May be called more than once."""
+        self._stopped.set()
+
+    def _use_until_stopped(self) -> None:
+        while not self._stopped.wait(USE_SECONDS):
+            try:
+                self._client.range(self._queue)
+            except ApiError:  # noqa: PERF203  # a glob, or a queue that is not there: asking counts
+                continue
+            except SrmpSparkError as error:  # the query's own calls tell, and wait as long as they may
+                _log.info("embedded.not_reached reason=%s", error)
 
 
 def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:

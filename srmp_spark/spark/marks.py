@@ -2,7 +2,8 @@
 
 Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on
 disk, also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch
-n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` is a second road to the same place. A mark
+n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` sends it where that is not so: with
+asynchronous progress tracking (:mod:`.spark_progress`). A mark
 covers only what this query has read: its offsets say where it began, whatever other queries, a ``receive`` by command or a
 restored queue manager did meanwhile. Where they do not say it, it began at the first row and the mark goes on behind what is
 received, or the checkpoint is one of the first ones: then the queue manager knows from what was registered with the lease.

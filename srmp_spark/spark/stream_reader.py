@@ -34,13 +34,14 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.spark.admission import Delay, pieces_of, shares, split_range
 from srmp_spark.spark.elsewhere import Elsewhere
-from srmp_spark.spark.embedded import locate
+from srmp_spark.spark.embedded import KeptInUse, locate
 from srmp_spark.spark.logs import LogFacts, Logs, Step
 from srmp_spark.spark.marks import Marks
 from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
 from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
+from srmp_spark.spark.spark_progress import SparkProgress
 from srmp_spark.spark.starting import began_at, check_starting, of_newcomer, starting_position
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The second road of the received mark."""
-        self._here().mark(Offsets.from_dict(end))
+        """Send the received mark of a batch, if ``latestOffset`` has not sent it."""
+        self._here().commit(Offsets.from_dict(end))
 
     def stop(self) -> None:
         """Give the leases up."""
@@ -133,10 +134,12 @@ class _Driver:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._place = locate(options)
+        self._use = KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
         self._logs = Logs(options, self._place.urls)
         self._elsewhere = Elsewhere(options.queues)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
         self._delay = Delay(options.min_rows, options.max_delay_s)
+        self._progress = SparkProgress()
         self._initial: Offsets | None = None
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
@@ -182,21 +185,29 @@ class _Driver:
 
     def set_goal(self) -> None:
         """The ends of all logs now: rows that come later belong to the next run."""
+        self._progress.triggers_available_now()
         self._goal = dict(self._logs.discover(None, now=True))
         self._goal_of = set(self._logs.managers.here)
 
-    def mark(self, offsets: Offsets) -> None:
-        """The batch that ended at ``offsets`` is committed."""
+    def commit(self, offsets: Offsets) -> None:
+        """Mark the batch that ended at ``offsets``: Spark says that it is committed."""
+        self._progress.commits(offsets)
+        self._mark(offsets)
+
+    def _mark(self, offsets: Offsets) -> None:
+        """Hold the leases, and mark the batch that ended at ``offsets`` if it is committed on disk."""
         if self._marks is not None:
             self._marks.resume(offsets)
-            self._marks.send(offsets)
+            self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
 
     def seen_ends(self) -> dict[str, Any] | None:
         """For ``reportLatestOffset``."""
         return Offsets(self._ends).as_dict() if self._ends else None
 
     def close(self) -> None:
-        """Give the leases up; may be called more than once."""
+        """Give the leases up, and let an embedded queue manager end; may be called more than once."""
+        if self._use is not None:
+            self._use.stop()
         if self._marks is not None:
             self._marks.release()
 
@@ -205,7 +216,7 @@ class _Driver:
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """One step of every log, within the limits."""
         self._logs.managers.look()
-        self.mark(start)
+        self._mark(start)
         newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
         began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
@@ -321,6 +332,7 @@ class _Driver:
 
     def plan(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """The tasks of a batch, ordered by queue manager, queue and sequence."""
+        self._progress.plans(start, end)
         if self._marks is not None:
             self._marks.resume(key for key in end if key in start)
         sizes = {

@@ -44,10 +44,15 @@ def test_data_directory_state_and_checkpoint_go_on(left_behind: tuple[Path, dict
         sent = client.send(ORDERS, [{"label": "after the update"}]) + client.send(LEDGER, [{"label": "entry after"}])
         assert [message["state"] for message in sent] == ["acknowledged"] * 2
 
+        old_writer = f"srmp-ingest:{LEDGER},{ORDERS}"
+        claimed = deltalake.DeltaTable(directory / "table").transaction_version(old_writer)
         closing = ingest(running.api, directory, jvm)
         assert closing["rows"] == expected["unread"] + 2
 
-        table = deltalake.DeltaTable(directory / "table").to_pyarrow_table(columns=["epoch", "queue", "sequence", "label"])
+        written = deltalake.DeltaTable(directory / "table")
+        assert written.transaction_version(old_writer) > claimed, "a job of that version that still ran has ended"
+        assert written.transaction_version(f"{old_writer},queue-manager/{expected['queue_manager']}") is not None
+        table = written.to_pyarrow_table(columns=["epoch", "queue", "sequence", "label"])
         keys = collections.Counter((row["epoch"], row["queue"], row["sequence"]) for row in table.to_pylist())
         assert len(keys) == expected["ingested"] + expected["unread"] + 2
         assert set(keys.values()) == {1}

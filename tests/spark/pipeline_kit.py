@@ -52,7 +52,6 @@ class Pipeline:
     def ingest(self, limit: int = 13, **options: Any) -> int:
         """One run of AvailableNow; how many rows it wrote."""
         sink, written = self.sink(), []
-        sink.claim()
 
         def append(batch: DataFrame, number: int) -> None:
             done = sink.append(batch, number)

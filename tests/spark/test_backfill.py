@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from srmp_spark.errors import TakenOverError
 from srmp_spark.jobs import backfill
-from srmp_spark.jobs.exactly_once import ExactlyOnce, TakenOverError
+from srmp_spark.jobs.exactly_once import ExactlyOnce
 from srmp_spark.jobs.running import Outcome
 from srmp_spark.rows.columns import NAMES, spark_ddl
 

@@ -42,6 +42,55 @@ def test_commit_is_a_second_road(fake: Fake) -> None:
     assert marks(qm) == [("private$/orders", "default", 10)]
 
 
+def test_without_a_commit_before_the_next_plan_marks_follow_the_commits_of_spark(fake: Fake) -> None:
+    """Asynchronous progress: ``latestOffset`` names batches of which nothing is on disk yet."""
+    qm = fake(orders=40)
+    reader = reader_of(qm)
+    ends = [reader.initialOffset()]
+    for _ in range(3):
+        ends.append(reader.latestOffset(ends[-1], ReadMaxRows(10)))
+        reader.partitions(ends[-2], ends[-1])
+    assert marks(qm) == [("private$/orders", "default", 10)], "the first batch of a run is always logged"
+    reader.latestOffset(ends[-1], ReadMaxRows(10))
+    reader.commit(ends[2])
+    assert marks(qm)[1:] == [("private$/orders", "default", 20)]
+    reader.latestOffset(ends[-1], ReadMaxRows(10))
+    assert len(qm.marks) == 2
+    reader.stop()
+
+    again = reader_of(qm)  # a run begins where Spark has found a commit
+    again.latestOffset(ends[3], ReadMaxRows(10))
+    assert marks(qm)[2:] == [("private$/orders", "default", 30)]
+
+
+def test_a_commit_before_each_plan_is_a_query_that_waits(fake: Fake) -> None:
+    """Also where a batch is run again first, an empty one is planned, or one batch is planned twice."""
+    qm = fake(orders=40)
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    reader.partitions(start, start)
+    for number in range(3):
+        end = reader.latestOffset(start, ReadMaxRows(10))
+        reader.commit(start)
+        reader.partitions(start, end)
+        reader.partitions(start, end)
+        reader.latestOffset(end, ReadMaxRows(10))
+        assert marks(qm)[-1] == ("private$/orders", "default", (number + 1) * 10)
+        start = end
+
+
+def test_a_run_of_available_now_waits_for_its_commits(fake: Fake) -> None:
+    qm = fake(orders=40)
+    reader = reader_of(qm)
+    reader.prepareForTriggerAvailableNow()
+    ends = [reader.initialOffset()]
+    for _ in range(3):
+        ends.append(reader.latestOffset(ends[-1], ReadMaxRows(10)))
+        reader.partitions(ends[-2], ends[-1])
+    reader.latestOffset(ends[-1], ReadMaxRows(10))
+    assert marks(qm)[-1] == ("private$/orders", "default", 30)
+
+
 def test_a_named_consumer_has_its_own_marks(fake: Fake) -> None:
     qm = fake(orders=30)
     reader = reader_of(qm, consumer="audit")

@@ -19,6 +19,7 @@ from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.spark import embedded
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.options import parse
+from srmp_spark.spark.stream_reader import SrmpStreamReader
 from srmp_spark.testing.service import RunningQueueManager
 
 FLAGS = {"listen": "127.0.0.1:0", "queues": "private$/orders:transactional,private$/in"}
@@ -149,6 +150,25 @@ def test_it_does_not_end_under_a_reader_that_only_peeks(directory: Path, monkeyp
     begun = time.monotonic()
     while time.monotonic() - begun < 9:
         assert client.range("private$/in", wait=0.2).end == 0
+
+
+@pytest.mark.parametrize("queue", ["private$/in", "private$/nothing*"])
+def test_it_lives_as_long_as_a_query_that_calls_too_seldom(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    """A query that peeks, or whose glob matches nothing, has no lease; its trigger may be an hour."""
+    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 4)  # on a busy machine the first call comes late
+    monkeypatch.setattr(embedded, "USE_SECONDS", 0.5)
+    reader = SrmpStreamReader(parse(options(directory, queue=queue, readMode="peek")))
+    reader.initialOffset()
+    client = QueueManagerClient(json.loads((directory / ENDPOINT_FILE).read_text())["api"])
+    time.sleep(7)  # a trigger that is longer than the limit
+    assert client.is_ready(), "the query is there"
+    reader.stop()
+    deadline = time.monotonic() + 15
+    while client.is_ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_wrong_flag_is_said(directory: Path) -> None:

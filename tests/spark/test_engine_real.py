@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.spark import embedded
+from srmp_spark.spark.options import parse
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -88,3 +90,28 @@ def test_an_embedded_queue_manager_lives_as_long_as_its_query(spark: SparkSessio
     batch = spark.read.format("srmp").options(**flags, queue=QUEUE, startingOffsets="earliest").load()
     assert batch.count() == 20
     os.kill(endpoint["pid"], signal.SIGTERM)
+
+
+def test_an_embedded_queue_manager_outlives_a_trigger_that_is_longer_than_its_limit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that peeks holds no lease, and calls once in a trigger."""
+    monkeypatch.setattr(embedded, "UNUSED_SECONDS", 8)
+    data, labels = tmp_path / "data", []  # type: ignore[var-annotated]  # a list of texts
+    flags = {"dataDir": str(data), "listen": "127.0.0.1:0", "queues": QUEUE, "readMode": "peek"}
+    api = embedded.locate(parse(flags)).urls[0]
+    client = QueueManagerClient(api)
+    pid = json.loads((data / "endpoint.json").read_text())["pid"]
+    sent = send(api, range(5))
+    rows = spark.readStream.format("srmp").options(**flags).load()
+    writer = rows.writeStream.foreachBatch(lambda batch, _: labels.extend(row["label"] for row in batch.collect()))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="20 seconds").start()
+    try:
+        eventually(lambda: client.range(QUEUE).end == 5 and labels == sent)  # the test keeps it in use until then
+        for first in (5, 10):  # the second one comes a whole trigger after the one before
+            sent += send(api, range(first, first + 5))
+            eventually(lambda so_far=[*sent]: labels == so_far)  # type: ignore[misc]  # bound now
+        assert json.loads((data / "endpoint.json").read_text())["pid"] == pid
+    finally:
+        query.stop()
+        os.kill(json.loads((data / "endpoint.json").read_text())["pid"], signal.SIGTERM)

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from delta.exceptions import ConcurrentTransactionException
 from pipeline_kit import Pipeline
 
-from srmp_spark.errors import SrmpSparkError
-from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, TakenOverError, may_meet, transactions
+from srmp_spark.errors import SrmpSparkError, TakenOverError
+from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, transactions
+from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.spark.offsets import LogKey, Offsets, Position
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -204,20 +207,99 @@ def test_a_job_whose_glob_means_the_same_queue_ends_the_older_one(pipeline: Pipe
     pipeline.check()
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "meet"),
-    [
-        (["private$/a"], ["private$/a"], True),
-        (["private$/a", "b"], ["c", "b"], True),
-        (["private$/a"], ["private$/b"], False),
-        (["private$/*"], ["private$/b"], True),
-        (["private$/b"], ["private$/*"], True),
-        (["b"], ["private$/*"], False),
-        (["private$/a*"], ["private$/b*"], True),
-    ],
-)
-def test_which_jobs_may_not_share_a_table(ours: list[str], theirs: list[str], meet: bool) -> None:
-    assert may_meet(ours, theirs) is meet
+def test_two_queue_managers_write_one_table_at_once(pipeline: Pipeline) -> None:
+    """Their rows are never the same ones, so neither ends the other, whatever the queues are called."""
+    jobs = {name: ExactlyOnce(pipeline.spark, str(pipeline.table), "", ["private$/*"], [name]) for name in ("a", "b")}
+    for name, job in jobs.items():
+        job.claim([name])
+    for number in range(2):
+        for name, job in jobs.items():
+            rows = [{"queue_manager": name, "epoch": "e", "queue": "private$/q", "sequence": number + 1}]
+            assert job.append(pipeline.spark.createDataFrame(rows, spark_ddl()), number).rows == 1
+    both = ExactlyOnce(pipeline.spark, str(pipeline.table), "", ["private$/q"], ["b"])
+    both.claim(["b"])
+    empty = pipeline.spark.createDataFrame([], spark_ddl())
+    assert jobs["a"].append(empty, 2).rows == 0
+    with pytest.raises(TakenOverError):
+        jobs["b"].append(empty, 2)
+
+
+def test_a_job_claims_with_its_first_batch_and_not_before(pipeline: Pipeline) -> None:
+    """The query has its leases by then: who gets none never touches the table."""
+    sink = pipeline.sink()
+    assert not pipeline.table.exists()
+    pipeline.send(3)
+    pipeline.run(lambda batch, number: sink.append(batch, number) and None, 13)
+    guid = pipeline.client.status()["queue_manager"]
+    assert list(transactions(pipeline.spark, str(pipeline.table))) == [f"srmp-ingest:{pipeline.queue},queue-manager/{guid}"]
+    pipeline.check()
+
+
+def test_the_writer_of_version_0_1_is_ended_and_its_table_goes_on(pipeline: Pipeline) -> None:
+    """Its name says no queue manager, so it may read ours."""
+    pipeline.send(5)
+    old = pipeline.sink()
+    old.claim()
+    assert list(transactions(pipeline.spark, str(pipeline.table))) == [f"srmp-ingest:{pipeline.queue}"]
+    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    assert old.append(rows, 0).rows == 5
+    pipeline.send(5)
+    assert pipeline.ingest(startingOffsets="earliest") == 5
+    with pytest.raises(TakenOverError):
+        old.append(rows, 1)
+    pipeline.check()
+
+
+def test_a_queue_manager_that_joins_is_claimed_before_its_first_row(pipeline: Pipeline) -> None:
+    """The table is claimed anew, and asked anew: another job may have written those rows meanwhile."""
+    sink = pipeline.sink()
+    offsets = pipeline.checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    reached = {"a": (0, 1, 2), "b": (0, 0, 2)}
+    for number in range(3):
+        positions = {LogKey(name, pipeline.queue): Position("e", at[number]) for name, at in reached.items()}
+        (offsets / str(number)).write_text(f"v1\n{{}}\n{Offsets(positions)}\n")
+
+    def rows(*of: tuple[str, int]) -> DataFrame:
+        keys = ("queue_manager", "epoch", "queue", "sequence")
+        return pipeline.spark.createDataFrame(
+            [dict(zip(keys, (name, "e", pipeline.queue, n), strict=True)) for name, n in of], spark_ddl()
+        )
+
+    assert sink.append(rows(("a", 1)), 1).rows == 1
+    other = ExactlyOnce(pipeline.spark, str(pipeline.table), "", [pipeline.queue], ["b"])
+    other.claim(["b"])
+    assert other.append(rows(("b", 1)), 0).rows == 1
+    assert sink.append(rows(("a", 2), ("b", 1), ("b", 2)), 2) == (2, 1)
+    with pytest.raises(TakenOverError):
+        other.append(rows(("b", 3)), 1)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_an_append_that_another_commit_crosses(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, is_taken: bool) -> None:
+    """It begins again; who was taken over meanwhile is told so in words, not by Delta's conflict."""
+    sink, other = pipeline.sink(), pipeline.sink()
+    sink.claim()
+    rows = pipeline.spark.createDataFrame([{"queue_manager": "a", "epoch": "e", "queue": "q", "sequence": 1}], spark_ddl())
+    commit, crossed = ExactlyOnce._commit, []
+
+    def cross(job: ExactlyOnce, batch: DataFrame, name: str, version: int) -> int | None:
+        if job is sink and not crossed:
+            crossed.append(version)
+            if is_taken:
+                other.claim()
+            raise ConcurrentTransactionException("another commit came first")
+        return commit(job, batch, name, version)
+
+    monkeypatch.setattr(ExactlyOnce, "_commit", cross)
+    if is_taken:
+        monkeypatch.setattr("srmp_spark.jobs.exactly_once.time.time_ns", lambda: 1_000_000)  # the least number it may take
+        with pytest.raises(TakenOverError, match="another job has taken over"):
+            sink.append(rows, 0)
+    else:
+        assert sink.append(rows, 0).rows == 1
+    assert crossed
+    assert pipeline.spark.read.format("delta").load(str(pipeline.table)).count() == (0 if is_taken else 1)
 
 
 # --- a log that was checkpointed and cleaned up: the history knows nothing of who wrote --------------------------------------

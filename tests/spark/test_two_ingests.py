@@ -1,0 +1,126 @@
+"""Several ``jobs/ingest.py`` and one table: one for each queue manager works, a second one for the same queues is refused.
+
+Real processes, each with its JVM; what the table's claims do in detail is in ``test_exactly_once.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.interface import ExitCode
+from srmp_spark.testing.demo.query import Query
+from srmp_spark.testing.service import RunningQueueManager
+
+pytestmark = pytest.mark.spark
+JOB = Path(__file__).resolve().parents[2] / "jobs" / "ingest.py"
+QUEUE = "private$/orders"
+WAIT_SECONDS = 240.0
+"""For a JVM to start and to land what waits, on a busy machine."""
+
+
+class OfOneTable(Query):
+    """A job whose table is that of others too."""
+
+    @property
+    def table(self) -> Path:
+        return self.directory.with_name("table")
+
+
+@pytest.fixture
+def managers(tmp_path: Path) -> Iterator[list[RunningQueueManager]]:
+    with (
+        RunningQueueManager(tmp_path / "qm-a", queues=[QUEUE]) as a,
+        RunningQueueManager(tmp_path / "qm-b", queues=[QUEUE]) as b,
+    ):
+        yield [a, b]
+
+
+@pytest.fixture
+def jobs(managers: list[RunningQueueManager], tmp_path: Path) -> Iterator[list[OfOneTable]]:
+    made = []
+    for running in managers:
+        folder = tmp_path / f"job-{len(made)}"
+        folder.mkdir()
+        made.append(OfOneTable(JOB, folder, running.api, QUEUE))
+    yield made
+    for job in made:
+        job.stop()
+
+
+def send(running: RunningQueueManager, count: int) -> None:
+    QueueManagerClient(running.api).send(QUEUE, [{"label": "x"}] * count)
+
+
+def landed(job: Query) -> Counter[tuple[str, int]]:
+    if not deltalake.DeltaTable.is_deltatable(str(job.table)):
+        return Counter()
+    rows = deltalake.DeltaTable(str(job.table)).to_pyarrow_table(columns=["queue_manager", "sequence"]).to_pylist()
+    return Counter((row["queue_manager"], row["sequence"]) for row in rows)
+
+
+def wait(condition: Callable[[], bool], *jobs: Query) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        for job in jobs:
+            job.check()
+        assert time.monotonic() < end, [job.log.read_text()[-2000:] for job in jobs]
+        time.sleep(0.2)
+
+
+def all_of(managers: list[RunningQueueManager], *counts: int) -> Counter[tuple[str, int]]:
+    pairs = zip(managers, counts, strict=True)
+    return Counter((running.guid, number) for running, count in pairs for number in range(1, count + 1))
+
+
+@pytest.mark.timeout(900)  # four JVMs, three of them at once
+def test_one_job_for_each_queue_manager_and_a_second_one_for_the_same_is_refused(
+    managers: list[RunningQueueManager], jobs: list[OfOneTable], tmp_path: Path
+) -> None:
+    first, second = jobs
+    for running in managers:
+        send(running, 20)
+    for job in jobs:
+        job.start()
+    wait(lambda: landed(first) == all_of(managers, 20, 20), *jobs)
+
+    # kill -9 in the middle of the rows of one; the other goes on
+    send(managers[0], 2000)
+    batches = first.batches()
+    wait(lambda: first.batches() > batches or sum(landed(first).values()) > 40, second)
+    first.kill9()
+    send(managers[1], 30)
+    wait(lambda: all_of(managers, 0, 50) <= landed(first), second)
+
+    # the job that was killed comes back, and another one for the queue of the second tries to read
+    send(managers[0], 30)
+    first.start()
+    refused = subprocess.run(
+        [sys.executable, str(JOB), "--queue-manager", managers[1].api, "--queue", QUEUE, "--table", str(second.table),
+         "--checkpoint", str(tmp_path / "another"), "--available-now", "--master", "local[1]"],
+        capture_output=True, text=True, timeout=WAIT_SECONDS, check=False,
+    )  # fmt: skip
+    assert refused.returncode == ExitCode.IN_USE, refused.stderr[-3000:]
+    assert json.loads(refused.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 0, "batches": 0, "status": "failed"}
+    told = refused.stderr.splitlines()[-1]
+    assert told.startswith("ingest: consumer default is held by Spark query, consumer default of ")
+    assert f", which goes on; this job has not touched {second.table}. Stop that receiver first" in told
+    wait(lambda: all_of(managers, 2050, 50) <= landed(first), *jobs)
+
+    # nobody was harmed: both write on, and each row is there once
+    for running in managers:
+        send(running, 5)
+    wait(lambda: all_of(managers, 2055, 55) <= landed(first), *jobs)
+    assert landed(first) == all_of(managers, 2055, 55)
+    names = [f"srmp-ingest:{QUEUE},queue-manager/{running.guid}" for running in managers]
+    table = deltalake.DeltaTable(str(second.table))
+    assert all(table.transaction_version(name) is not None for name in names)
