@@ -48,7 +48,7 @@ class Marks:
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
         answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first, ranged=True)
-        self._sent[key] = Position(answer.epoch, answer.received if first is None else max(answer.received, first - 1))
+        self._sent[key] = Position(answer.epoch, answer.received)
         return answer.received
 
     def resume(self, keys: Iterable[LogKey]) -> None:
@@ -74,6 +74,8 @@ class Marks:
             sent, first = self._sent.get(key), self._first_of(key, position, offsets.began.get(key))
             if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
                 continue
+            if first is not None and position.sequence < first:
+                continue  # it has read nothing yet
             try:
                 is_told = self._logs.managers.ask(key.queue_manager, partial(self._mark, key, position, first))
             except ApiError as error:

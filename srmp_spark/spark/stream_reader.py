@@ -221,8 +221,10 @@ class _Driver:
         What was added to the options before a restart begins as ``startingOffsets`` says; a queue that is made while the query
         runs has no rows from before it, and is read from its first one.
         """
+        if start == self._initial:  # it is a new query, which has met every queue that there was
+            self._looked |= set(self._logs.managers)
         here = set(self._logs.managers.here)
-        joined = here - self._looked if self._initial is None else set()
+        joined = here - self._looked
         known = self._logs.discover(start, now=bool(here - self._looked)) if self._goal is None else self._goal
         if here - self._looked:
             self._logs.check_names(start)
@@ -305,12 +307,12 @@ class _Driver:
         """The tasks of a batch, ordered by queue manager, queue and sequence."""
         if self._marks is not None:
             self._marks.resume(key for key in end if key in start)
+        after_of = self._beginnings(start, end)
         sizes = {
-            key: position.sequence - start[key].sequence
-            for key, position in end.items()
-            if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
-            and self._logs.can_be_planned(key, start[key])
-        }  # fmt: skip
+            key: end[key].sequence - after
+            for key, after in after_of.items()
+            if end[key].sequence > after and self._logs.can_be_planned(key, Position(end[key].epoch, after))
+        }
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [
             SrmpPartition(
@@ -318,5 +320,30 @@ class _Driver:
                 tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)), socket.gethostname(),
             )
             for key in sizes
-            for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])
+            for after, to in split_range(after_of[key], end[key].sequence, pieces[key])
         ]  # fmt: skip
+
+    def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, int]:
+        """Return behind which sequence the rows of a batch begin, for each log that it has rows of.
+
+        The first batch of a query is in no offset but its own. When it runs again after a crash Spark asks for the initial
+        offset anew, and by then ``latest`` is behind the batch, and the options may name other queues or another beginning. So
+        its own offset says where the query began. Only what the consumer has received, or retention has deleted, is not read
+        again.
+        """
+        known = {key: start[key].sequence for key, to in end.items() if key in start and start[key].epoch == to.epoch}
+        if start != self._initial:
+            return known
+        found: dict[LogKey, int] = {}
+        for key, to in end.items():
+            began = end.began.get(key)
+            if key not in known and key in start:
+                continue  # another epoch: the batch has no row of it
+            if began is None:
+                rereads = self._options.starting.keyword not in ("earliest", "unreceived")
+                found[key] = 0 if key not in known or rereads else known[key]
+            elif self._options.starting.keyword == "unreceived":
+                found[key] = max(began.first - 1, known.get(key, 0))
+            else:
+                found[key] = began.first - 1
+        return found

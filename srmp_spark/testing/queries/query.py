@@ -87,7 +87,7 @@ class Seen:
         if rule == "latest" or rule == -1:
             return Met(self.rows, NO_ROWS)
         if rule == "unreceived":
-            return Met(self.marks & self.rows, now)
+            return Met(self.marks & self.rows, now, self.marks & self.rows)
         if rule == "earliest" or rule == -2:
             return Met(NO_ROWS, NO_ROWS)
         return Met(frozenset(row for row in self.rows if row.sequence < int(rule)), NO_ROWS)
@@ -110,6 +110,8 @@ class Life:
     looked: set[str] = field(default_factory=set)
     """Queue managers whose queues it has seen."""
     has_planned: bool = False
+    has_lost_leases: bool = False
+    """Queues were deleted or restored while it lived: it may be asked to register again, which a restart does."""
     start: dict[str, Any] = field(default_factory=dict)
     """Of the batch that is planned."""
 
@@ -183,12 +185,22 @@ class Query:
             life.initial = life.reader.initialOffset()
             life.initial_met = {log: each.met(self._rule(life, log, joined=True), each.marks) for log, each in seen.items()}
             self._should_have_told(life)
+            self._may_leave_out_what_was_received(seen)
         life.todo = "plan"
         return True
+
+    def _may_leave_out_what_was_received(self, seen: dict[Log, Seen]) -> None:
+        """The first batch runs again: what its consumer has received meanwhile need not be in it, and may be."""
+        met = self._world.truth.checkpoint(self.name).met
+        for log, each in seen.items():
+            if log in met:
+                met[log] = Met(met[log].leaves_out - met[log].received, met[log].may_leave_out | each.marks, NO_ROWS)
 
     def _plan(self, life: Life) -> bool:
         world, number = self._world, len(self.offsets) - 1
         world.clock.now += PAUSE_SECONDS
+        if life.asked.read_mode == "receive":
+            world.truth.checkpoint(self.name).consumers.add(life.asked.consumer)
         if number >= 0 and number not in self.commits:  # a crash came between: the same batch again
             before = self.offsets[number - 1] if number else life.initial
             assert before is not None
@@ -210,8 +222,6 @@ class Query:
         for log, met in {**(life.initial_met if not self.offsets else {}), **newcomers}.items():
             checkpoint.met.setdefault(log, met)
         self.offsets.append(json.loads(_text(end)))
-        if life.asked.read_mode == "receive":
-            checkpoint.consumers.add(life.asked.consumer)
         if len(self.offsets) > 1:
             life.reader.commit(self.offsets[-2])
         life.start, life.todo = start, "read"
@@ -314,6 +324,9 @@ class Query:
             return
         if isinstance(error, ConfigurationError):
             if self._names or list(self._misspelt(life)) or (not isinstance(asked.starting, str) and "startingOffsets" in str(error)):
+                return
+        elif getattr(error, "code", None) == "not-registered":
+            if life.has_lost_leases:
                 return
         elif isinstance(error, DataLossError) or getattr(error, "status", None) == 404:
             if asked.fail_on_data_loss and known & world.broken:

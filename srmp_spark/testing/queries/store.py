@@ -8,7 +8,6 @@ Everything else is what ``srmp-spark serve`` runs. A call takes a fraction of a 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -248,10 +247,16 @@ class StoredQueueManager:
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], found, b"".join(event["body"] for event in sent[1:]))
 
-    def ask(self, method: str, path: str) -> Any:  # noqa: ANN401  # JSON
-        """Call the API past every client, also while no client reaches it; ``None`` if there is no such thing."""
-        answer = self.call(method, path)
-        return None if answer.status == 404 else json.loads(answer.body)
+    # --- what is true of it, for who judges ---------------------------------------------------------------------------
+
+    def end(self, queue: str) -> int:
+        """Return the last sequence of a queue."""
+        return self._manager.catalogue.find(queue).end
+
+    def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
+        """Return what a consumer has received, as ranges."""
+        found = self._manager.catalogue.find(queue).consumers.get(consumer)
+        return [] if found is None else [(1, found.received), *found.ahead.runs()]
 
 
 def _fail(error: ProcessMustEndError) -> None:

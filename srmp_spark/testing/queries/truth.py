@@ -61,6 +61,8 @@ class Met:
     """It may not read these."""
     may_leave_out: Rows
     """It need not read these: which of two moments counted nobody can say."""
+    received: Rows = NO_ROWS
+    """Of what it leaves out, the rows that it leaves out because its consumer had received them."""
 
 
 @dataclass

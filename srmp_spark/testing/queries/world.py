@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import uvloop
-
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.commands.messages import _receive
 from srmp_spark.testing.queries.inside import Processes, inside
@@ -49,7 +47,7 @@ class Stores:
         self.clock = SimClock()
         self.processes = Processes()
         self.schedules = 0
-        self._loop = uvloop.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self._directory = Path(tempfile.mkdtemp(prefix="srmp-queries-", dir=MEMORY if MEMORY.is_dir() else None))
         self._made = 0
         self.managers: dict[str, StoredQueueManager] = {}
@@ -107,6 +105,7 @@ class World:
         self._names = {each.guid: name for name, each in self._managers.items()}
         self._queues: set[Log] = set()
         self._labels: dict[Row, str] = {}
+        self._used = {CONSUMERS[0]}
 
     # --- names --------------------------------------------------------------------------------------------------------
 
@@ -145,19 +144,9 @@ class World:
 
     def marks(self, log: Log, consumer: str) -> Rows:
         """Return which rows of a queue a consumer has received, as its queue manager says; they are judged."""
-        name, after = self.full_name(log.queue).replace("$", "%24").replace("/", "%2F"), 0
-        manager, received, runs = self._managers[log.queue_manager], 0, []
-        while after is not None:
-            answer = manager.ask("GET", f"/v1/queues/{name}/consumers/{consumer}")
-            if answer is None:
-                break
-            received, after = answer["received"], None
-            runs = answer["ahead"]
-        marked = frozenset(
-            row for row in self.truth.of(log)
-            if row.sequence <= received or any(first <= row.sequence <= last for first, last in runs)
-        )  # fmt: skip
-        return marked
+        runs = self._managers[log.queue_manager].marks(self.full_name(log.queue), consumer)
+        rows = self.truth.of(log)
+        return frozenset(row for row in rows if any(first <= row.sequence <= last for first, last in runs))
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -178,7 +167,7 @@ class World:
         client, name = self.client(log.queue_manager), self.full_name(log.queue)
         labels = [f"{log} {len(self._labels) + n}" for n in range(len(priorities))]
         client.send(name, [{"label": label, "priority": each} for label, each in zip(labels, priorities, strict=True)])
-        last = client.queue(name)["last"]
+        last = self._managers[log.queue_manager].end(name)
         rows = [Row(log, last - len(labels) + 1 + n) for n in range(len(labels))]
         self._labels.update(zip(rows, labels, strict=True))
         self.truth.arrived(frozenset(rows))
@@ -190,6 +179,7 @@ class World:
             self.client(log.queue_manager).delete_queue(self.full_name(log.queue))
             self._queues.discard(log)
             self.broken.add(log)
+            self._leases_end()
             self.truth.went(self.truth.of(log))
 
     def purge(self, log: Log) -> None:
@@ -205,6 +195,7 @@ class World:
             return
         if any(each.holds == consumer for each in self.queries.values()):
             return
+        self._used.add(consumer)
         process = self.processes.begin()
         arguments = argparse.Namespace(
             api=self.url(log.queue_manager), token_file=None, allow_plain_token=False, table=False, body="none", after=None,
@@ -233,14 +224,21 @@ class World:
     def restore(self, queue_manager: str, lose: frozenset[str]) -> None:
         """Restore a queue manager; of these queues the newest commit is lost."""
         names = {self.full_name(each) for each in lose}
+        self._leases_end()
         lost_from = self._managers[queue_manager].restore(lambda name: int(name in names))
         for log in self._queues:
             if log.queue_manager == queue_manager:
                 first = lost_from[self.full_name(log.queue)]
                 self.truth.went(frozenset(row for row in self.truth.of(log) if row.sequence >= first))
 
+    def _leases_end(self) -> None:
+        for query in self.queries.values():
+            if query.life is not None:
+                query.life.has_lost_leases = True
+
     def query(self, name: str) -> Query:
         """Return the query of a checkpoint."""
+        self._used |= {each.asked.consumer for each in self.queries.values() if each.asked is not None}
         found = self.queries.get(name)
         if found is None:
             found = self.queries[name] = Query(self, name)
@@ -261,7 +259,8 @@ class World:
                 self._run_to_the_end(query, query.asked)
         self.check_marks()
         for consumer in CONSUMERS:
-            self._read_what_waits(consumer)
+            if consumer in self._used:
+                self._read_what_waits(consumer)
 
     def _run_to_the_end(self, query: Query, asked: Asked) -> None:
         there = {log.queue for log in self._queues if log.queue_manager in asked.queue_managers}
