@@ -145,6 +145,8 @@ class StoredQueueManager:
         self.url = url
         self.is_away = False
         """No client reaches it. It lives on."""
+        self.restores = 0
+        """Each takes many of the message identifiers that there are."""
         self._path = directory
         self._clock = clock
         self._loop = loop
@@ -195,6 +197,7 @@ class StoredQueueManager:
         Delta state did not have yet.
         """
         self.close()
+        self.restores += 1
         lost: dict[str, int] = {}
         writer = connect_writer(self._path / DATABASE_FILE)
         writer.execute("BEGIN IMMEDIATE")

@@ -25,6 +25,8 @@ QUEUE_MANAGERS = ("A", "B")
 CONSUMERS = ("default", "audit")
 SCHEDULES_OF_A_STORE = 400
 """Then its directory is thrown away: deleted queues leave traces in it, and a store of a thousand is another one."""
+RESTORES_OF_A_STORE = 3
+"""The same: sixteen use all message identifiers up."""
 MEMORY = Path("/dev/shm")
 """A file system whose syncs cost nothing."""
 
@@ -51,6 +53,7 @@ class Stores:
         self._directory = Path(tempfile.mkdtemp(prefix="srmp-queries-", dir=MEMORY if MEMORY.is_dir() else None))
         self._made = 0
         self.managers: dict[str, StoredQueueManager] = {}
+        self._by_url: dict[str, StoredQueueManager] = {}
         self._make()
 
     def _make(self) -> None:
@@ -58,18 +61,19 @@ class Stores:
         for name in QUEUE_MANAGERS:
             url = f"http://127.0.0.1:{9000 + QUEUE_MANAGERS.index(name)}"
             directory = self._directory / f"{name}{self._made}"
-            self.managers[name] = StoredQueueManager(directory, url, self.clock, self._loop)
+            self.managers[name] = self._by_url[url] = StoredQueueManager(directory, url, self.clock, self._loop)
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         """Make every client of the process call these queue managers."""
-        with inside({each.url: each for each in self.managers.values()}, self.clock, self.processes):
+        with inside(self._by_url, self.clock, self.processes):
             yield
 
     def next_schedule(self) -> int:
         """Return a number for the names of its queues."""
         self.schedules += 1
-        if self.schedules % SCHEDULES_OF_A_STORE == 0:
+        worn = any(each.restores >= RESTORES_OF_A_STORE for each in self.managers.values())
+        if worn or self.schedules % SCHEDULES_OF_A_STORE == 0:
             self._close()
             self._make()
         return self.schedules
