@@ -134,6 +134,8 @@ class _Driver:
         self._logs = Logs(options, self._place.urls)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer)
         self._initial: Offsets | None = None
+        self._retained: dict[LogKey, int] = {}
+        """The first row of each log when the query asked where it begins."""
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
         self._looked: set[str] = set()
@@ -146,6 +148,7 @@ class _Driver:
         if self._initial is None:
             self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
+            self._retained = {key: facts.first for key, facts in found.items()}
             check_named("startingOffsets", self._options.starting.sequences, found)
             starting = self._options.starting
             places = {key: self._enter(key, facts, starting, self._logs.client(key)) for key, facts in found.items()}
@@ -177,6 +180,10 @@ class _Driver:
             self._marks.resume(offsets)
             self._marks.send(offsets)
 
+    def _is_marked(self, key: LogKey) -> bool:
+        """Return whether the marks of what the query has read of a log are sent, if it sends any."""
+        return self._marks is None or self._logs.managers.is_here(key.queue_manager)
+
     def seen_ends(self) -> dict[str, Any] | None:
         """For ``reportLatestOffset``."""
         return Offsets(self._ends).as_dict() if self._ends else None
@@ -205,8 +212,8 @@ class _Driver:
             reached = step.reached
             if step.anew:
                 began[key] = Began(reached.sequence + 1)
-            elif key in began:
-                began[key] = began[key].beyond(reached.sequence)
+            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key):
+                began[key] = began[key].beyond(start[key].sequence)
             positions[key] = reached
             self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
         return Offsets(positions, began)
@@ -307,43 +314,32 @@ class _Driver:
         """The tasks of a batch, ordered by queue manager, queue and sequence."""
         if self._marks is not None:
             self._marks.resume(key for key in end if key in start)
-        after_of = self._beginnings(start, end)
+        begins = self._beginnings(start, end)
         sizes = {
-            key: end[key].sequence - after
-            for key, after in after_of.items()
-            if end[key].sequence > after and self._logs.can_be_planned(key, Position(end[key].epoch, after))
+            key: end[key].sequence - first + 1
+            for key, (first, _) in begins.items()
+            if end[key].sequence >= first and self._logs.can_be_planned(key, Position(end[key].epoch, first - 1))
         }
         pieces = pieces_of(sizes, self._options.min_partitions)
         return [
             SrmpPartition(
                 self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
-                tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)), socket.gethostname(),
+                tuple(clipped(begins[key].taken, after, to)), socket.gethostname(),
             )
             for key in sizes
-            for after, to in split_range(after_of[key], end[key].sequence, pieces[key])
+            for after, to in split_range(begins[key].first - 1, end[key].sequence, pieces[key])
         ]  # fmt: skip
 
-    def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, int]:
-        """Return behind which sequence the rows of a batch begin, for each log that it has rows of.
+    def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, Began]:
+        """Return where the rows of a batch begin, and which of them it leaves out, for each log that it may have rows of.
 
         The first batch of a query is in no offset but its own. When it runs again after a crash Spark asks for the initial
         offset anew, and by then ``latest`` is behind the batch, and the options may name other queues or another beginning. So
-        its own offset says where the query began. Only what the consumer has received, or retention has deleted, is not read
-        again.
+        its own offset says where the query began; where it does not, that was the first row.
         """
-        known = {key: start[key].sequence for key, to in end.items() if key in start and start[key].epoch == to.epoch}
+        same = [key for key, to in end.items() if key not in start or start[key].epoch == to.epoch]
         if start != self._initial:
-            return known
-        found: dict[LogKey, int] = {}
-        for key, to in end.items():
-            began = end.began.get(key)
-            if key not in known and key in start:
-                continue  # another epoch: the batch has no row of it
-            if began is None:
-                rereads = self._options.starting.keyword not in ("earliest", "unreceived")
-                found[key] = 0 if key not in known or rereads else known[key]
-            elif self._options.starting.keyword == "unreceived":
-                found[key] = max(began.first - 1, known.get(key, 0))
-            else:
-                found[key] = began.first - 1
-        return found
+            return {
+                key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken) for key in same if key in start
+            }
+        return {key: end.began.get(key, Began(max(1, self._retained.get(key, 1)))) for key in same}

@@ -9,7 +9,7 @@ from unittest import mock
 
 from srmp_spark.client.api import QueueManagerClient, Registration
 from srmp_spark.spark import marks, stream_reader
-from srmp_spark.spark.offsets import Began, LogKey, Offsets, Position
+from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.options import Starting
 
 _Driver = stream_reader._Driver  # noqa: SLF001  # what is planted in
@@ -17,7 +17,7 @@ Marks = marks.Marks
 
 
 def _mark_what_the_queue_manager_thinks(
-    self: Any, key: LogKey, position: Position, first: int | None, client: QueueManagerClient  # noqa: ANN401  # Marks
+    self: Any, key: LogKey, position: Position, first: int | None, taken: object, client: QueueManagerClient  # noqa: ANN401
 ) -> int:
     holder = self._keeper.holder
     return client.received(key.queue, self._consumer, epoch=position.epoch, to=position.sequence, holder=holder)
@@ -33,8 +33,19 @@ def _begin_with_a_plan(self: Any, key: LogKey, first: int | None = None) -> int:
     return int(answer.received)
 
 
-def _plan_from(self: Any, start: Offsets, end: Offsets) -> dict[LogKey, int]:  # noqa: ANN401  # _Driver
-    return {key: start[key].sequence for key, to in end.items() if key in start and start[key].epoch == to.epoch}
+def _begin_at_the_start(self: Any, start: Offsets, end: Offsets) -> dict[LogKey, Began]:  # noqa: ANN401  # _Driver
+    return {
+        key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken)
+        for key, to in end.items()
+        if key in start and start[key].epoch == to.epoch
+    }
+
+
+def _mark_what_was_left_out(
+    self: Any, key: LogKey, position: Position, first: int | None, taken: object, client: QueueManagerClient  # noqa: ANN401
+) -> int:
+    holder = self._keeper.holder
+    return client.received(key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence, holder=holder)
 
 
 _newcomers = _Driver._newcomers  # noqa: SLF001
@@ -66,7 +77,8 @@ PLANTS: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     "joined-queue-from-its-beginning": (
         (stream_reader, "of_newcomer", lambda key, starting, *, joined: Starting("earliest")),
     ),
-    "first-batch-again-from-a-new-beginning": ((_Driver, "_beginnings", _plan_from),),
+    "mark-covers-what-was-left-out": ((Marks, "_mark", _mark_what_was_left_out),),
+    "first-batch-again-from-a-new-beginning": ((_Driver, "_beginnings", _begin_at_the_start),),
     "queue-that-joins-with-the-first-batch-again": ((_Driver, "_newcomers", _newcomers_of_a_query_that_began),),
 }  # fmt: skip
 """Name → what is put in the place of what. The first four are bugs that users met."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError
@@ -87,7 +87,7 @@ class Seen:
         if rule == "latest" or rule == -1:
             return Met(self.rows, NO_ROWS)
         if rule == "unreceived":
-            return Met(self.marks & self.rows, now, self.marks & self.rows)
+            return Met(self.marks & self.rows, now)
         if rule == "earliest" or rule == -2:
             return Met(NO_ROWS, NO_ROWS)
         return Met(frozenset(row for row in self.rows if row.sequence < int(rule)), NO_ROWS)
@@ -194,7 +194,7 @@ class Query:
         met = self._world.truth.checkpoint(self.name).met
         for log, each in seen.items():
             if log in met:
-                met[log] = Met(met[log].leaves_out - met[log].received, met[log].may_leave_out | each.marks, NO_ROWS)
+                met[log] = replace(met[log], may_leave_out=met[log].may_leave_out | each.marks)
 
     def _plan(self, life: Life) -> bool:
         world, number = self._world, len(self.offsets) - 1
@@ -243,7 +243,7 @@ class Query:
     def _commit(self, life: Life) -> bool:
         number = len(self.offsets) - 1
         self.commits.add(number)
-        self._world.truth.committed(self.name, number)
+        self._world.truth.committed(self.name, number, self.holds)
         life.todo = "plan"
         return True
 

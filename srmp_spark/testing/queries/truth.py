@@ -11,7 +11,7 @@ took rows by command, a query met a queue, a batch was read, committed. From tha
 3. *Whole.* When nothing happens any more and the query has run to the end, it has had every row that is still there and that it
    does not leave out, of the queues that its options name.
 4. *Marks.* A consumer has received what it took by command, and rows of committed batches of checkpoints that ran as this
-   consumer, and no other row. What such a query had committed before it planned again is received.
+   consumer, and no other row. What a query had committed as this consumer before it planned again as it is received.
 5. *Waiting.* What a consumer has not received, a new ``unreceived`` query of it reads: all of it, and nothing else.
 """
 
@@ -61,8 +61,6 @@ class Met:
     """It may not read these."""
     may_leave_out: Rows
     """It need not read these: which of two moments counted nobody can say."""
-    received: Rows = NO_ROWS
-    """Of what it leaves out, the rows that it leaves out because its consumer had received them."""
 
 
 @dataclass
@@ -76,6 +74,8 @@ class Checkpoint:
     committed: set[int] = field(default_factory=set)
     consumers: set[str] = field(default_factory=set)
     """It has run as these."""
+    committed_as: dict[int, str] = field(default_factory=dict)
+    """By batch, the consumer that it ran as; it has none while it only peeks."""
 
     @property
     def had(self) -> set[Row]:
@@ -150,13 +150,18 @@ class Truth:
         _expect(not strange, f"batch {batch} of {name} has rows that never arrived", strange)
         checkpoint.batches[batch] = checkpoint.batches.get(batch, NO_ROWS) | found
 
-    def committed(self, name: str, batch: int) -> None:
-        """The sink has a batch for good."""
-        self.checkpoint(name).committed.add(batch)
+    def committed(self, name: str, batch: int, consumer: str | None) -> None:
+        """The sink has a batch for good; its query ran as ``consumer``, or only peeked."""
+        checkpoint = self.checkpoint(name)
+        checkpoint.committed.add(batch)
+        if consumer is not None:
+            checkpoint.committed_as[batch] = consumer
 
     def planned(self, name: str, consumer: str, logs: set[Log]) -> None:
         """A query planned its next batch, and could speak to the queue managers of ``logs``, which its options name."""
-        processed = {row for row in self.checkpoint(name).processed if row.log in logs}
+        checkpoint = self.checkpoint(name)
+        batches = (checkpoint.batches.get(each, NO_ROWS) for each, by in checkpoint.committed_as.items() if by == consumer)
+        processed = {row for rows in batches for row in rows if row.log in logs}
         self._must.setdefault(consumer, set()).update(processed)
 
     # --- what must hold -----------------------------------------------------------------------------------------------
