@@ -124,7 +124,8 @@ class _CommitHere:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._jobs: list[Any] = []
-        journal._jobs.put(None)  # noqa: SLF001  # its thread ends
+        journal._jobs.put(None)  # noqa: SLF001
+        journal._thread.join()  # noqa: SLF001  # before it looks at what is here
         journal._jobs = self  # type: ignore[assignment]  # noqa: SLF001
 
     def put(self, job: Any) -> None:  # noqa: ANN401  # a transaction that is written
