@@ -262,9 +262,10 @@ def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None)
     described = client.queue(queue)  # raises the refusal that says why
     to, at = described["last"], max(after, described["first"] - 1)
     left = limit
-    for epoch in described["epochs"]:
+    ends = [epoch["first"] - 1 for epoch in described["epochs"][1:]] + [to]
+    for epoch, end in zip(described["epochs"], ends, strict=True):
         at = max(at, epoch["first"] - 1)
-        while at < to and (left is None or left > 0):
+        while at < end and (left is None or left > 0):  # an epoch that ends before ``after`` cannot be asked for it
             found = client.range(
                 queue, epoch=epoch["epoch"], after=at, max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left)
             )

@@ -16,7 +16,7 @@ rows, as it would be for a read at that place: ``failOnDataLoss`` decides, and t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from srmp_spark.client.api import QueueManagerClient, Registration
@@ -24,10 +24,13 @@ from srmp_spark.client.lease import LeaseKeeper
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import PAST_THE_END, UNKNOWN_EPOCH
+from srmp_spark.sequences.ranges import Range, gaps
+from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.spark.driver_process import of_driver
 from srmp_spark.spark.elsewhere import Elsewhere
 from srmp_spark.spark.logs import Logs
-from srmp_spark.spark.offsets import Began, LogKey, Offsets, Position
+from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
+from srmp_spark.spark.partitions import clipped
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class Marks:
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
         answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first, ranged=True)
-        self._sent[key] = Position(answer.epoch, answer.received if first is None else max(answer.received, first - 1))
+        self._sent[key] = Position(answer.epoch, answer.received)
         return answer.received
 
     def resume(self, keys: Iterable[LogKey]) -> None:
@@ -83,8 +86,11 @@ class Marks:
             sent, first = self._sent.get(key), self._first_of(key, position, offsets.began.get(key))
             if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
                 continue
+            if first is not None and position.sequence < first:
+                continue  # it has read nothing yet
             try:
-                is_told = self._logs.managers.ask(key.queue_manager, partial(self._mark, key, position, first))
+                began = offsets.began.get(key, AT_THE_FIRST)
+                is_told = self._logs.managers.ask(key.queue_manager, partial(self._mark, key, position, first, began.taken))
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
                     raise
@@ -99,11 +105,28 @@ class Marks:
                 if key in offsets.began:
                     self._marked[key] = (offsets.began[key], position.sequence)
 
-    def _mark(self, key: LogKey, position: Position, first: int | None, client: QueueManagerClient) -> int:
-        holder = self._keeper.holder
-        return client.received(
-            key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence, holder=holder
-        )
+    def _mark(
+        self, key: LogKey, position: Position, first: int | None, taken: SequenceSet, client: QueueManagerClient
+    ) -> bool:
+        """Mark ``first`` to ``position`` but for ``taken``, which the query has left out."""
+        to = position.sequence
+        left_out = [] if first is None else list(clipped(taken, first - 1, to))
+        runs = [(first, to)]
+        if left_out and first is not None and not self._has_received(key, left_out, client):
+            runs = list(gaps(first, to, left_out))
+        for low, high in runs:
+            client.received(
+                key.queue, self._consumer, epoch=position.epoch, first=low, to=high, holder=self._keeper.holder
+            )
+        return True
+
+    def _has_received(self, key: LogKey, runs: Sequence[Range], client: QueueManagerClient) -> bool:
+        """Return whether the consumer has received all of these already: mostly, it is why the query has left them out."""
+        answer = self._lease(key, client)
+        received = SequenceSet([(1, answer.received)] if answer.received else [])
+        for first, last in client.all_ahead(key.queue, self._consumer, answer):
+            received.add(first, last)
+        return all(received.next_missing(first) > last for first, last in runs)
 
     def _lease(self, key: LogKey, client: QueueManagerClient) -> Registration:
         return self._keeper.acquire(client, key.queue, self._consumer, ranged=True)

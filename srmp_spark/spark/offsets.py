@@ -10,7 +10,9 @@ queue of a queue manager stands in one epoch at a time; sequences go on counting
 
 A query may say "received" of the rows from ``began`` to where it stands, and of no other; where it began is known nowhere else
 for as long as its checkpoint lives. ``taken`` has the rows from there on that the consumer had received before the query began
-(``startingOffsets`` = ``unreceived``), as :mod:`srmp_spark.sequences.as_json` writes sets: the query leaves them out. Both are
+(``startingOffsets`` = ``unreceived``), as :mod:`srmp_spark.sequences.as_json` writes sets: the query leaves them out, and does
+not say "received" of them: it may go on as another consumer. A batch that ends behind such rows has them in its offset; the
+next one begins behind it (``began``) and has only those that lie further on. Both are
 written only for queries that did not begin at a log's first sequence. The first checkpoints had neither: of a log that is not
 named the queue manager knows where its receiver began.
 """
@@ -50,17 +52,17 @@ class Began(NamedTuple):
     """Where a query began to read a log."""
 
     first: int
-    """The first sequence that it may have read."""
+    """The first sequence that it may have read, and whose mark is its own."""
     taken: SequenceSet = SequenceSet()
     """Sequences from there on that it leaves out. Nobody changes it."""
 
     def beyond(self, sequence: int) -> Began:
-        """The same for one that has read up to ``sequence``: what it has passed it needs no more."""
+        """Return the same for a query whose marks up to ``sequence`` are sent: of rows that it has passed it keeps no list."""
         if not self.taken or self.taken.first > sequence:
             return self
         left = self.taken.copy()
         left.discard_through(sequence)
-        return Began(self.first, left)
+        return Began(sequence + 1, left)
 
 
 AT_THE_FIRST = Began(1)

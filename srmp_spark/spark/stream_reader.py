@@ -141,6 +141,8 @@ class _Driver:
         self._delay = Delay(options.min_rows, options.max_delay_s)
         self._progress = SparkProgress()
         self._initial: Offsets | None = None
+        self._retained: dict[LogKey, int] = {}
+        """The first row of each log when the query asked where it begins."""
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
         self._looked: set[str] = set()
@@ -153,6 +155,7 @@ class _Driver:
         if self._initial is None:
             self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
+            self._retained = {key: facts.first for key, facts in found.items()}
             starting = self._options.starting
             check_starting(starting, self._logs, found)
             entered = gather(
@@ -200,6 +203,10 @@ class _Driver:
             self._marks.resume(offsets)
             self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
 
+    def _is_marked(self, key: LogKey, start: Offsets) -> bool:
+        """Return whether the marks up to ``start`` of a log are sent, if the query sends any."""
+        return self._marks is None or (self._progress.is_committed(start) and self._logs.managers.is_here(key.queue_manager))
+
     def seen_ends(self) -> dict[str, Any] | None:
         """For ``reportLatestOffset``."""
         return Offsets(self._ends).as_dict() if self._ends else None
@@ -237,8 +244,8 @@ class _Driver:
             reached = step.reached
             if step.anew:
                 began[key] = Began(reached.sequence + 1)
-            elif key in began:
-                began[key] = began[key].beyond(reached.sequence)
+            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key, start):
+                began[key] = began[key].beyond(start[key].sequence)
             positions[key] = reached
             self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
         return Offsets(positions, began)
@@ -253,8 +260,10 @@ class _Driver:
         What was added to the options before a restart, and what another receiver held, begins as ``startingOffsets`` says; a
         queue that is made while the query runs has no rows from before it, and is read from its first one.
         """
+        if start == self._initial:  # it is a new query, which has met every queue that there was
+            self._looked |= set(self._logs.managers)
         here = set(self._logs.managers.here)
-        joined = here - self._looked if self._initial is None else set()
+        joined = here - self._looked
         known = self._logs.discover(start, now=bool(here - self._looked)) if self._goal is None else self._goal
         if here - self._looked:
             self._logs.check_names(start)
@@ -335,23 +344,37 @@ class _Driver:
         self._progress.plans(start, end)
         if self._marks is not None:
             self._marks.resume(key for key in end if key in start)
+        begins = self._beginnings(start, end)
         sizes = {
-            key: position.sequence - start[key].sequence
-            for key, position in end.items()
-            if key in start and start[key].epoch == position.epoch and position.sequence > start[key].sequence
-            and self._logs.can_be_planned(key, start[key])
-        }  # fmt: skip
+            key: end[key].sequence - first + 1
+            for key, (first, _) in begins.items()
+            if end[key].sequence >= first and self._logs.can_be_planned(key, Position(end[key].epoch, first - 1))
+        }
         for key in sizes:
             self._elsewhere.check(key)
         pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
                 self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
-                tuple(clipped(start.began.get(key, AT_THE_FIRST).taken, after, to)), socket.gethostname(),
+                tuple(clipped(begins[key].taken, after, to)), socket.gethostname(),
             )
             for key in sizes
-            for after, to in split_range(start[key].sequence, end[key].sequence, pieces[key])
+            for after, to in split_range(begins[key].first - 1, end[key].sequence, pieces[key])
         ]  # fmt: skip
+
+    def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, Began]:
+        """Return where the rows of a batch begin, and which of them it leaves out, for each log that it may have rows of.
+
+        The first batch of a query is in no offset but its own. When it runs again after a crash Spark asks for the initial
+        offset anew, and by then ``latest`` is behind the batch, and the options may name other queues or another beginning. So
+        its own offset says where the query began; where it does not, that was the first row.
+        """
+        same = [key for key, to in end.items() if key not in start or start[key].epoch == to.epoch]
+        if start != self._initial:
+            return {
+                key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken) for key in same if key in start
+            }
+        return {key: end.began.get(key, Began(max(1, self._retained.get(key, 1)))) for key in same}
 
 
 def _backlog(steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]) -> dict[LogKey, int]:

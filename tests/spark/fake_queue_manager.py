@@ -216,9 +216,10 @@ class FakeQueueManager:
             if consumer.renewals != seen:
                 raise RefusedError(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
             time.sleep(0.02)
-        if consumer.holder != holder and consumer.planned <= consumer.received + 1:
-            consumer.planned = consumer.received + 1
-        consumer.planned = body.get("from", consumer.planned)
+        if not body.get("ranged"):
+            if consumer.holder != holder and consumer.planned <= consumer.received + 1:
+                consumer.planned = consumer.received + 1
+            consumer.planned = body.get("from", consumer.planned)
         consumer.holder = holder
         consumer.renewals += 1
         return {

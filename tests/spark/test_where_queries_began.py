@@ -119,9 +119,97 @@ def test_unreceived_leaves_out_what_was_received_out_of_turn(fake: Fake) -> None
     assert sequences(reader, start, first) == [3, 4, 5, 7]
     last = reader.latestOffset(first, EVERYTHING)
     assert sequences(reader, first, last) == [10, 11, 12]
-    assert "taken" not in last, "what it has passed needs no place in its offsets"
+    qm.add(ORDERS, 1)
+    end = reader.latestOffset(last, EVERYTHING)
+    assert sequences(reader, last, end) == [13]
+    assert "taken" not in end, "what it has passed and marked needs no place in its offsets"
+    assert began(end) == {ORDERS: 13}
     again = reader_of(qm)
     assert sequences(again, start, first) == [3, 4, 5, 7], "a batch that runs again is the same batch"
+
+
+@pytest.mark.parametrize("starting", ["latest", '{"private$/orders": 11}'])
+def test_the_first_batch_that_runs_again_is_the_same_batch(fake: Fake, starting: str) -> None:
+    """Its start is in no offset: Spark asks for the initial offset anew, and ``latest`` is another one by then."""
+    qm = fake(orders=10)
+    killed = reader_of(qm, startingOffsets=starting)
+    start = killed.initialOffset()
+    qm.add(ORDERS, 2)
+    end = killed.latestOffset(start, EVERYTHING)
+    killed.stop()
+    qm.add(ORDERS, 5)
+    again = reader_of(qm, startingOffsets="latest")
+    assert sequences(again, again.initialOffset(), end) == [11, 12]
+    run(again, end)
+    assert marks(qm) == (0, [(11, 17)])
+
+
+def test_the_first_batch_that_runs_again_without_a_queue_of_it_is_the_same_batch(fake: Fake) -> None:
+    """The options name another queue now, and the rows of the first one would be passed."""
+    qm = fake(orders=3, bills=2)
+    killed = reader_of(qm, queue="private$/*", startingOffsets="earliest")
+    end = killed.latestOffset(killed.initialOffset(), EVERYTHING)
+    killed.stop()
+    again = reader_of(qm, queue="private$/bills", startingOffsets="earliest")
+    assert sequences(again, again.initialOffset(), end) == [1, 2, 1, 2, 3]
+
+
+def test_a_first_batch_of_0_1_that_runs_again_begins_at_the_first_row_that_is_there(fake: Fake) -> None:
+    """Its offset does not say where it began: nothing is lost, and what retention has deleted is not asked for."""
+    qm = fake(orders=20)
+    qm.logs[ORDERS].first = 8
+    again = reader_of(qm)
+    assert sequences(again, again.initialOffset(), dict(at((qm, "orders", 12)))) == [8, 9, 10, 11, 12]
+
+
+def test_what_the_first_batch_had_is_marked_although_the_query_would_begin_behind_it_now(fake: Fake) -> None:
+    qm = fake(orders=0)
+    killed = reader_of(qm, startingOffsets="latest")
+    first = killed.latestOffset(killed.initialOffset(), EVERYTHING)
+    killed.stop()
+    qm.add(ORDERS, 2)
+    again = reader_of(qm, startingOffsets="latest")
+    assert sequences(again, again.initialOffset(), first) == []
+    run(again, first)
+    assert marks(qm) == (2, []), "they wait for nobody"
+
+
+@pytest.mark.parametrize(("starting", "first"), [("latest", 4), ("earliest", 1)])
+def test_a_queue_that_is_added_while_the_first_batch_runs_again_begins_as_starting_offsets_says(
+    fake: Fake, starting: str, first: int
+) -> None:
+    qm = fake(orders=1, old=3)
+    killed = reader_of(qm, startingOffsets=starting)
+    end = killed.latestOffset(killed.initialOffset(), EVERYTHING)
+    killed.stop()
+    again = reader_of(qm, queue="private$/orders,private$/old", startingOffsets=starting)
+    again.partitions(again.initialOffset(), end)
+    assert began(again.latestOffset(end, EVERYTHING)).get("private$/old", 1) == first
+
+
+def test_another_consumer_does_not_receive_what_the_query_has_left_out(fake: Fake) -> None:
+    """``default`` had received row 3 out of turn; ``audit`` has not."""
+    qm = fake(orders=6)
+    qm.consumer(ORDERS).mark(3, 3)
+    query = reader_of(qm)
+    start = query.initialOffset()
+    end = query.latestOffset(start, EVERYTHING)
+    assert sequences(query, start, end) == [1, 2, 4, 5, 6]
+    query.stop()
+    run(reader_of(qm, consumer="audit"), end)
+    assert marks(qm, "audit") == (2, [(4, 6)]), "row 3 waits for it"
+    run(reader_of(qm), end)
+    assert marks(qm) == (6, [])
+
+
+def test_what_was_left_out_and_is_received_is_marked_in_one_call(fake: Fake) -> None:
+    """However many gaps there are."""
+    qm = fake(orders=9)
+    for each in (2, 4, 6, 8):
+        qm.consumer(ORDERS).mark(each, each)
+    reader = reader_of(qm)
+    run(reader, reader.initialOffset())
+    assert [to for _, _, _, to in qm.marks] == [9]
 
 
 def test_what_is_received_while_the_query_is_away_does_not_change_its_batches(fake: Fake) -> None:

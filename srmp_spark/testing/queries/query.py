@@ -1,0 +1,339 @@
+"""A streaming query without Spark: a checkpoint and the real reader, called in the order in which Spark's engine calls it.
+
+One life of a query is a process. Its micro-steps are those between which Spark can be killed:
+
+    begin    the reader is made; AvailableNow fixes its goal; a checkpoint without a batch asks for the initial offset
+    plan     the next offset is written to the offset log, then the batch before the last one is reported (``commit``);
+             or a batch that the offset log has and the commit log has not is planned again
+    read     the executors read the partitions, and the sink has the rows
+    commit   the commit log has the batch
+
+A sink takes each position once, as the documentation asks for, so a batch that is read again after a crash adds nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError
+from srmp_spark.names import is_glob
+from srmp_spark.spark.options import parse
+from srmp_spark.spark.stream_reader import SrmpStreamReader
+from srmp_spark.testing.queries.truth import NO_ROWS, BrokenPromiseError, Log, Met, Row, Rows
+
+if TYPE_CHECKING:
+    from srmp_spark.testing.queries.world import World
+
+PAUSE_SECONDS = 6.0
+"""Between two batches: longer than the queues of a listing, and a queue manager that is away, are remembered."""
+
+MicroStep = Literal["begin", "plan", "read", "commit"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of one start, in the short names of a story."""
+
+    queue_managers: tuple[str, ...]
+    queues: tuple[str, ...]
+    """Short names; ``*`` is the glob for all of the schedule."""
+    starting: str | tuple[tuple[str, int], ...] = "unreceived"
+    """The keyword, or (queue, first sequence)…"""
+    read_mode: str = "receive"
+    consumer: str = "default"
+    max_rows: int | None = None
+    available_now: bool = False
+    fail_on_data_loss: bool = True
+
+    def __str__(self) -> str:
+        starting = self.starting if isinstance(self.starting, str) else json.dumps(dict(self.starting))
+        parts = [f"queue={','.join(self.queues)}", f"startingOffsets={starting}", f"readMode={self.read_mode}"]
+        parts += [f"queueManager={','.join(self.queue_managers)}", f"consumer={self.consumer}"]
+        parts += [] if self.max_rows is None else [f"maxOffsetsPerTrigger={self.max_rows}"]
+        parts += ["trigger=availableNow"] if self.available_now else []
+        parts += [] if self.fail_on_data_loss else ["failOnDataLoss=false"]
+        return " ".join(parts)
+
+    def spark_options(self, world: World) -> dict[str, str]:
+        """Return the options as Spark passes them."""
+        starting = self.starting
+        if not isinstance(starting, str):
+            starting = json.dumps({world.full_name(queue): first for queue, first in starting})
+        return {
+            "queueManager": ",".join(world.url(each) for each in self.queue_managers),
+            "queue": ",".join(world.full_name(each) for each in self.queues),
+            "startingOffsets": starting, "readMode": self.read_mode, "consumer": self.consumer,
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            **({} if self.max_rows is None else {"maxOffsetsPerTrigger": str(self.max_rows)}),
+        }  # fmt: skip
+
+    def names(self, log: Log) -> bool:
+        """Return whether these options read a queue."""
+        return log.queue_manager in self.queue_managers and any(is_glob(each) or each == log.queue for each in self.queues)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there was at one moment: rows, and what the consumer had received."""
+
+    rows: Rows
+    marks: Rows
+
+    def met(self, rule: str | int, now: Rows) -> Met:
+        """Return what a query leaves out of a queue that it began to read by ``rule``; ``now``: the marks as it begins."""
+        if rule == "latest" or rule == -1:
+            return Met(self.rows, NO_ROWS)
+        if rule == "unreceived":
+            return Met(self.marks & self.rows, now)
+        if rule == "earliest" or rule == -2:
+            return Met(NO_ROWS, NO_ROWS)
+        return Met(frozenset(row for row in self.rows if row.sequence < int(rule)), NO_ROWS)
+
+
+@dataclass
+class Life:
+    """One process of a query."""
+
+    asked: Asked
+    reader: SrmpStreamReader
+    process: str
+    is_restart: bool
+    """The checkpoint is older."""
+    todo: MicroStep = "begin"
+    initial: dict[str, Any] | None = None
+    initial_met: dict[Log, Met] = field(default_factory=dict)
+    goal: dict[Log, Seen] | None = None
+    """AvailableNow: what there was when it began."""
+    looked: set[str] = field(default_factory=set)
+    """Queue managers whose queues it has seen."""
+    has_planned: bool = False
+    has_lost_leases: bool = False
+    """Queues were deleted or restored while it lived: it may be asked to register again, which a restart does."""
+    start: dict[str, Any] = field(default_factory=dict)
+    """Of the batch that is planned."""
+
+
+class Query:
+    """One checkpoint and the lives of its query."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self.name = name
+        self.asked: Asked | None = None
+        """Of the last start."""
+        self.offsets: list[dict[str, Any]] = []
+        self.commits: set[int] = set()
+        self.life: Life | None = None
+
+    @property
+    def holds(self) -> str | None:
+        """The consumer whose leases it holds, if it lives and receives."""
+        return self.life.asked.consumer if self.life is not None and self.life.asked.read_mode == "receive" else None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether Spark asks for the initial offset: no batch is committed, and none but the first was planned."""
+        return not self.commits and len(self.offsets) <= 1
+
+    # --- a life -------------------------------------------------------------------------------------------------------
+
+    def start(self, asked: Asked) -> None:
+        """Begin a process."""
+        process = self._world.processes.begin()
+        reader = SrmpStreamReader(parse(asked.spark_options(self._world)))
+        self.asked, self.life = asked, Life(asked, reader, process, bool(self.offsets))
+
+    def stop(self) -> None:
+        """End the process as Spark does: the reader gives its leases up."""
+        if self.life is not None:
+            self.life.reader.stop()
+            self._world.processes.end(self.life.process)
+            self.life = None
+
+    def crash(self) -> None:
+        """Kill the process."""
+        if self.life is not None:
+            self._world.processes.end(self.life.process)
+            self.life = None
+
+    def advance(self) -> bool:
+        """Take one micro-step; return whether there was one."""
+        life = self.life
+        if life is None:
+            return False
+        self._world.log.clear()
+        self._world.processes.current = life.process
+        try:
+            return {"begin": self._begin, "plan": self._plan, "read": self._read, "commit": self._commit}[life.todo](life)
+        except SrmpSparkError as error:
+            self._judge_end(life, error)
+            self._world.note(f"  {self.name} ends: {type(error).__name__}: {error}")
+            self.stop()
+            return True
+
+    def _begin(self, life: Life) -> bool:
+        self._world.clock.now += PAUSE_SECONDS
+        self._must_be_told(life)
+        if life.asked.available_now:
+            life.goal = self._seen(life)
+            life.reader.prepareForTriggerAvailableNow()
+        if self.begins_anew:
+            seen = self._seen(life)
+            life.initial = life.reader.initialOffset()
+            life.initial_met = {log: each.met(self._rule(life, log, joined=True), each.marks) for log, each in seen.items()}
+            self._should_have_told(life)
+            self._may_leave_out_what_was_received(seen)
+        life.todo = "plan"
+        return True
+
+    def _may_leave_out_what_was_received(self, seen: dict[Log, Seen]) -> None:
+        """The first batch runs again: what its consumer has received meanwhile need not be in it, and may be."""
+        met = self._world.truth.checkpoint(self.name).met
+        for log, each in seen.items():
+            if log in met:
+                met[log] = replace(met[log], may_leave_out=met[log].may_leave_out | each.marks)
+
+    def _plan(self, life: Life) -> bool:
+        world, number = self._world, len(self.offsets) - 1
+        world.clock.now += PAUSE_SECONDS
+        if life.asked.read_mode == "receive":
+            world.truth.checkpoint(self.name).consumers.add(life.asked.consumer)
+        if number >= 0 and number not in self.commits:  # a crash came between: the same batch again
+            before = self.offsets[number - 1] if number else life.initial
+            assert before is not None
+            life.start, life.todo = before, "read"
+            return True
+        start = self.offsets[-1] if self.offsets else life.initial
+        assert start is not None
+        self._must_be_told(life)
+        newcomers = self._newcomers(life)
+        end = life.reader.latestOffset(start, life.reader.getDefaultReadLimit())
+        self._should_have_told(life)
+        if life.asked.read_mode == "receive":
+            world.truth.planned(self.name, life.asked.consumer, {log for log in world.here(life.asked) if life.asked.names(log)})
+        life.has_planned = True
+        life.looked |= {each for each in life.asked.queue_managers if not world.is_away(each)}
+        if self.offsets and _text(end) == _text(start):
+            return False
+        checkpoint = world.truth.checkpoint(self.name)
+        for log, met in {**(life.initial_met if not self.offsets else {}), **newcomers}.items():
+            checkpoint.met.setdefault(log, met)
+        self.offsets.append(json.loads(_text(end)))
+        if len(self.offsets) > 1:
+            life.reader.commit(self.offsets[-2])
+        life.start, life.todo = start, "read"
+        return True
+
+    def _read(self, life: Life) -> bool:
+        world, number = self._world, len(self.offsets) - 1
+        rows: list[Row] = []
+        for partition in life.reader.partitions(life.start, self.offsets[number]):
+            executor = SrmpStreamReader(parse(life.asked.spark_options(world)))
+            for batch in executor.read(partition):
+                columns = (batch.column(name).to_pylist() for name in ("queue_manager", "queue", "sequence", "label"))
+                rows += (world.row(*each) for each in zip(*columns, strict=True))
+        world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, rows)) or 'nothing'}")
+        world.truth.read(self.name, number, rows)
+        life.todo = "commit"
+        return True
+
+    def _commit(self, life: Life) -> bool:
+        number = len(self.offsets) - 1
+        self.commits.add(number)
+        self._world.truth.committed(self.name, number, self.holds)
+        life.todo = "plan"
+        return True
+
+    # --- where it begins ----------------------------------------------------------------------------------------------
+
+    def _seen(self, life: Life) -> dict[Log, Seen]:
+        world, asked = self._world, life.asked
+        return {
+            log: Seen(world.truth.of(log), world.marks(log, asked.consumer)) for log in world.here(asked) if asked.names(log)
+        }
+
+    def _newcomers(self, life: Life) -> dict[Log, Met]:
+        world = self._world
+        known = set(world.truth.checkpoint(self.name).met) if self.offsets else set(life.initial_met)
+        now = self._seen(life)
+        found = now if life.goal is None else {log: each for log, each in life.goal.items() if not world.is_away(log.queue_manager)}
+        return {
+            log: each.met(self._rule(life, log, joined=self._is_restart(life, log)), now.get(log, each).marks)
+            for log, each in found.items()
+            if log not in known
+        }
+
+    def _is_restart(self, life: Life, log: Log) -> bool:
+        """Return whether the checkpoint is older than this process, and the process meets the queue manager's queues now."""
+        return life.is_restart and log.queue_manager not in life.looked
+
+    @staticmethod
+    def _rule(life: Life, log: Log, *, joined: bool) -> str | int:
+        starting = life.asked.starting
+        if starting == "unreceived":
+            return starting
+        if not joined:
+            return "earliest"
+        return starting if isinstance(starting, str) else dict(starting).get(log.queue, "unreceived")
+
+    # --- what it must say ---------------------------------------------------------------------------------------------
+
+    def _misspelt(self, life: Life) -> Iterator[str]:
+        world, asked = self._world, life.asked
+        if any(world.is_away(each) for each in asked.queue_managers):
+            return  # it may be there
+        known = set() if self.begins_anew else {log.queue for log in world.truth.checkpoint(self.name).met}
+        there = {log.queue for log in world.here(asked)} | known
+        yield from (each for each in asked.queues if not is_glob(each) and each not in there)
+
+    def _lost(self, life: Life) -> set[Log]:
+        """Return queues that the checkpoint knows and the queue manager does not."""
+        world = self._world
+        known = world.truth.checkpoint(self.name).met if self.offsets else life.initial_met
+        there = set(world.here(life.asked))
+        goal = None if life.goal is None else {log.queue_manager for log in life.goal}
+        return {
+            log for log in known
+            if log not in there and life.asked.names(log) and not world.is_away(log.queue_manager)
+            and (goal is None or log.queue_manager in goal)
+        }  # fmt: skip
+
+    def _must_be_told(self, life: Life) -> None:
+        """Note what this micro-step must say, before it is taken."""
+        self._names = [] if life.has_planned else list(self._misspelt(life))
+        self._gone = self._lost(life) if life.todo == "plan" else set()
+
+    def _should_have_told(self, life: Life) -> None:
+        """It went well."""
+        if self._names:
+            raise BrokenPromiseError(f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told")
+        if self._gone and life.asked.fail_on_data_loss:
+            raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, self._gone))}, and failOnDataLoss is true")
+        unsaid = {log for log in self._gone if not life.has_planned and not self._world.was_said("data.lost", log)}
+        if unsaid:
+            raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, unsaid))}, and the log does not say so")
+
+    def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
+        """Raise :class:`BrokenPromiseError` for an error that nothing explains."""
+        world, asked = self._world, life.asked
+        known = set(world.truth.checkpoint(self.name).met) | set(life.initial_met)
+        if any(world.is_away(each) for each in asked.queue_managers):
+            return
+        if isinstance(error, ConfigurationError):
+            if self._names or list(self._misspelt(life)) or (not isinstance(asked.starting, str) and "startingOffsets" in str(error)):
+                return
+        elif getattr(error, "code", None) == "not-registered":
+            if life.has_lost_leases:
+                return
+        elif isinstance(error, DataLossError) or getattr(error, "status", None) == 404:
+            if asked.fail_on_data_loss and known & world.broken:
+                return
+        raise BrokenPromiseError(f"{self.name} ends, and nothing explains why: {type(error).__name__}: {error}") from error
+
+
+def _text(offset: dict[str, Any]) -> str:
+    """Return an offset as Spark keeps and compares it."""
+    return json.dumps(offset, separators=(",", ":"))
