@@ -31,7 +31,7 @@ def attempt(entry: Mapping[str, Any], since: float) -> Attempt:
     """``entry`` of ``status.subscriptions``, asked for ``since`` seconds after the moment; ``inf``: whatever is known."""
     since -= ROUNDED_SECONDS
     lag, failed = entry["lag_seconds"], entry.get("failed_seconds")
-    if entry["mode"] is None or entry.get("removing"):
+    if entry["mode"] is None or entry.get("removing") or entry.get("held"):
         return Attempt.FAILED  # nobody reads it
     if lag is not None and lag <= since and (failed is None or lag <= failed):
         return Attempt.COMPLETE

@@ -29,3 +29,7 @@ class SubscriptionsClient(QueueManagerClient):
         """
         parameters = {"host": host, "queue": queue, **({"unused": "1"} if unused else {})}
         return cast("dict[str, Any]", self._json("DELETE", _PATH, parameters=parameters, retry=False))
+
+    def resume_subscription(self, host: str, queue: str) -> dict[str, Any]:
+        """``POST subscriptions/resume``: the status of a subscription that is no longer on hold."""
+        return cast("dict[str, Any]", self._json("POST", f"{_PATH}/resume", body={"host": host, "queue": queue}))

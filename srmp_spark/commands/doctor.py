@@ -155,10 +155,8 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         )  # fmt: skip
     for reading in status["subscriptions"]:
         if reading["last_error"] is not None:
-            yield Check(
-                "subscription", False, f"{reading['queue']} of {reading['host']}: {reading['last_error']}",
-                "look at docs/troubleshooting.md, \"Remote read\"",
-            )  # fmt: skip
+            text = f"{reading['queue']} of {reading['host']}: {reading['last_error']}"
+            yield Check("subscription", False, text, 'look at docs/troubleshooting.md, "Remote read"')
     for outgoing in status["outgoing"]:
         if outgoing.get("damaged"):
             text, _, hint = outgoing["damaged"].rpartition("; ")

@@ -18,7 +18,7 @@ from srmp_spark.private_files import refuse_open_secret
 if TYPE_CHECKING:
     from srmp_spark.client.subscriptions import SubscriptionsClient
 
-ACTIONS = ("add", "list", "remove")
+ACTIONS = ("add", "list", "remove", "resume")
 FIRST_SECONDS = 2.0
 """How long ``add`` waits for the first attempt: a machine that is there answers within it, usually."""
 POLL_SECONDS = 0.1
@@ -37,6 +37,8 @@ _HELP = f"""actions:
           said, exit code 4, and the subscription stays and is tried again
   list    one a line, with what was pulled and the last error (also in srmp-spark status)
   remove  take nothing more; it is gone when pending is 0. What stands in the configuration file is removed there
+  resume  begin one that is on hold: a started copy of a data directory moves no messages until its operator says
+          that the original reads this queue no more
 
 The password is the content of --password-file, read here, or {PASSWORD_VARIABLE}. The queue manager keeps it in a file of its
 data directory that only its owner can read; to keep it elsewhere: [[subscription]] with password_file in its configuration."""
@@ -78,6 +80,9 @@ def _subscribe(args: argparse.Namespace) -> int:
             raise ConfigurationError(f"{args.action} needs --{name}; `srmp-spark subscribe list` lists what there is")
     if args.action == "remove":
         emit([client.unsubscribe(args.host, args.queue)], table=args.table, columns=COLUMNS)
+        return 0
+    if args.action == "resume":
+        emit([client.resume_subscription(args.host, args.queue)], table=args.table, columns=COLUMNS)
         return 0
     entry = {
         "host": args.host, "queue": args.queue, "mode": args.mode, "to": args.to, "username": args.username,

@@ -37,3 +37,7 @@ class RemoteQueues(Protocol):
     async def remove(self, host: str | None, queue: str | None, *, unused: bool = False) -> dict[str, Any]:
         """Take nothing more; its status. ``unused``: only if it never read anything. Raises :class:`ApiError`."""
         ...
+
+    async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
+        """Take one off hold; its status. Raises :class:`ApiError`."""
+        ...

@@ -42,7 +42,17 @@ from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
-from srmp_spark.store import decisions, epochs, losses, marks, moves, state, unreadable_rows, wsrm_sequences
+from srmp_spark.store import (
+    decisions,
+    epochs,
+    held_subscriptions,
+    losses,
+    marks,
+    moves,
+    state,
+    unreadable_rows,
+    wsrm_sequences,
+)
 from srmp_spark.store.durable import make_directory, sync_directory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
@@ -206,6 +216,7 @@ class DataDirectory:
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
+            held_subscriptions.hold_all(writer, because)
         elif "holes" in moved_aside:  # it may have been the last sequence of its queue: none is given out twice in an epoch
             epochs.begin(writer, secrets.token_hex(8), now, "a row of the table holes cannot be read")
         if "undivided_until" not in facts:  # a new directory, or one that an older version made

@@ -80,6 +80,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("GET", "/v1/subscriptions", READ_ALL, subscriptions.list),
         Route("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
         Route("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
+        Route("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
     ]
 
 

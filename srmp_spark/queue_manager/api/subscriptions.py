@@ -53,3 +53,9 @@ class SubscriptionsApi:
         """``DELETE subscriptions?host&queue[&unused=1]``: nothing more is taken; gone as soon as ``pending`` is 0."""
         host, queue, unused = request.text("host"), request.text("queue"), request.text("unused") == "1"
         return Response.json(await asyncio.shield(self._remote().remove(host, queue, unused=unused)))
+
+    async def resume(self, request: Request) -> Response:
+        """``POST subscriptions/resume {"host","queue"}``: one that is on hold, because the data directory is a copy, begins."""
+        body = await request.json_object()
+        host, queue = field_text(body, "host"), field_text(body, "queue")
+        return Response.json(await asyncio.shield(self._remote().resume(host, queue)))

@@ -95,12 +95,12 @@ class Puller:
 
     def __init__(
         self, manager: QueueManager, subscription: Subscription, left: Left, circles: Circles, remotes: Remotes, *,
-        configured: bool = True, removing: bool = False,
+        configured: bool = True, removing: bool = False, held: str | None = None,
     ) -> None:  # fmt: skip
         """``left``: what an earlier one of the same name has stored. ``remotes`` makes the connections.
 
         ``configured``: it stands in the configuration file. ``removing``: nothing is taken any more, and what is pending is
-        settled.
+        settled. ``held``: why it is on hold (:mod:`srmp_spark.store.held_subscriptions`).
         """
         self._manager = manager
         self._circles = circles
@@ -108,6 +108,7 @@ class Puller:
         self.subscription = subscription
         self.configured = configured
         self.removing = removing
+        self._held = held
         self.settled: Callable[[], object] = lambda: None
         """Called once, when ``removing`` has nothing left to do."""
         self._error: str | None = None
@@ -138,8 +139,18 @@ class Puller:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin, unless it is on hold."""
+        if self._held is not None:
+            self._failed_at = self._manager.clock.monotonic()
+            self._error = _held_text(self.subscription, self._held)
+            log.warning('subscription.held name=%s reason="%s"', self.subscription.name, self._error)
+            return
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def resume(self) -> None:
+        """Begin one that was on hold."""
+        self._held = self._failed_at = self._error = None
+        self.start()
 
     async def stop(self) -> None:
         """End. What is locked and stored is acknowledged first; after :data:`STOP_SECONDS` it is left in doubt."""
@@ -149,6 +160,11 @@ class Puller:
         await end((self._task,))
         self._circles.leave(self.subscription)
         self._marks.close()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is on hold."""
+        return self._held is not None
 
     @property
     def pending(self) -> int:
@@ -196,6 +212,7 @@ class Puller:
             "failed_seconds": _rounded(self._since(self._failed_at)),
             "configured": self.configured,
             "removing": self.removing,
+            "held": self.is_held,
         }
 
     def _tell(self, what: str) -> None:
@@ -297,6 +314,14 @@ class Puller:
     async def _pause_full(self, why: str) -> None:
         self._tell(f"{self.subscription.to} takes no rows: {why}")
         await asyncio.sleep(FULL_PAUSE_SECONDS)
+
+
+def _held_text(subscription: Subscription, because: str) -> str:
+    return (
+        f"on hold, because this data directory is a copy ({because}): its original may go on moving these messages, and each "
+        "would go to one of the two. When the original reads this queue no more: srmp-spark subscribe resume "
+        f"--host {subscription.host.text} --queue '{subscription.queue}'"
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:

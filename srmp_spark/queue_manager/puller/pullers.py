@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.puller.added import (
+    Added,
     AddedRow,
     Passwords,
     forget_added,
@@ -29,10 +30,12 @@ from srmp_spark.queue_manager.puller.subscriptions import (
     subscription_name,
 )
 from srmp_spark.queue_manager.remote_queues import Reading
+from srmp_spark.store import held_subscriptions
 from srmp_spark.store.set_aside import SetAside
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.store.transaction import Transaction
 
 _SECTION = "INTERFACE.md section 7"
 
@@ -51,6 +54,8 @@ class Pullers:
         """By the name of the subscription."""
         self._idle: dict[str, dict[str, Any]] = {}
         """What is known and cannot run, by name: its status."""
+        self._held: dict[str, str] = {}
+        """Subscriptions on hold, by name: why."""
         self._unreadable: set[str] = set()
         """Of these subscriptions, by name, something is stored that cannot be read."""
         self._admin = asyncio.Lock()
@@ -60,6 +65,8 @@ class Pullers:
     async def start(self, configured: Sequence[Subscription]) -> None:
         """Make the queues of ours that are missing, and begin. Raises an :class:`ApiError` for one of the wrong kind."""
         manager = self._manager
+        added = await manager.journal.transact(lambda each: load_added(each.connection))
+        await self._find_held(configured, added)
         for each in configured:
             await manager.create_queue(each.to, transactional=False)
             left = await self._left(each.name)
@@ -67,7 +74,6 @@ class Pullers:
                 self._set_aside_unreadable(each.name, left, configured=True)
             else:
                 self._pullers[each.name] = self._puller(each, left)
-        added = await manager.journal.transact(lambda each: load_added(each.connection))
         pending, nameless = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
         self._tell_set_aside([*added.unreadable, *nameless])
         for damaged in added.unreadable:
@@ -98,6 +104,16 @@ class Pullers:
         manager.remote_queues = self
         for puller in self._pullers.values():
             puller.start()
+
+    async def _find_held(self, configured: Sequence[Subscription], added: Added) -> None:
+        """Learn which are on hold; the first start of a copy holds all that move messages."""
+        names = {each.name for each in configured if each.mode == "move"}
+        names |= {row.name for row in added.rows if row.entry.get("mode") != "copy"} | {each.key for each in added.unreadable}
+        held = await self._manager.journal.transact(
+            lambda each: held_subscriptions.name_all(each.connection, frozenset(names))
+        )
+        if held is not None:
+            self._held = dict.fromkeys(held.names or (), held.because)
 
     async def stop(self) -> None:
         """End all, together; none is added any more."""
@@ -141,17 +157,19 @@ class Pullers:
         self._idle[name] = {
             "host": host, "queue": queue, "mode": None, "to": None, "pulled": 0, "pending": pending, "doubtful": pending,
             "taken_in_doubt": 0, "unreadable": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None,
-            "configured": configured, "removing": False,
+            "configured": configured, "removing": False, "held": False,
         }  # fmt: skip
         log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])
 
     def _puller(
         self, subscription: Subscription, left: Left, *, configured: bool = True, removing: bool = False
     ) -> Puller:
-        """Make a puller, which is not started."""
+        """Make a puller, which is not started. What only copies takes nothing from the original of a data directory."""
+        held = self._held.get(subscription.name) if subscription.mode == "move" else None
         return Puller(
-            self._manager, subscription, left, self._circles, self._remotes, configured=configured, removing=removing
-        )
+            self._manager, subscription, left, self._circles, self._remotes,
+            configured=configured, removing=removing, held=held,
+        )  # fmt: skip
 
     async def _left(self, name: str) -> Left:
         """Behind everything that was stored so far, and may still be on its way to the disk."""
@@ -211,8 +229,7 @@ class Pullers:
             if there is None and name in self._idle:
                 return await self._remove_idle(name)
             if there is None:
-                known = ", ".join(f"{each.subscription.queue} of {each.subscription.host.text}" for each in self) or "none"
-                raise ApiError(404, "no-subscription", f"nobody reads {queue} of {host}", f"there are: {known}", _SECTION)
+                raise self._unknown(host, queue)
             if there.configured:
                 raise ApiError(
                     409, "configured", f"{queue} of {host} stands in the configuration file",
@@ -228,7 +245,8 @@ class Pullers:
                 self._put(self._puller(there.subscription, await self._left(name), configured=False))
                 self._pullers[name].start()
                 raise _in_use(there)
-            await manager.journal.transact(lambda each: remove_added(each.connection, name))
+            await manager.journal.transact(lambda each: _remove_row(each, name))
+            self._held.pop(name, None)
             left = await self._left(name)
             puller = self._puller(there.subscription, left, configured=False, removing=True)
             if puller.pending:
@@ -240,6 +258,26 @@ class Pullers:
             log.info("subscription.removed name=%s pending=%d", name, puller.pending)
             return puller.status()
 
+    async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
+        """Take one off hold; its status. One that is not on hold stays as it is. Raises :class:`ApiError`."""
+        async with self._admin:
+            name = self._name(host, queue)
+            there = self._pullers.get(name)
+            self._raise_if_unreadable(name)
+            if there is None:
+                raise self._unknown(host, queue)
+            if name in self._held:
+                await self._manager.journal.transact(lambda each: held_subscriptions.release(each.connection, name))
+                del self._held[name]
+                log.info("subscription.resumed name=%s", name)
+            if there.is_held:
+                there.resume()
+            return there.status()
+
+    def _unknown(self, host: str | None, queue: str | None) -> ApiError:
+        known = ", ".join(f"{each.subscription.queue} of {each.subscription.host.text}" for each in self) or "none"
+        return ApiError(404, "no-subscription", f"nobody reads {queue} of {host}", f"there are: {known}", _SECTION)
+
     async def _remove_idle(self, name: str) -> dict[str, Any]:
         status = self._idle[name]
         if status["pending"]:
@@ -247,7 +285,8 @@ class Pullers:
                 409, "pending", f"{status['pending']} messages of it were taken there and are no rows yet",
                 f"add it again as it was, and remove it when `pending` is 0; {status['last_error']}", _SECTION,
             )  # fmt: skip
-        await self._manager.journal.transact(lambda each: forget_added(each.connection, name))
+        await self._manager.journal.transact(lambda each: _forget_row(each, name))
+        self._held.pop(name, None)
         self._passwords.write(name, None)
         return self._idle.pop(name)
 
@@ -270,7 +309,8 @@ class Pullers:
             return  # it was added again meanwhile
         del self._pullers[name]
         await puller.stop()
-        await self._manager.journal.transact(lambda each: forget_added(each.connection, name))
+        await self._manager.journal.transact(lambda each: _forget_row(each, name))
+        self._held.pop(name, None)
         self._passwords.write(name, None)
 
     # --- what may be added ----------------------------------------------------------------------------------------------------
@@ -323,6 +363,17 @@ class Pullers:
                     409, "to-is-taken", f"{wanted.to} is filled from {other.queue} of {other.host.text}",
                     "give another `to` (`--to`): one queue of ours for each remote one", _SECTION,
                 )  # fmt: skip
+
+
+def _forget_row(transaction: Transaction, name: str) -> None:
+    forget_added(transaction.connection, name)
+    held_subscriptions.release(transaction.connection, name)
+
+
+def _remove_row(transaction: Transaction, name: str) -> None:
+    """An operator wants to know what became of the messages that are pending: it is on hold no more."""
+    remove_added(transaction.connection, name)
+    held_subscriptions.release(transaction.connection, name)
 
 
 def _in_use(there: Puller) -> ApiError:
