@@ -15,6 +15,7 @@ open, leaves nothing of it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shutil
 import sqlite3
@@ -30,8 +31,9 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.store.outbox.ahead import ahead
 from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.conflicts import REASONS
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch, delete_groups
 from srmp_spark.store.outbox.limits import BATCH_ROWS_MAX, BATCH_STAGES_MAX, CHUNK_ROWS, DISK_RESERVE_BYTES
@@ -41,6 +43,7 @@ from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.schema import group_key
 from srmp_spark.store.outbox.stage_file import StageFile
 from srmp_spark.store.outbox.stages import StageRow
+from srmp_spark.store.outbox.waiting import Waiting
 from srmp_spark.store.outbox.writes import Writes
 from srmp_spark.store.state import IDENTIFIER_MAX
 
@@ -53,6 +56,8 @@ class CommitResult(NamedTuple):
     new: int
     known: int
     """Rows that were sent before, or stand in the batch twice with one key."""
+    conflicts: int = 0
+    """Rows that were not sent, because another content has their key or source position (:mod:`.conflicts`)."""
 
 
 class Prepared(Protocol):
@@ -73,6 +78,14 @@ class Prepared(Protocol):
     @property
     def lost(self) -> Sequence[StageRow]:
         """The same."""
+
+    @property
+    def identifiers(self) -> int:
+        """How many message identifiers it needs."""
+
+    @property
+    def letters(self) -> int:
+        """How many dead letters it makes."""
 
     @property
     def unwritten_bytes(self) -> int:
@@ -123,9 +136,12 @@ class Preparation:
 
     def __init__(
         self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow],
-        lost: Sequence[StageRow], at: int, known_since: int, on_end: Callable[[], object],
+        lost: Sequence[StageRow], at: int, known_since: int, waiting: Waiting, on_end: Callable[[], object], *,
+        on_conflict: str = FAIL,
     ) -> None:  # fmt: skip
-        """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock."""
+        """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock; ``on_conflict`` one of
+        :data:`.errors.ON_CONFLICT`.
+        """
         self.application, self.batch = application, batch
         self.stages = stages
         self.lost = lost
@@ -145,6 +161,10 @@ class Preparation:
         self._flushed = False
         self._ended = False
         self._on_end = on_end
+        self._waiting = waiting
+        self._on_conflict = on_conflict
+        self._letters: list[tuple[Part, str]] = []
+        """Conflicts that become dead letters, with the reason: parts that never wait in a queue."""
         self._steps = self._prepare()
 
     @property
@@ -211,12 +231,14 @@ class Preparation:
                 ranked.append(np.argsort(places(scan.queue, scan.order, everything)))
             return ranked[0]
 
-        known = np.zeros(rows, bool)
-        for mask in identities.decide(scan, rank, lambda number: _name(scan, number)):
-            known = mask
+        for _ in identities.decide(scan, rank):
             yield
-        new = ~known
+        if self._on_conflict == FAIL:
+            identities.conflicts.refuse(scan, lambda number: _name(scan, number))
+        known, conflicts = identities.known, identities.conflicts.mask
+        new = ~known & ~conflicts
         ranked.clear()
+        yield from self._pack_letters(scan, identities)
         keeping = identities.store()
         if early is not None and len(scan.queues) == 1 and new.all():
             self.parts = [early]
@@ -227,15 +249,15 @@ class Preparation:
             scan.forget()
             yield
             self._make_parts(scan, new)
-            with closing(self._beside(self._pack(scan, new, order))) as chunks:
+            with closing(self._beside(self._pack(scan, new, order, self.parts))) as chunks:
                 for groups in chunks:
                     self._store(groups)
                     next(keeping, None)  # a chunk of theirs for a chunk of rows: the other thread packs the next meanwhile
                     yield
-        for _ in keeping:
+        for _ in itertools.chain(keeping, identities.store_contents(scan)):
             yield
         count = int(new.sum())
-        self.result = CommitResult(count, rows - count)
+        self.result = CommitResult(count, int(known.sum()), int(conflicts.sum()))
 
     @staticmethod
     def _check_rows(rows: int) -> None:
@@ -317,24 +339,50 @@ class Preparation:
         return part
 
     def _make_parts(self, scan: Scan, new: np.ndarray) -> None:
-        counts = np.bincount(scan.queue[new], minlength=len(scan.queues))
-        self.parts = [
-            self._add_part(self._database.next_id("parts"), key, int(counts[index]), journal=scan.has_journal)
-            for index, key in enumerate(scan.queues)
+        self.parts = self._parts_of(scan.queues, scan.queue[new], journal=scan.has_journal)
+
+    def _parts_of(self, queues: Sequence[QueueKey], of: np.ndarray, *, journal: bool) -> list[Part]:
+        counts = np.bincount(of, minlength=len(queues))
+        return [
+            self._add_part(self._database.next_id("parts"), key, int(counts[index]), journal=journal)
+            for index, key in enumerate(queues)
             if counts[index]
         ]
 
-    def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[list[Group]]:
+    def _pack_letters(self, scan: Scan, identities: Identities) -> Generator[None]:
+        """Pack the conflicts that become dead letters, those of each queue and reason together."""
+        if self._on_conflict != DEAD_LETTER or not identities.conflicts.count:
+            return
+        yield from identities.find_letters()
+        letters = identities.letters
+        if not letters.any():
+            return
+        hows = sorted(REASONS)
+        of = scan.queue * np.uint16(len(hows)) + np.searchsorted(hows, scan.how).astype(np.uint16)
+        order = places(of, scan.order, letters)
+        kinds = [(key, REASONS[how]) for key in scan.queues for how in hows]
+        reasons = [kinds[index][1] for index in np.unique(of[letters]).tolist()]
+        parts = self._parts_of([key for key, _ in kinds], of[letters], journal=False)
+        self._letters = list(zip(parts, reasons, strict=True))
+        with closing(self._pack(scan, letters, order, parts, alone=True)) as chunks:
+            for groups in chunks:
+                self._store(groups)
+                yield
+
+    def _pack(
+        self, scan: Scan, new: np.ndarray, order: np.ndarray, parts: Sequence[Part], *, alone: bool = False
+    ) -> Generator[list[Group]]:
         """The rows that go out, a chunk of groups at a time. It runs in another thread: nothing here touches the database."""
         transactions = None
-        if scan.transaction is not None:
+        if scan.transaction is not None and not alone:
             is_stream = [key.kind == "stream" for key in scan.queues]
             transactions = Transactions(order, scan.queue, scan.transaction, is_stream)
-        packer = Packer(self.parts)
+        packer = Packer(parts)
         if is_in_order(order):
             for piece in scan.pieces():
                 mask = new[piece.first : piece.first + piece.slice.rows]
                 if mask.any():
+                    scan.mark(piece)
                     yield packer.pack(stored_rows(piece, mask, scan.addresses, transactions))
             return
         buckets = Buckets(self._folder, order, scan.size, scan.rows)
@@ -342,6 +390,7 @@ class Preparation:
             for piece in scan.pieces():
                 mask = new[piece.first : piece.first + piece.slice.rows]
                 if mask.any():
+                    scan.mark(piece)
                     numbers = np.flatnonzero(mask) + piece.first
                     if buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions)):
                         scan.release()
@@ -383,7 +432,7 @@ class Preparation:
             raise LocalProtocolError("a batch is numbered once, when it is ready")
         if [(part.key, part.rows) for part in self.parts] != [(each.key, each.last - each.first + 1) for each in enqueued]:
             raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
-        if not 1 <= ids_first <= IDENTIFIER_MAX - self.result.new + 1:
+        if not 1 <= ids_first <= IDENTIFIER_MAX - self.identifiers + 1:
             raise LocalProtocolError(f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin with {ids_first}")
         return Numbered(self, ids_first, tuple(enqueued))
 
@@ -394,7 +443,7 @@ class Preparation:
             connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
         self._writes.execute(connection)
         self._last.execute(connection)
-        new, known = self.result
+        new, known, conflicts = self.result
         number, application, batch, stages, known_since = self._row()
         connection.execute(
             "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
@@ -417,6 +466,12 @@ class Preparation:
                 ),
             )
             ids_first += part.rows
+        if conflicts:
+            connection.execute("INSERT INTO batch_conflicts VALUES (?, ?)", (number, conflicts))
+        position = self._database.position + 1
+        for part, reason in self._letters:
+            self._waiting.bury_unsent(part, ids_first, application, shown_batch(batch), self.at, position, reason)
+            ids_first += part.rows
         connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
 
     def abort(self) -> None:
@@ -435,6 +490,17 @@ class Preparation:
         self._ended = True
         self._steps.close()
         self._on_end()
+
+    @property
+    def letters(self) -> int:
+        """How many rows become dead letters."""
+        return sum(part.rows for part, _ in self._letters)
+
+    @property
+    def identifiers(self) -> int:
+        """How many message identifiers it needs: one for each new message, and for each dead letter."""
+        assert self.result is not None, "all steps are done"
+        return self.result.new + self.letters
 
     @property
     def unwritten_bytes(self) -> int:
