@@ -51,6 +51,8 @@ class CommitAnswer(NamedTuple):
     """Rows that are messages now."""
     known: int
     """Rows that were messages before."""
+    conflicts: int = 0
+    """Rows that are no messages, because another content has their key or source position."""
 
 
 class OutboxClient(QueueManagerClient):
@@ -77,15 +79,20 @@ class OutboxClient(QueueManagerClient):
 
         return self._until_answered(post)
 
-    def commit(self, application: str, batch: str, stages: Sequence[str]) -> CommitAnswer:
+    def commit(
+        self, application: str, batch: str, stages: Sequence[str], *, on_key_conflict: str | None = None
+    ) -> CommitAnswer:
         """``POST commit``: all rows of the stages become messages, or none.
 
-        Raises :class:`ApiError` when the rows are refused (409: a key with other content than before).
+        ``on_key_conflict``: ``fail`` (the default), ``ignore`` or ``dead-letter``, what becomes of a row whose key or source
+        position was sent with another content. Raises :class:`ApiError` when the rows are refused (409: such a row).
         """
         path = _path(application, batch, "/commit")
-        body = {"stages": list(stages)}
+        body: dict[str, Any] = {"stages": list(stages)}
+        if on_key_conflict is not None:
+            body["on_key_conflict"] = on_key_conflict
         answer = self._until_answered(lambda: self._json("POST", path, body=body, timeout=COMMIT_SECONDS, retry=False))
-        return CommitAnswer(int(answer["new"]), int(answer["known"]))
+        return CommitAnswer(int(answer["new"]), int(answer["known"]), int(answer.get("conflicts", 0)))
 
     def delete(self, application: str, batch: str) -> None:
         """``DELETE``: drop the stages of a batch that no commit has named. One attempt."""

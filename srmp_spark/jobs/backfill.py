@@ -151,7 +151,7 @@ def send_files(args: argparse.Namespace) -> Outcome:
     rows_max = ranges.BATCH_ROWS if args.rate is None else max(1, min(ranges.BATCH_ROWS, int(args.rate)))
     if not args.yes:
         return Outcome(total, sum(1 for _ in chunks(message_files.read(args.origin), rows_max)), "dry-run", more)
-    outcome = Outcome(more={**more, "known": 0})
+    outcome = Outcome(more={**more, "known": 0, "conflicts": 0})
     done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
     with running.stopping() as stop, running.counting(outcome):
         for rows in chunks(message_files.read(args.origin), rows_max):
@@ -169,6 +169,7 @@ def send_files(args: argparse.Namespace) -> Outcome:
             done.add(name, fingerprint)
             outcome.rows += answer.new
             outcome.more["known"] += answer.known
+            outcome.more["conflicts"] += answer.conflicts
             outcome.batches += 1
             bar.add(len(rows))
     bar.close()

@@ -57,7 +57,9 @@ what is sent:
 
 output:
   stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
-  messages now and were none before; "known": rows that the name had sent already; status done, dry-run, stopped, failed.
+  messages now and were none before; "known": rows that the name had sent already;
+  "conflicts": rows that were not sent, because the name had sent their position with another content; status done, dry-run,
+  stopped, failed.
   stderr: progress. Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
 
 
@@ -117,7 +119,7 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
     more = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
     if not args.yes:
         return Outcome(total, len(batches), "dry-run", more)
-    outcome = Outcome(more={**more, "known": 0})
+    outcome = Outcome(more={**more, "known": 0, "conflicts": 0})
     done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
     with running.stopping() as stop, running.counting(outcome):
         for batch in batches:
@@ -132,6 +134,7 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
             done.add(batch.name, batch.fingerprint)
             outcome.rows += answer.new
             outcome.more["known"] += answer.known
+            outcome.more["conflicts"] += answer.conflicts
             outcome.batches += 1
             bar.add(batch.rows)
     bar.close()

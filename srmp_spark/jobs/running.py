@@ -105,6 +105,12 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "queues. original: as each row came",
     )
     parser.add_argument("--rate", type=float, metavar="N", help="at most N rows a second (default: as fast as it goes)")
+    parser.add_argument(
+        "--on-key-conflict",
+        choices=("fail", "ignore", "dead-letter"),
+        help="what becomes of a row that was sent under this --id with another content: fail (default; the job ends), ignore "
+        "(it is not sent), dead-letter (it becomes a dead letter)",
+    )
     add_token_flag(parser)
     parser.add_argument(
         "--progress-file",
@@ -159,6 +165,7 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         "destination": args.destination or "",
         "application": name_of(args),
         "orderBy": "sequence",
+        **({} if args.on_key_conflict is None else {"onKeyConflict": args.on_key_conflict}),
         **token_of(args),
     }
     return parse_sink(options)

@@ -74,7 +74,7 @@ class Outgoing:
 
         answers = rows.mapInArrow(stage, "stage string").collect()
         stages = [answer["stage"] for answer in answers if answer["stage"] is not None]
-        return self.client.commit(self.application, batch, stages) if stages else CommitAnswer(0, 0)
+        return self._commit(batch, stages) if stages else CommitAnswer(0, 0)
 
     def send_table(self, batch: str, rows: pa.Table) -> CommitAnswer:
         """All rows of an Arrow table that the driver holds, in their order."""
@@ -89,7 +89,10 @@ class Outgoing:
         staged = self.client.stage(
             self.application, batch, partition=0, attempt=secrets.randbits(62), content=lambda: iter([content])
         )
-        return self.client.commit(self.application, batch, [staged.stage])
+        return self._commit(batch, [staged.stage])
+
+    def _commit(self, batch: str, stages: list[str]) -> CommitAnswer:
+        return self.client.commit(self.application, batch, stages, on_key_conflict=self.options.on_key_conflict)
 
 
 def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:

@@ -75,7 +75,7 @@ class Metrics(Collector):
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
         """(status, how it was come to) → signed messages that were checked."""
         self.sink_rows: dict[tuple[str, ...], int] = defaultdict(int)
-        """(new or known,) → rows of answered commits."""
+        """(new, known or conflicts,) → rows of answered commits."""
         self.tls_refused: dict[str, int] = defaultdict(int)
         """Why → handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
@@ -110,7 +110,7 @@ class Metrics(Collector):
             ("srmp_messages_refused", "requests not answered 200, or discarded", ("status", "reason"), self.refused),
             ("srmp_signatures", "signed messages that were checked", ("status", "how"), self.signatures),
             ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
-            ("srmp_sink_rows", "rows of commits that were answered: new, or known from before", ("result",), self.sink_rows),
+            ("srmp_sink_rows", "rows of answered commits: new, known, or conflicts", ("result",), self.sink_rows),
         )
         for name, text, labels, counts in families:
             counter = CounterMetricFamily(name, text, labels=labels)

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.sink_options import BodyFormatName, check_stream_sink, option_name, parse_sink, target_of
+from srmp_spark.spark.sink_options import (
+    BodyFormatName,
+    OnKeyConflictName,
+    check_stream_sink,
+    option_name,
+    parse_sink,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +42,7 @@ class SrmpSink:
     | ``application`` | whose rows these are; default: the id of the query. Required in Spark Connect, which shows none |
     | ``deadLetterQueue`` | a transactional queue of that queue manager: a dead letter is a row there, too |
     | ``deadLetter`` | ``True``: a message is finished when the receiving application took it; else by its stream receipt |
+    | ``onKeyConflict`` | ``fail`` (default), ``ignore``, ``dead-letter``: of a row whose key or position has another content |
     | ``bodyFormat`` | ``raw`` (default), ``activex``, ``xml``: how a string body is written |
     | ``soap_action`` | of messages for ``wsrm:URL``: the wsa:Action of the service's operation; or the column of this name |
     | ``wsrm_version``, ``soap_version``, ``wsa_version`` | in which versions they leave: 1.1, 1.2, 2005/08; or columns |
@@ -47,7 +55,9 @@ class SrmpSink:
 
     A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch, queue, sequence`` if
     the frame has all four; else by its content within the micro-batch of its query. So two sinks in one function that send
-    equal rows to one destination send them once: give each sink its own ``application``. Spark Connect shows no query: there
+    equal rows to one destination send them once, and two that make different messages of one row are refused
+    (``position-conflict``): give each sink its own ``application``. Rows that were sent before are counted in a warning of
+    the logger ``srmp_spark.spark.writer``. Spark Connect shows no query: there
     rows without key and position need an ``application`` of their own for each query and checkpoint, else rows of one are
     taken for repeats of the other's and are **not sent**.
 
@@ -64,6 +74,7 @@ class SrmpSink:
         application: str | None = None,
         deadLetter: bool = False,  # noqa: N803
         deadLetterQueue: str | None = None,  # noqa: N803
+        onKeyConflict: OnKeyConflictName | None = None,  # noqa: N803
         bodyFormat: BodyFormatName = "raw",  # noqa: N803
         soap_action: str | None = None,
         wsrm_version: str | None = None,
@@ -80,6 +91,7 @@ class SrmpSink:
             "application": application,
             "deadLetter": deadLetter,
             "deadLetterQueue": deadLetterQueue,
+            "onKeyConflict": onKeyConflict,
             "bodyFormat": bodyFormat,
             "soap_action": soap_action,
             "wsrm_version": wsrm_version,

@@ -20,6 +20,7 @@ from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice,
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
 BodyFormatName = Literal["raw", "activex", "xml"]
+OnKeyConflictName = Literal["fail", "ignore", "dead-letter"]
 
 APPLICATION_LENGTH_MAX = 200
 """Characters of an application's name: it is part of a URL, and people read it in the state tables."""
@@ -35,6 +36,8 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
                "receipt, when the receiving application took it"),
     OptionSpec("deadLetterQueue", "both", "a transactional queue of the queue manager that sends: a dead letter of a stream "
                "is a row there, too. Default: the tables of --state alone have it"),
+    OptionSpec("onKeyConflict", "both", "what becomes of a row whose key or source position was sent with another content: "
+               "fail (default; the batch is refused), ignore (the row is not sent), dead-letter (it becomes a dead letter)"),
     OptionSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
                "(what .NET's XmlMessageFormatter writes for a string)"),
     OptionSpec("soap_action", "both", "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
@@ -67,6 +70,8 @@ class SinkOptions:
     application: str | None = None
     dead_letter: bool = False
     dead_letter_queue: str | None = None
+    on_key_conflict: OnKeyConflictName | None = None
+    """``None``: ``fail``, and the queue manager may be one that knows nothing else."""
     body_format: BodyFormatName = "raw"
     reliable: tuple[tuple[str, str], ...] = ()
     """``soap_action`` and the versions, those that are given."""
@@ -87,6 +92,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         application=_name("application", values.get("application")),
         dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
         dead_letter_queue=_dead_letter_queue(values.get("deadLetterQueue")),
+        on_key_conflict=_on_key_conflict(values.get("onKeyConflict")),
         body_format=_body_format(values.get("bodyFormat", "raw")),
         reliable=_reliable(values),
         token=token(values),
@@ -254,6 +260,10 @@ def _name(option: str, text: str | None) -> str | None:
             f"option {option}: {text[:150]!r} is no name (1 to {APPLICATION_LENGTH_MAX} printable characters)"
         )
     return text
+
+
+def _on_key_conflict(text: str | None) -> OnKeyConflictName | None:
+    return None if text is None else choice("onKeyConflict", text, get_args(OnKeyConflictName))  # type: ignore[return-value]  # just checked
 
 
 def _body_format(text: str) -> BodyFormatName:

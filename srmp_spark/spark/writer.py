@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from srmp_spark.client.outbox_batches import OutboxClient
+from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.spark.sink_columns import plan
 from srmp_spark.spark.sink_options import SinkOptions, Target, check_stream_sink, target_of
@@ -63,7 +63,7 @@ class SrmpWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver: make the staged rows outgoing messages."""
-        _commit(client_of(self._plan.options), self._target, _staged(messages))
+        _commit(self._plan.options, self._target, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, after a failure: drop what was staged."""
@@ -101,7 +101,7 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         """In the driver: make the staged rows outgoing messages."""
         staged = _staged(messages)
         if staged:
-            _commit(client_of(self._plan.options), staged[0].target, staged)
+            _commit(self._plan.options, staged[0].target, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """In the driver, after a failure: drop what was staged."""
@@ -130,14 +130,36 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartit
     return [message for message in cast("Sequence[StagedPartition]", messages) if message.stage is not None]
 
 
-def _commit(client: OutboxClient, target: Target, staged: list[StagedPartition]) -> None:
+def _commit(options: SinkOptions, target: Target, staged: list[StagedPartition]) -> CommitAnswer | None:
+    """Make the rows messages, and warn of those that are none; ``None``: there are no rows."""
     if not staged:
-        return
+        return None
     for warning in sorted({each.warning for each in staged if each.warning is not None} - _WARNED):
         _WARNED.add(warning)
         _log.warning("%s", warning)
-    result = client.commit(target.application, target.batch, [cast("str", each.stage) for each in staged])
-    _log.info("sink.committed application=%s batch=%s new=%s known=%s", *target, result.new, result.known)
+    stages = [cast("str", each.stage) for each in staged]
+    client = client_of(options)
+    result = client.commit(target.application, target.batch, stages, on_key_conflict=options.on_key_conflict)
+    _log.info("sink.committed application=%s batch=%s new=%s known=%s conflicts=%s", *target, *result)
+    warn_of_rest(target, result, options)
+    return result
+
+
+def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> None:
+    """Warn of the rows of a committed batch that are no new messages, with their number."""
+    if result.known:
+        _log.warning(
+            "sink.known application=%s batch=%s rows=%s: they were sent before with the same content, and are not sent again. "
+            "A batch that is run again has such rows. Else give each sink of the query its own application, or the rows a key",
+            *target, result.known,
+        )  # fmt: skip
+    if result.conflicts:
+        fate = "became dead letters" if options.on_key_conflict == "dead-letter" else "are not sent"
+        _log.warning(
+            "sink.conflicts application=%s batch=%s rows=%s: their key or source position was sent with another content, and "
+            "they %s (onKeyConflict=%s). Two sinks of a query need an application each",
+            *target, result.conflicts, fate, options.on_key_conflict,
+        )  # fmt: skip
 
 
 def _delete(client: OutboxClient, target: Target) -> None:

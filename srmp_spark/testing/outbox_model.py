@@ -122,11 +122,12 @@ class OutboxModel:
             identity, by_key = _identity(row, batch, content, equal)
             before = self.identities[place].get(identity)
             planned_before = planned.get((place, identity))
-            if planned_before is not None and not by_key:
+            if planned_before == content and not by_key:
                 raise RefusedError(400, "needs-key", f"two rows of one batch have position {identity[1:]}; add a column key")
             earlier = before or planned_before
             if earlier is not None and earlier != content:
-                raise RefusedError(409, "key-conflict", f"{identity[0]} {identity[1]!r} was sent with other content")
+                message = f"{identity[0]} {identity[1:]!r} was sent with other content"
+                raise RefusedError(409, f"{identity[0]}-conflict", message)
             if earlier is not None:
                 known += 1
                 continue

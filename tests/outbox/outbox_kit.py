@@ -83,8 +83,10 @@ class Desk:
         write_stage(self.outbox.stages.folder / name, table, rows=record_rows, **options)
         return self.outbox.stages.add(application, batch, partition, attempt, name, self.at).stage_id
 
-    def commit(self, stages: Sequence[str], *, application: str = "app", batch: str = "1") -> CommitResult:
-        prepared = self.outbox.prepare(application, batch, stages, self.at)
+    def commit(
+        self, stages: Sequence[str], *, application: str = "app", batch: str = "1", on_conflict: str = "fail"
+    ) -> CommitResult:
+        prepared = self.outbox.prepare(application, batch, stages, self.at, on_conflict=on_conflict)
         if isinstance(prepared, CommitResult):
             return prepared
         try:
@@ -99,7 +101,7 @@ class Desk:
             self.sender.enqueue(*part.key, part.rows, self.at, receipts_url=RECEIPTS, final_receipts=part.final)
             for part in prepared.parts
         ]
-        first, self.next_identifier = self.next_identifier, self.next_identifier + prepared.result.new
+        first, self.next_identifier = self.next_identifier, self.next_identifier + prepared.identifiers
         changes = self.sender.changes()
         proof = self.outbox.write(changes, self.at, batches=[prepared.numbered(first, enqueued)])
         self.sender.committed(changes, proof)
@@ -107,11 +109,12 @@ class Desk:
         return prepared.result
 
     def send(
-        self, rows: Sequence[Mapping[str, Any]], *, application: str = "app", batch: str = "1", **options: Any
-    ) -> CommitResult:
+        self, rows: Sequence[Mapping[str, Any]], *, application: str = "app", batch: str = "1", on_conflict: str = "fail",
+        **options: Any,
+    ) -> CommitResult:  # fmt: skip
         """Stage and commit in one."""
         return self.commit([self.stage(rows, application=application, batch=batch, **options)],
-                           application=application, batch=batch)  # fmt: skip
+                           application=application, batch=batch, on_conflict=on_conflict)  # fmt: skip
 
     def save(self, changes: OutgoingChanges | None = None) -> list[Any]:
         changes = changes or self.sender.changes()

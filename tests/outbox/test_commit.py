@@ -165,12 +165,12 @@ def test_a_source_position_is_known_in_every_batch(desk: Desk) -> None:
     assert desk.send(rows("b", "c", **positions([6, 7_000_000])), batch="2") == CommitResult(1, 1)
     other = positions([5, 6]) | {"epoch": ["e2", "e2"]}
     assert desk.send(rows("a", "b", **other), batch="3") == CommitResult(2, 0)
-    assert desk.send(rows("b", **positions([7_000_000])), batch="4") == CommitResult(0, 1)
+    assert desk.send(rows("c", **positions([7_000_000])), batch="4") == CommitResult(0, 1)
 
 
 def test_one_position_twice_asks_for_a_key(desk: Desk) -> None:
     with pytest.raises(BatchError, match=r"one source position.*add a column key") as caught:
-        desk.send(rows("a", "b", **positions([5, 5])))
+        desk.send(rows("a", "a", **positions([5, 5])))
     assert (caught.value.status, caught.value.code) == (400, "needs-key")
     assert desk.send(rows("a", "b", **positions([5, 5], key=["x", "y"]))) == CommitResult(2, 0), "a key comes first"
 

@@ -35,7 +35,8 @@ from srmp_spark.store.outbox.preparation import CommitResult
 from srmp_spark.store.outbox.schema import DATABASE_FILE
 
 FULL = os.environ.get("SRMP_SPARK_CRASH") == "full"
-TABLES = ("batches", "parts", "groups", "data", "stages", "scopes", "identities", "identity_log", "sources", "positions")
+TABLES = ("batches", "parts", "groups", "data", "stages", "scopes", "identities", "identity_log", "sources", "positions",
+          "position_contents")  # fmt: skip
 
 
 def counts(desk: Desk) -> dict[str, int]:
@@ -57,6 +58,8 @@ def assert_nothing_invisible(desk: Desk) -> None:
         "a log of nobody": "SELECT id FROM identity_log WHERE batch_no NOT IN (SELECT no FROM batches WHERE committed)",
         "scopes of nobody": "SELECT id FROM scopes WHERE id NOT IN "
         "(SELECT scope_id FROM identities UNION SELECT scope_id FROM positions)",
+        "contents of nobody": "SELECT block FROM position_contents WHERE batch_no NOT IN "
+        "(SELECT no FROM batches WHERE committed)",
         "serials above end": "SELECT parts.id FROM parts JOIN queues ON queues.id = queue_id WHERE last > end",
     }.items():
         assert execute(query).fetchall() == [], what

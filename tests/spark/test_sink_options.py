@@ -57,7 +57,8 @@ def refusal(ddl: str, **options: str) -> str:
         ({"listen": "127.0.0.1:0"}, "give the sink queueManager"),
         (
             {"zzz": "1"},
-            "known: allowPlainToken, application, batch, bodyFormat, deadLetter, deadLetterQueue, destination, orderBy",
+            "known: allowPlainToken, application, batch, bodyFormat, deadLetter, deadLetterQueue, destination, onKeyConflict, "
+            "orderBy",
         ),
         ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
         ({"deadLetterQueue": "private$/order_queue$"}, "takes no dead letters"),
@@ -276,11 +277,13 @@ def test_what_the_queue_manager_warns_of_is_told_in_the_driver_once(
 ) -> None:
     """A ``deadLetterQueue`` that is not there: each task hears of it, and each micro-batch."""
     monkeypatch.setattr(writer, "_WARNED", set[str]())
-    client = cast("Any", SimpleNamespace(commit=lambda *names: CommitAnswer(1, 0)))
+    client = cast("Any", SimpleNamespace(commit=lambda *names, on_key_conflict: CommitAnswer(1, 0)))
+    monkeypatch.setattr(writer, "client_of", lambda options: client)
+    options = parse_sink({"queueManager": "http://127.0.0.1:1", "destination": "http://a.example/msmq/b"})
     target = Target("app", "1")
     staged = [
         StagedPartition(target, name, 1, warning) for name, warning in (("a", "no queue"), ("b", None), ("c", "no queue"))
     ]
     for _ in range(2):
-        writer._commit(client, target, staged)
+        writer._commit(options, target, staged)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["no queue"]

@@ -22,6 +22,7 @@ from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.api.stage_turns import StageTurn, StageTurns
 from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
 from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.outbox.errors import FAIL, ON_CONFLICT
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, BATCH_STAGES_MAX, STAGE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -88,21 +89,27 @@ class OutboxApi:
         return name
 
     async def commit(self, request: Request) -> Response:
-        """``POST commit {"stages":[…]}``."""
+        """``POST commit {"stages":[…], "on_key_conflict": "fail"}``."""
         application, batch = _names(request)
         body = await request.json_object()
-        unknown = sorted(body.keys() - {"stages"})
+        unknown = sorted(body.keys() - {"stages", "on_key_conflict"})
         if unknown:
-            hint = "known: stages; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md section 7)"
+            hint = "known: stages, on_key_conflict; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md)"
             raise usage(f"unknown: {', '.join(unknown)[:200]}", hint)
         stages = body.get("stages")
         if not isinstance(stages, list) or not all(isinstance(each, str) for each in stages):
             raise usage("stages is a list of what `stage` answered")
         if len(stages) > BATCH_STAGES_MAX:
             raise usage(f"a commit has at most {BATCH_STAGES_MAX} stages", "coalesce into fewer tasks")
-        command = {"op": "commit", "application": application, "batch": batch, "stages": stages, "token": request.caller}
+        on_conflict = body.get("on_key_conflict", FAIL)
+        if on_conflict not in ON_CONFLICT:
+            raise usage(f"on_key_conflict is one of {', '.join(ON_CONFLICT)}")
+        command = {
+            "op": "commit", "application": application, "batch": batch, "stages": stages, "on_conflict": on_conflict,
+            "token": request.caller,
+        }  # fmt: skip
         answer = await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS)
-        for result in ("new", "known"):
+        for result in ("new", "known", "conflicts"):
             self._manager.metrics.sink_rows[result,] += answer[result]
         return Response.json(answer)
 

@@ -205,8 +205,14 @@ class Commands:
     async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch, stages = command["application"], command["batch"], command["stages"]
         origin = origin_of_token(command.get("token"))
-        result = (await self._dispatcher.commit(lambda at: self._outbox.prepare(application, batch, stages, at), origin)).result
-        return {"new": result.new, "known": result.known}
+        prepare = partial(self._outbox.prepare, application, batch, stages, on_conflict=command["on_conflict"])
+        result = (await self._dispatcher.commit(prepare, origin)).result
+        if result.conflicts:
+            log.warning(
+                "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: their key or source position has another "
+                "content", ascii(application)[1:-1], ascii(batch)[1:-1], result.conflicts, command["on_conflict"],
+            )  # fmt: skip
+        return result._asdict()
 
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
         drop = partial(self._outbox.stages.drop, command["application"], command["batch"])

@@ -331,6 +331,8 @@ class Dispatcher:
         for new, numbered, without_room in given:
             result = new.preparation.result
             assert result is not None, "only what is ready is written"
+            if new.preparation.letters:
+                self.on_dead()
             if not new.done.done():
                 new.done.set_result(CommittedBatch(result, numbered.enqueued, new.ids_first, without_room))
         for waiting in wanted:
@@ -390,7 +392,7 @@ class Dispatcher:
                     pass
                 assert preparation.result is not None, "all steps are done"
                 self._check_records(preparation)
-                ids_first = await self._identifiers.take(preparation.result.new)
+                ids_first = await self._identifiers.take(preparation.identifiers)
             except BaseException:
                 while not await self._store.run(preparation.abort_step, later=True):
                     pass

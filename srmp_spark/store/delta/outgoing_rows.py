@@ -22,6 +22,7 @@ from srmp_spark.store.delta.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
 from srmp_spark.store.outbox.columns import RELIABLE_COLUMNS
+from srmp_spark.store.outbox.conflicts import REASONS
 from srmp_spark.store.outbox.ends import class_of_end
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, unpack_sent
 from srmp_spark.store.outbox.packed_group import ENVELOPE, PRIORITY_DEFAULT, VIA
@@ -53,6 +54,8 @@ COLUMNS_NUMBER = 3
 """Of the columns that :func:`waiting_rows` fills: what an older version wrote with fewer is written again."""
 
 _NEVER = -1
+_NEVER_LEFT = ("expired", "dropped", "no-room", *REASONS.values())
+"""Ends of messages that were never sent, unless they are in doubt."""
 _CONTENT = {
     "label": pa.string(), "body": pa.binary(), "body_type": pa.int64(), "extension": pa.binary(), "priority": pa.int32(),
     "correlation_id": pa.binary(), "app_specific": pa.int64(), "response_queue": pa.string(), "admin_queue": pa.string(),
@@ -155,7 +158,7 @@ def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> di
     serials = np.array(moved.serials, np.int64)
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
-    never_left = moved.reason in ("expired", "dropped", "no-room") and not moved.in_doubt
+    never_left = moved.reason in _NEVER_LEFT and not moved.in_doubt
     attempts = pa.array(sent["attempts"], pa.int32(), mask=(sent["attempts"] == 0) & (not never_left))
     status = 200 if moved.fate == "journal" else moved.status
     return _columns(

@@ -43,7 +43,7 @@ class BatchOrder:
         scan.runs.close()
         assert at == scan.rows, f"{at} rows were put in order, {scan.rows} were scanned"
         self._order = order
-        if scan.content is not None:  # of two rows with one key the first in order is sent
+        if scan.content is not None or scan.has_positions:  # of two rows with one identity the first in order has it
             place = scan.zeros(np.uint32)
             for span in blocks(scan.rows):
                 place[order[span]] = np.arange(span.start, span.stop, dtype=np.uint32)

@@ -52,7 +52,11 @@ class OutboxDatabase:
         (of_parts,) = connection.execute(
             "SELECT coalesce(max(batch_no), 0) FROM parts WHERE typeof(batch_no) = 'integer'"
         ).fetchone()
-        self._last["batches"] = max(self._last["batches"], of_parts)
+        # What is known of positions may outlive its batch.
+        (of_positions,) = connection.execute(  # numbers come before texts
+            "SELECT coalesce(max(batch_no), 0) FROM position_contents WHERE batch_no < ''"
+        ).fetchone()
+        self._last["batches"] = max(self._last["batches"], of_parts, int(of_positions))
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:

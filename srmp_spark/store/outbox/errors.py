@@ -11,11 +11,17 @@ BAD_BATCH = "bad-batch"
 UNKNOWN_STAGE = "unknown-stage"
 """404: a stage is not there (any more), and this very commit never was."""
 NEEDS_KEY = "needs-key"
-"""400: two rows of one batch have one source position."""
+"""400: two rows of one batch have one source position, and one content."""
 NO_ROOM = "no-room"
 """503: the disk would become full."""
 KEY_CONFLICT = "key-conflict"
 """409: a key came before with another content."""
+POSITION_CONFLICT = "position-conflict"
+"""409: a source position came before with another content."""
+
+FAIL, IGNORE, DEAD_LETTER = ON_CONFLICT = ("fail", "ignore", "dead-letter")
+"""What becomes of a row whose key or source position belongs to another content: its batch is refused; it is not sent; it
+becomes a dead letter."""
 
 
 class BatchError(SrmpSparkError):

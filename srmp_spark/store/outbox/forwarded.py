@@ -236,6 +236,17 @@ class ForwardedBatch:
             raise CursorMovedError(read_to(self._database), self._since)
 
     @property
+    def identifiers(self) -> int:
+        """How many message identifiers it needs."""
+        assert self.result is not None, "all steps are done"
+        return self.result.new
+
+    @property
+    def letters(self) -> int:
+        """How many conflicts become dead letters: what is forwarded has none."""
+        return 0
+
+    @property
     def unwritten_bytes(self) -> int:
         """What the transaction must write."""
         return self._writes.bytes

@@ -30,7 +30,7 @@ CONTENT = (
     ("wsrm_version", b"w"), ("soap_version", b"v"), ("wsa_version", b"g"),
 )  # fmt: skip
 """Columns before the body, each with the letter that stands for it."""
-_DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_specific": 0, "body_type": 0, "label": ""}
+DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_specific": 0, "body_type": 0, "label": ""}
 """A value that means the same as none, and is left out."""
 
 
@@ -84,7 +84,7 @@ def _heads(columns: Mapping[str, pa.Array], rows: int) -> list[bytes]:
             continue
         if pa.types.is_timestamp(array.type):
             array = array.cast(pa.int64())
-        default = _DEFAULTS.get(name)
+        default = DEFAULTS.get(name)
         encoded: dict[Any, bytes] = {None: b"", default: b""}
         field = []
         for value in array.to_pylist():

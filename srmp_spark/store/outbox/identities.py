@@ -5,8 +5,12 @@ two count per (application, destination), the third per batch as well. Each such
 bytes stands for the row. They are looked up and stored in ascending order, so that neighbours share pages; a scope that is
 new needs no looking up at all. They are stored after all is decided, while the rows are packed (:meth:`Identities.store`).
 
+A key and a source position belong to the content that had them first. A row that has one of them and another content is a
+*conflict*, and never a repeat: :mod:`.conflicts` says what becomes of it.
+
 What is stored in small transactions before the batch counts is named in ``identity_log`` too, by which it is taken out again if
-the batch does not come about, or when its time is over. Source positions are few bytes and wait for the last transaction.
+the batch does not come about, or when its time is over; the contents of positions have the number of the batch for that. Which
+positions are known is few bytes and waits for the last transaction. Contents without a known position mean nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from srmp_spark.store.outbox import positions
+from srmp_spark.store.outbox.conflicts import LETTERS, Conflicts
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import KEY_CONFLICT, NEEDS_KEY, BatchError
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, again
 from srmp_spark.store.outbox.limits import CHUNK_ROWS
 from srmp_spark.store.outbox.row_numbers import blocks, is_large, shares
@@ -38,8 +42,9 @@ _INSERT = _NUMBERS + f"INSERT INTO identities SELECT :scope, {_HASH}, {_CONTENT}
 _NONE = np.zeros(0, np.uint64)
 _BIAS = np.uint64(1 << 63)
 
-NameRow = Callable[[int], str]
-"""Where row number n of the batch stands, and what identifies it: for errors, which may read a file."""
+BLOCKS_AT_ONCE = 64
+"""Blocks of positions whose contents are written down in one step: 2 MB at most."""
+_CONTENTS = "INSERT OR REPLACE INTO position_contents VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class _Fresh(NamedTuple):
@@ -52,8 +57,49 @@ class _Fresh(NamedTuple):
     """Only of keys."""
 
 
+class _Unmarked(NamedTuple):
+    """Positions of one block that are new, ascending, and the numbers of their rows in the batch."""
+
+    scope: int
+    source: int
+    block: int
+    places: np.ndarray
+    rows: np.ndarray
+
+
+class _Span(NamedTuple):
+    """Rows of one scope that are known in one way, by identity; those with one identity in the order of the batch."""
+
+    scope: int
+    is_new: bool
+    """Nothing is stored in the scope yet."""
+    rows: np.ndarray
+    """Their numbers in the batch."""
+    high: np.ndarray
+    low: np.ndarray
+    same: np.ndarray
+    """Whether a row has the identity of the row before."""
+
+    def cut(self, start: int, end: int) -> _Span:
+        """Return the rows from index ``start`` to before ``end``."""
+        span = slice(start, end)
+        return _Span(self.scope, self.is_new, self.rows[span], self.high[span], self.low[span], self.same[span])
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Yield parts of about a chunk that have all rows of their identities."""
+        starts = np.flatnonzero(~self.same)[::CHUNK_ROWS].tolist() if self.same.any() else range(0, len(self.rows), CHUNK_ROWS)
+        return itertools.pairwise([*starts, len(self.rows)])
+
+
 class Identities:
     """Decides which rows of a scanned batch are known."""
+
+    known: np.ndarray
+    """Which rows are repeats, by number; set by :meth:`decide`."""
+    conflicts: Conflicts
+    """Which rows have the key or position of another content; set by :meth:`decide`."""
+    letters: np.ndarray
+    """Which conflicts are no dead letters yet, by number; set by :meth:`find_letters`."""
 
     def __init__(
         self, database: OutboxDatabase, application: str, batch: str, batch_no: int, at: int, writes: Writes, last: Writes
@@ -65,27 +111,25 @@ class Identities:
         self._writes, self._last = writes, last
         self._made: dict[tuple[str, str], int] = {}
         self._fresh: list[_Fresh] = []
+        self._unmarked: list[_Unmarked] = []
 
-    def decide(
-        self, scan: Scan, rank: Callable[[np.ndarray], np.ndarray], name: NameRow
-    ) -> Generator[np.ndarray]:
-        """Work in steps; yields the mask of known rows as far as they are decided, the last one is complete.
+    def decide(self, scan: Scan, rank: Callable[[np.ndarray], np.ndarray]) -> Generator[None]:
+        """Work in steps; afterwards :attr:`known` and :attr:`conflicts` are complete.
 
-        ``rank`` gives the places of rows in the order of the batch. Raises :class:`BatchError` for a key with two contents, or
-        a position with two rows.
+        ``rank`` gives the places of rows in the order of the batch.
         """
-        known = scan.zeros(bool)
-        yield known
+        self.known = scan.zeros(bool)
+        self.conflicts = Conflicts(scan.zeros(bool))
+        yield
+        if is_large(scan.rows) and scan.has_positions:
+            yield from scan.mark_all()
         for share in range(shares(scan.rows)):
-            rows = yield from _rows_of_share(scan, share, known)
-            yield from self._decide(scan, rows, rank, name, known)
-            if is_large(scan.rows):  # all of them are too many to be kept until the rows are packed
-                for _ in self.store():
-                    yield known
+            rows = yield from _rows_of_share(scan, share)
+            yield from self._decide(scan, rows, rank)
+            if is_large(scan.rows):  # what is new of all shares is too much to be kept until the rows are packed
+                yield from itertools.chain(self.store(), self.store_contents(scan))
 
-    def _decide(
-        self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray], name: NameRow, known: np.ndarray
-    ) -> Iterator[np.ndarray]:
+    def _decide(self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
         """Decide for some rows, among which are all those with the same identities."""
         kind = scan.scope[rows].astype(np.uint32) * 4 + scan.how[rows]
         high, low = scan.high[rows], scan.low[rows]
@@ -96,20 +140,51 @@ class Identities:
         order = rows[order]
         same = np.zeros(len(order), bool)
         same[1:] = (kind[1:] == kind[:-1]) & (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-        if same.any():
-            order = self._twice(scan, order, kind, same, known, rank, name)
-        yield known
+        if (same & (kind % 4 != BY_DIGEST)).any():
+            # Of several rows with one key or position the one that comes first in the order of the batch has it.
+            order = order[np.lexsort((rank(order), np.cumsum(~same)))]
+        yield
         starts = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(order)]
         for start, end in itertools.pairwise(starts):
             if start == end:
                 continue
             destination, how = scan.scopes[int(kind[start]) // 4], int(kind[start]) % 4
             scope, is_new = self._scope(destination, self._batch if how == BY_DIGEST else "")
-            span = slice(start, end)
-            if how == BY_POSITION:
-                yield from self._positions(scope, order[span], high[span], low[span], known)
-            else:
-                yield from self._hashes(scope, is_new, scan, order[span], high[span], low[span], same[span], known, name)
+            span = _Span(scope, is_new, order[start:end], high[start:end], low[start:end], same[start:end])
+            yield from {BY_KEY: self._keys, BY_POSITION: self._positions, BY_DIGEST: self._digests}[how](span, scan)
+
+    def new(self, scan: Scan) -> np.ndarray:
+        """Return which rows are neither known nor conflicts, by number, after :meth:`decide`."""
+        new = scan.zeros(bool)
+        for span in blocks(scan.rows):
+            new[span] = ~(self.known[span] | self.conflicts.mask[span])
+        return new
+
+    def find_letters(self, scan: Scan) -> Iterator[None]:
+        """Work in steps, after :meth:`decide`; afterwards :attr:`letters` is complete."""
+        self.letters = scan.zeros(bool)
+        for part in self.conflicts.by_scope():
+            count = len(part.rows)
+            hashes = np.zeros((count, 2), np.uint64)
+            for start in range(0, count, CHUNK_ROWS):
+                hashes[start : start + CHUNK_ROWS] = part.hashes(start, start + CHUNK_ROWS)
+                yield
+            order = np.lexsort((part.rows, hashes[:, 1], hashes[:, 0]))
+            repeats = np.zeros(count, bool)
+            repeats[1:] = (hashes[order[1:]] == hashes[order[:-1]]).all(axis=1)
+            order = order[~repeats]
+            high, low, rows = hashes[order, 0], hashes[order, 1], part.rows[order]
+            scope, is_new = self._scope(part.destination, LETTERS)
+            span = _Span(scope, is_new, rows, high, low, np.zeros(len(rows), bool))
+            for start in range(0, len(rows), CHUNK_ROWS):
+                piece = span.cut(start, start + CHUNK_ROWS)
+                fresh = np.ones(len(piece.rows), bool)
+                for index, _ in self._stored(piece, piece.high, piece.low):
+                    fresh[index] = False
+                if fresh.any():
+                    self._fresh.append(_Fresh(scope, piece.high[fresh], piece.low[fresh], None))
+                    self.letters[piece.rows[fresh]] = True
+                yield
 
     def seen(self, scan: Scan, rows: int) -> bool:
         """Whether any of the first ``rows``, at most a chunk, was sent before."""
@@ -141,31 +216,14 @@ class Identities:
             yield
         self._fresh = []
 
-    def _twice(
-        self, scan: Scan, order: np.ndarray, kind: np.ndarray, same: np.ndarray, known: np.ndarray,
-        rank: Callable[[np.ndarray], np.ndarray], name: NameRow,
-    ) -> np.ndarray:  # fmt: skip
-        """Rows of one batch with one identity."""
-        how = kind % 4
-        positions_twice = np.flatnonzero(same & (how == BY_POSITION))
-        if len(positions_twice):
-            index = int(positions_twice[0])
-            first, second = name(int(order[index - 1])), name(int(order[index]))
-            message = f"two rows of the batch have one source position: {first} and {second}"
-            raise BatchError(400, NEEDS_KEY, message, "add a column key that tells them apart, or select the rows apart")
-        if scan.content is not None and (same & (how == BY_KEY)).any():
-            content = scan.content[order]
-            differ = np.flatnonzero(same & (how == BY_KEY) & (content != np.roll(content, 1)))
-            if len(differ):
-                index = int(differ[0])
-                first, second = name(int(order[index - 1])), name(int(order[index]))
-                message = f"two rows of the batch have one key and differ in content: {first} and {second}"
-                raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever")
-            # Of several the one that comes first in the order of the batch is sent.
-            group = np.cumsum(~same)
-            order = order[np.lexsort((rank(order), group))]
-            known[order[same & (how == BY_KEY)]] = True
-        return order
+    def store_contents(self, scan: Scan) -> Iterator[None]:
+        """After the rows have their marks: write down what is at positions that are new."""
+        for turn, (scope, source, block, places, rows) in enumerate(self._unmarked, 1):
+            added, marks = positions.encode_at(places), positions.encode_contents(scan.marks[rows])
+            self._writes.add(_CONTENTS, scope, source, block, self._batch_no, added, marks, size=len(added) + len(marks) + 40)
+            if turn % BLOCKS_AT_ONCE == 0:
+                yield
+        self._unmarked = []
 
     def _scope(self, destination: str, batch: str) -> tuple[int, bool]:
         """Its number, and whether nothing can be in it yet."""
@@ -183,73 +241,104 @@ class Identities:
         )
         return scope, True
 
-    def _hashes(
-        self, scope: int, is_new: bool, scan: Scan, rows: np.ndarray, high: np.ndarray, low: np.ndarray, same: np.ndarray,
-        known: np.ndarray, name: NameRow,
-    ) -> Iterator[np.ndarray]:  # fmt: skip
-        by_key = int(scan.how[rows[0]]) == BY_KEY
+    def _digests(self, span: _Span, scan: Scan) -> Iterator[None]:
         count = 0
-        for start in range(0, len(rows), CHUNK_ROWS):
-            span = slice(start, start + CHUNK_ROWS)
-            numbers, repeats, upper, lower = rows[span], same[span], high[span], low[span]
-            fresh = np.ones(len(numbers), bool)
-            if not repeats.any():
+        for start in range(0, len(span.rows), CHUNK_ROWS):
+            part = span.cut(start, start + CHUNK_ROWS)
+            upper, lower = part.high, part.low
+            if not part.same.any():
                 count = 0
-            elif by_key:
-                fresh &= ~repeats
             else:
                 upper, lower = upper.copy(), lower.copy()
-                for index in range(len(numbers)):
-                    count = count + 1 if repeats[index] else 0
+                for index in range(len(part.rows)):
+                    count = count + 1 if part.same[index] else 0
                     if count:
                         digest = _packed(upper[index : index + 1], lower[index : index + 1])
                         upper[index], lower[index] = np.frombuffer(again(digest, count), ">u8")
-            content = _content(scan)[numbers] if by_key else None
-            if not is_new:
-                asked = {"scope": scope, "hashes": _packed(upper, lower), "count": len(numbers)}
-                for index, stored in self._connection.execute(_FIND, asked).fetchall():
-                    if (
-                        content is not None
-                        and stored is not None  # of a key that was restored no content is kept
-                        and fresh[index]
-                        and stored != content[index : index + 1].astype(">u8").tobytes()
-                    ):
-                        message = f"{name(int(numbers[index]))} was sent before with another content"
-                        raise BatchError(409, KEY_CONFLICT, message, "a key belongs to one message for ever: use another one")
-                    fresh[index] = False
-                    known[numbers[index]] = True
+            fresh = np.ones(len(part.rows), bool)
+            for index, _ in self._stored(part, upper, lower):
+                fresh[index] = False
+            self.known[part.rows] = ~fresh
             if fresh.any():
-                self._fresh.append(_Fresh(scope, upper[fresh], lower[fresh], None if content is None else content[fresh]))
-            yield known
+                self._fresh.append(_Fresh(part.scope, upper[fresh], lower[fresh], None))
+            yield
 
-    def _positions(
-        self, scope: int, rows: np.ndarray, high: np.ndarray, low: np.ndarray, known: np.ndarray
-    ) -> Iterator[np.ndarray]:
-        sequences = (low ^ _BIAS).view(np.int64)
+    def _keys(self, span: _Span, scan: Scan) -> Iterator[None]:
+        for start, end in span.chunks():
+            part = span.cut(start, end)
+            content = _content(scan)[part.rows]
+            first = ~part.same
+            upper, lower, wanted = part.high[first], part.low[first], content[first]
+            found = np.zeros(len(upper), bool)
+            for index, stored in self._stored(part, upper, lower):
+                found[index] = True
+                if stored is not None:  # of a key that was restored no content is kept
+                    wanted[index] = int.from_bytes(stored, "big")
+            self._settle(part, content, found, wanted, scan)
+            fresh = ~found
+            if fresh.any():
+                self._fresh.append(_Fresh(part.scope, upper[fresh], lower[fresh], wanted[fresh]))
+            yield
+
+    def _stored(self, span: _Span, upper: np.ndarray, lower: np.ndarray) -> list[tuple[int, bytes | None]]:
+        """Return which of these hashes are stored, as (index, content)."""
+        if span.is_new:
+            return []
+        asked = {"scope": span.scope, "hashes": _packed(upper, lower), "count": len(upper)}
+        return self._connection.execute(_FIND, asked).fetchall()
+
+    def _positions(self, span: _Span, scan: Scan) -> Iterator[None]:
+        sequences = (span.low ^ _BIAS).view(np.int64)
         blocks = sequences >> positions.BLOCK_BITS
-        change = np.flatnonzero((np.diff(high) != 0) | (np.diff(blocks) != 0)) + 1
-        starts = [0, *change.tolist(), len(rows)]
+        change = np.flatnonzero((np.diff(span.high) != 0) | (np.diff(blocks) != 0)) + 1
+        starts = [0, *change.tolist(), len(span.rows)]
         for turn, (start, end) in enumerate(itertools.pairwise(starts), 1):
-            source, block = int(high[start]), int(blocks[start])
-            row = self._connection.execute(
-                "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", (scope, source, block)
-            ).fetchone()
-            mask = np.zeros(positions.BLOCK, bool) if row is None else positions.decode(row[0])
             offsets = (sequences[start:end] & (positions.BLOCK - 1)).astype(np.int64)
-            known[rows[start:end]] = mask[offsets]
-            if not mask[offsets].all():
-                mask[offsets] = True
-                stored = positions.encode(mask)
-                self._last.add(
-                    "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", scope, source, block, stored, self._at,
-                    size=len(stored) + 30,
-                )  # fmt: skip
+            yield from self._block(span.cut(start, end), int(span.high[start]), int(blocks[start]), offsets, scan)
             if turn % CHUNK_ROWS == 0:
-                yield known
-        yield known
+                yield
+        yield
+
+    def _block(self, part: _Span, source: int, block: int, offsets: np.ndarray, scan: Scan) -> Iterator[None]:
+        """Decide about the rows with a position in one block."""
+        row = self._connection.execute(
+            "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", (part.scope, source, block)
+        ).fetchone()
+        mask = np.zeros(positions.BLOCK, bool) if row is None else positions.decode(row[0])
+        rows, places = (part.rows[~part.same], offsets[~part.same]) if part.same.any() else (part.rows, offsets)
+        found = mask[places]
+        if len(rows) < len(part.rows) or found.any():
+            yield from scan.mark_all()
+            wanted = scan.marks[rows]
+            if found.any():
+                there, stored = positions.stored_contents(self._connection, part.scope, source, block)
+                wanted = np.where(found & there[places], stored[places], wanted)
+            self._settle(part, scan.marks[part.rows], found, wanted, scan)
+            rows, places = rows[~found], places[~found]
+        if not len(rows):
+            return
+        mask[places] = True
+        known = positions.encode(mask)
+        self._last.add(
+            "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", part.scope, source, block, known, self._at,
+            size=len(known) + 30,
+        )  # fmt: skip
+        self._unmarked.append(_Unmarked(part.scope, source, block, places, rows))
+
+    def _settle(self, part: _Span, content: np.ndarray, found: np.ndarray, wanted: np.ndarray, scan: Scan) -> None:
+        """Tell repeats from conflicts. ``found`` and ``wanted`` are of each key or position of ``part``: whether it was there
+        before the batch, and the content that it belongs to; ``content`` is of each row.
+        """
+        of = np.cumsum(~part.same) - 1 if part.same.any() else slice(None)
+        differs = content != wanted[of]
+        self.known[part.rows] = (found[of] | part.same) & ~differs
+        if differs.any():
+            self.conflicts.add(part, content, differs, found[of], scan)
+        if part.same.any():
+            self.conflicts.note_twice(part, part.same & ~differs, scan)
 
 
-def _rows_of_share(scan: Scan, share: int, known: np.ndarray) -> Generator[np.ndarray, None, np.ndarray]:
+def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
     """Return the numbers of the rows of one share, ascending; work in steps.
 
     Rows with the same identity, and source positions of one block, are of the same share. A share has about
@@ -264,7 +353,7 @@ def _rows_of_share(scan: Scan, share: int, known: np.ndarray) -> Generator[np.nd
         by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(32)  # ascending, as they are stored
         mine = np.where(scan.how[span] == BY_POSITION, by_block, by_hash) == share
         found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))
-        yield known
+        yield
     return np.concatenate(found)
 
 

@@ -14,6 +14,9 @@ from srmp_spark.store.outbox.schema import OFFSET_BITS
 GROUPS_AT_ONCE = 64
 """Groups deleted in one transaction: 16 MB, as much as two chunks."""
 
+CONTENTS_AT_ONCE = 256
+"""Records of contents deleted in one transaction: 8 MB at most."""
+
 
 def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
     """Everything that no committed batch owns; how many batches had left something."""
@@ -34,6 +37,8 @@ def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[No
             yield
     while forget_identities(database, number):
         yield
+    while forget_contents(database, number):
+        yield
     with database.transaction():
         connection.execute("DELETE FROM scopes WHERE batch_no = ?", (number,))
         connection.execute("DELETE FROM batches WHERE no = ?", (number,))
@@ -52,6 +57,20 @@ def delete_groups(database: OutboxDatabase, part: int) -> bool:
         if not more:
             connection.execute("DELETE FROM parts WHERE id = ?", (part,))
     return more
+
+
+def forget_contents(database: OutboxDatabase, number: int) -> bool:
+    """Delete some of the contents of positions that batch ``number`` stored; return whether there may be more."""
+    rows = database.connection.execute(
+        "SELECT scope_id, source_id, block, batch_no FROM position_contents WHERE batch_no = ? LIMIT ?",
+        (number, CONTENTS_AT_ONCE),
+    ).fetchall()
+    if rows:
+        with database.transaction(unsynced_bytes=CONTENTS_AT_ONCE << 15) as connection:
+            connection.executemany(
+                "DELETE FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ? AND batch_no = ?", rows
+            )
+    return len(rows) == CONTENTS_AT_ONCE
 
 
 def forget_identities(database: OutboxDatabase, number: int) -> bool:

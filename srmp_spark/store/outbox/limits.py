@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 1_000_000
 """Rows whose identities or places are worked out at once, in one step of the outbox's thread and about 60 MB. The numbers about
 each row of a larger batch lie in files below ``sorting``."""
 
-FILED_ROW_BYTES = 64
+FILED_ROW_BYTES = 80
 """Bytes in those files for each row, beside the columns of ``orderBy``, at most."""
 
 ORDER_BYTES = 64 * 1024 * 1024

@@ -40,6 +40,7 @@ from srmp_spark.store.outbox import retention, unreadable
 from srmp_spark.store.outbox.copies import begin_anew
 from srmp_spark.store.outbox.damage import Damage
 from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.errors import FAIL
 from srmp_spark.store.outbox.incarnations import begin_incarnation
 from srmp_spark.store.outbox.leftovers import delete_leftovers
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
@@ -191,13 +192,19 @@ class Outbox:
 
     # --- batches ----------------------------------------------------------------------------------------------------------
 
-    def prepare(self, application: str, batch: str, stages: Sequence[str], at: int) -> Preparation | CommitResult:
+    def prepare(
+        self, application: str, batch: str, stages: Sequence[str], at: int, *, on_conflict: str = FAIL
+    ) -> Preparation | CommitResult:
         """Begin a commit; its answer at once if exactly these stages were committed before.
+
+        ``on_conflict``, one of :data:`.errors.ON_CONFLICT`: what becomes of rows that have the key or position of
+        another content.
 
         Raises :class:`BatchError` for a stage that is not there, :class:`LocalProtocolError` while another is prepared.
         """
         row = self._connection.execute(
-            "SELECT new, known FROM batches WHERE committed AND application = ? AND batch = ? AND stages = ?",
+            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE batch_no = no), 0) FROM batches "
+            "WHERE committed AND application = ? AND batch = ? AND stages = ?",
             (application, batch, stage_set(stages)),
         ).fetchone()
         if row is not None:
@@ -207,7 +214,7 @@ class Outbox:
         rows = self.stages.get(application, batch, stages)
         preparation = Preparation(
             self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, self.stages.lost(rows), at,
-            self._retention_at(at), self._ended,
+            self._retention_at(at), self.waiting, self._ended, on_conflict=on_conflict,
         )  # fmt: skip
         self._preparation = preparation
         return preparation

@@ -3,9 +3,16 @@
 Sequences of one queue come in order but rarely all of them: a query filters. So neither runs (one row a gap) nor hashes (40
 bytes a row) are kept but blocks of 4,096 sequences, each a list of offsets while few are known and then a bitmap: two bytes a
 row at the most beside the block, an eighth of a byte where nearly all are sent.
+
+What the rows contained is kept apart, eight bytes a row (:mod:`.content_marks`). Each batch adds one record for each block in
+which it has new rows, and never reads or writes one of another batch; all records of a block are read when one of its positions
+comes again. A position of which no record says anything was stored by version 0.1, and its content is not compared.
 """
 
 from __future__ import annotations
+
+import logging
+import sqlite3
 
 import numpy as np
 
@@ -15,6 +22,33 @@ BLOCK = 1 << BLOCK_BITS
 _LIST, _BITMAP = b"L", b"B"
 _LIST_MAX = BLOCK // 16
 """Offsets of two bytes that take as much room as the bitmap."""
+
+
+_log = logging.getLogger(__name__)
+
+CONTENT_BYTES = 8
+"""Of a mark of a content as it is stored."""
+
+
+def encode_contents(marks: np.ndarray) -> bytes:
+    """Return the stored form of the marks of a block's offsets, ascending."""
+    return marks.astype("<u8").tobytes()
+
+
+def stored_contents(connection: sqlite3.Connection, scope: int, source: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a mask of the offsets of a block whose content is stored, and the marks by offset."""
+    there, marks = np.zeros(BLOCK, bool), np.zeros(BLOCK, np.uint64)
+    for known, contents in connection.execute(
+        "SELECT known, contents FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ? ORDER BY batch_no",
+        (scope, source, block),
+    ):
+        offsets = np.flatnonzero(decode(known))
+        if len(contents) != CONTENT_BYTES * len(offsets):
+            _log.warning("outbox.contents_damaged block=%d: these positions are known, what they contained is not", block)
+            continue
+        marks[offsets] = np.frombuffer(contents, "<u8", len(offsets))  # a later batch: version 0.1 had forgotten the position
+        there[offsets] = True
+    return there, marks
 
 
 def decode(known: bytes) -> np.ndarray:
@@ -29,7 +63,13 @@ def decode(known: bytes) -> np.ndarray:
 
 def encode(mask: np.ndarray) -> bytes:
     """The stored form of a mask."""
-    offsets = np.flatnonzero(mask)
+    return encode_at(np.flatnonzero(mask))
+
+
+def encode_at(offsets: np.ndarray) -> bytes:
+    """Return the stored form of these offsets, which ascend."""
     if len(offsets) < _LIST_MAX:
         return _LIST + offsets.astype("<u2").tobytes()
+    mask = np.zeros(BLOCK, bool)
+    mask[offsets] = True
     return _BITMAP + np.packbits(mask, bitorder="little").tobytes()

@@ -15,6 +15,7 @@ open, leaves nothing of it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shutil
 import sqlite3
@@ -31,8 +32,9 @@ from srmp_spark.srmp.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.store.outbox.ahead import ahead
 from srmp_spark.store.outbox.batch_order import BatchOrder
 from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.conflicts import REASONS
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import BAD_BATCH, NO_ROOM, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch_in_steps, delete_groups
 from srmp_spark.store.outbox.limits import (
@@ -50,6 +52,7 @@ from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.schema import group_key
 from srmp_spark.store.outbox.stage_file import StageFile
 from srmp_spark.store.outbox.stages import StageRow
+from srmp_spark.store.outbox.waiting import Waiting
 from srmp_spark.store.outbox.writes import Writes
 from srmp_spark.store.state import IDENTIFIER_MAX
 
@@ -62,6 +65,8 @@ class CommitResult(NamedTuple):
     new: int
     known: int
     """Rows that were sent before, or stand in the batch twice with one key."""
+    conflicts: int = 0
+    """Rows that were not sent, because another content has their key or source position (:mod:`.conflicts`)."""
 
 
 class Prepared(Protocol):
@@ -82,6 +87,14 @@ class Prepared(Protocol):
     @property
     def lost(self) -> Sequence[StageRow]:
         """The same."""
+
+    @property
+    def identifiers(self) -> int:
+        """How many message identifiers it needs."""
+
+    @property
+    def letters(self) -> int:
+        """How many dead letters it makes."""
 
     @property
     def unwritten_bytes(self) -> int:
@@ -132,9 +145,12 @@ class Preparation:
 
     def __init__(
         self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow],
-        lost: Sequence[StageRow], at: int, known_since: int, on_end: Callable[[], object],
+        lost: Sequence[StageRow], at: int, known_since: int, waiting: Waiting, on_end: Callable[[], object], *,
+        on_conflict: str = FAIL,
     ) -> None:  # fmt: skip
-        """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock."""
+        """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock; ``on_conflict`` one of
+        :data:`.errors.ON_CONFLICT`.
+        """
         self.application, self.batch = application, batch
         self.stages = stages
         self.lost = lost
@@ -155,6 +171,10 @@ class Preparation:
         self._ended = False
         self._deletion: Generator[None] | None = None
         self._on_end = on_end
+        self._waiting = waiting
+        self._on_conflict = on_conflict
+        self._letters: list[tuple[Part, str]] = []
+        """Conflicts that become dead letters, with the reason: parts that never wait in a queue."""
         self._steps = self._prepare()
 
     @property
@@ -215,11 +235,12 @@ class Preparation:
         early = yield from self._scan(scan, identities)
         batch_order = BatchOrder(scan)
         yield from batch_order.work()
-        new = np.ones(0, bool)
-        for known in identities.decide(scan, batch_order.rank, lambda number: _name(scan, number)):
-            new = known
-            yield
-        np.logical_not(new, out=new)
+        yield from identities.decide(scan, batch_order.rank)
+        if self._on_conflict == FAIL:
+            identities.conflicts.refuse(scan, lambda number: _name(scan, number))
+        known, conflicts = (int(np.count_nonzero(mask)) for mask in (identities.known, identities.conflicts.mask))
+        yield from self._pack_letters(scan, identities, batch_order)
+        new = identities.new(scan)
         keeping = identities.store()
         if early is not None and len(scan.queues) == 1 and new.all():
             self.parts = [early]
@@ -230,15 +251,14 @@ class Preparation:
             scan.forget()
             yield
             self._make_parts(scan, new)
-            with closing(self._beside(self._pack(scan, new, order))) as chunks:
+            with closing(self._beside(self._pack(scan, new, order, self.parts))) as chunks:
                 for groups in chunks:
                     self._store(groups)
                     next(keeping, None)  # a chunk of theirs for a chunk of rows: the other thread packs the next meanwhile
                     yield
-        for _ in keeping:
+        for _ in itertools.chain(keeping, identities.store_contents(scan)):
             yield
-        count = int(np.count_nonzero(new))
-        self.result = CommitResult(count, rows - count)
+        self.result = CommitResult(rows - known - conflicts, known, conflicts)
 
     @staticmethod
     def _check_rows(rows: int) -> None:
@@ -327,24 +347,55 @@ class Preparation:
         for span in blocks(scan.rows):
             counts += np.bincount(scan.queue[span][new[span]], minlength=len(scan.queues))
         self.parts = [
-            self._add_part(
-                self._database.next_id("parts"), key, min(PART_ROWS_MAX, count - before), journal=scan.has_journal
-            )
+            part
             for key, count in zip(scan.queues, counts.tolist(), strict=True)
+            for part in self._parts_of(key, count, journal=scan.has_journal)
+        ]
+
+    def _parts_of(self, key: QueueKey, count: int, *, journal: bool) -> list[Part]:
+        return [
+            self._add_part(self._database.next_id("parts"), key, min(PART_ROWS_MAX, count - before), journal=journal)
             for before in range(0, count, PART_ROWS_MAX)
         ]
 
-    def _pack(self, scan: Scan, new: np.ndarray, order: np.ndarray) -> Generator[list[Group]]:
+    def _pack_letters(self, scan: Scan, identities: Identities, batch_order: BatchOrder) -> Generator[None]:
+        """Pack the conflicts that become dead letters, those of each queue and reason together."""
+        if self._on_conflict != DEAD_LETTER or not identities.conflicts.count:
+            return
+        yield from identities.find_letters(scan)
+        rows = np.flatnonzero(identities.letters).astype(np.uint32)
+        if not len(rows):
+            return
+        hows = sorted(REASONS)
+        kinds = [(key, REASONS[how]) for key in scan.queues for how in hows]
+        of = scan.queue[rows] * np.uint16(len(hows)) + np.searchsorted(hows, scan.how[rows]).astype(np.uint16)
+        order = rows[np.lexsort((batch_order.rank(rows), of))]
+        counts = np.bincount(of, minlength=len(kinds)).tolist()
+        self._letters = [
+            (part, reason)
+            for (key, reason), count in zip(kinds, counts, strict=True)
+            for part in self._parts_of(key, count, journal=False)
+        ]
+        parts = [part for part, _ in self._letters]
+        with closing(self._pack(scan, identities.letters, order, parts, alone=True)) as chunks:
+            for groups in chunks:
+                self._store(groups)
+                yield
+
+    def _pack(
+        self, scan: Scan, new: np.ndarray, order: np.ndarray, parts: Sequence[Part], *, alone: bool = False
+    ) -> Generator[list[Group]]:
         """The rows that go out, a chunk of groups at a time. It runs in another thread: nothing here touches the database."""
         transactions = None
-        if scan.transaction is not None:
+        if scan.transaction is not None and not alone:
             is_stream = [key.kind == "stream" for key in scan.queues]
             transactions = Transactions(order, scan.queue, scan.transaction, is_stream, self._folder)
-        packer = Packer(self.parts)
+        packer = Packer(parts)
         if is_in_order(order):
             for piece in scan.pieces():
                 mask = new[piece.first : piece.first + piece.slice.rows]
                 if mask.any():
+                    scan.mark(piece)
                     yield packer.pack(stored_rows(piece, mask, scan.addresses, transactions))
             return
         buckets = Buckets(self._folder, order, scan.size, scan.rows)
@@ -352,6 +403,7 @@ class Preparation:
             for piece in scan.pieces():
                 mask = new[piece.first : piece.first + piece.slice.rows]
                 if mask.any():
+                    scan.mark(piece)
                     numbers = np.flatnonzero(mask) + piece.first
                     if buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions)):
                         scan.release()
@@ -393,7 +445,7 @@ class Preparation:
             raise LocalProtocolError("a batch is numbered once, when it is ready")
         if [(part.key, part.rows) for part in self.parts] != [(each.key, each.last - each.first + 1) for each in enqueued]:
             raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
-        if not 1 <= ids_first <= IDENTIFIER_MAX - self.result.new + 1:
+        if not 1 <= ids_first <= IDENTIFIER_MAX - self.identifiers + 1:
             raise LocalProtocolError(f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin with {ids_first}")
         return Numbered(self, ids_first, tuple(enqueued))
 
@@ -404,7 +456,7 @@ class Preparation:
             connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
         self._writes.execute(connection)
         self._last.execute(connection)
-        new, known = self.result
+        new, known, conflicts = self.result
         number, application, batch, stages, known_since = self._row()
         connection.execute(
             "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
@@ -426,6 +478,12 @@ class Preparation:
                     part.number,
                 ),
             )
+            ids_first += part.rows
+        if conflicts:
+            connection.execute("INSERT INTO batch_conflicts VALUES (?, ?)", (number, conflicts))
+        position = self._database.position + 1
+        for part, reason in self._letters:
+            self._waiting.bury_unsent(part, ids_first, application, shown_batch(batch), self.at, position, reason)
             ids_first += part.rows
         connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
 
@@ -454,6 +512,17 @@ class Preparation:
         self._steps.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._on_end()
+
+    @property
+    def letters(self) -> int:
+        """How many rows become dead letters."""
+        return sum(part.rows for part, _ in self._letters)
+
+    @property
+    def identifiers(self) -> int:
+        """How many message identifiers it needs: one for each new message, and for each dead letter."""
+        assert self.result is not None, "all steps are done"
+        return self.result.new + self.letters
 
     @property
     def unwritten_bytes(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.outgoing_effects import EarlierStream, Kind, OutgoingQueueRow
 from srmp_spark.store.outbox import sessions
+from srmp_spark.store.outbox.schema import ADDED
 from srmp_spark.store.set_aside import typed
 
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
@@ -41,6 +42,8 @@ def add_columns(connection: sqlite3.Connection) -> None:
         if column not in _columns_of(connection, table):
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
     connection.execute(sessions.DDL)
+    for statement in ADDED:
+        connection.execute(statement)
 
 
 def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:

@@ -54,6 +54,7 @@ def _batch(database: OutboxDatabase, at: int) -> bool:
         return True
     with database.transaction() as connection:
         connection.execute("DELETE FROM batches WHERE no = ?", (row[0],))
+        connection.execute("DELETE FROM batch_conflicts WHERE batch_no = ?", (row[0],))
     return True
 
 
@@ -64,6 +65,7 @@ def _positions(database: OutboxDatabase, at: int) -> bool:
     if rows:
         with database.transaction() as connection:
             connection.executemany("DELETE FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", rows)
+            connection.executemany("DELETE FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ?", rows)
             for scope in {row[0] for row in rows}:
                 forget_scope(connection, scope)
     return len(rows) == SWEEP_ROWS

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from srmp_spark.names import is_multicast, is_reliable
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
+from srmp_spark.store.outbox.content_marks import content_marks
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
@@ -73,6 +74,13 @@ class Scan:
         """Second half; the sequence of a position, its sign turned so that it sorts."""
         self.content: np.ndarray | None = None
         """What a key must come with again; only if there are keys."""
+        self.has_positions = False
+        """Whether a row has a source position and perhaps no key."""
+        self.marks = np.zeros(0, np.uint64)
+        """What a position must come with again (:mod:`.content_marks`). Bodies are read for it, which this pass does not do. So
+        the marks are found when the rows are packed (:meth:`mark`), or at once where a position comes again
+        (:meth:`mark_all`)."""
+        self.is_marked = False
         self.transaction: np.ndarray | None = None
         """Hash of the value of ``transaction``, 0 for null; only if there is such a column."""
         self.has_journal = False
@@ -133,6 +141,23 @@ class Scan:
         for chunks, column in zip(self.order, columns_of_order, strict=True):
             chunks.append(column)
 
+    def mark(self, piece: Piece) -> None:
+        """Find the marks of these rows, unless all are found."""
+        if self.is_marked or not self.has_positions:
+            return
+        if not len(self.marks):
+            self.marks = self.zeros(np.uint64)
+        rows = piece.slice.rows
+        self.marks[piece.first : piece.first + rows] = content_marks(piece.slice.columns, rows)
+
+    def mark_all(self) -> Iterator[None]:
+        """Find the marks of all rows, in steps."""
+        if not self.is_marked:
+            for piece in self.pieces():
+                self.mark(piece)
+                yield
+            self.is_marked = True
+
     def _queues(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
         spelled = columns["destination"].dictionary_encode()
         canonical = [self.addresses.canonical(each) for each in spelled.dictionary.to_pylist()]
@@ -181,6 +206,7 @@ class Scan:
             how[valid] = BY_POSITION
             source, sequence = self._positions(columns, valid)
             self.high[span], self.low[span] = source, sequence
+            self.has_positions = self.has_positions or bool(valid.any())
         if "key" in columns:
             valid = columns["key"].is_valid().to_numpy(zero_copy_only=False)
             how[valid] = BY_KEY

@@ -109,6 +109,18 @@ CREATE TABLE moved(
 CREATE INDEX moved_by_time ON moved(moved_at);
 """
 
+ADDED = (
+    # What the rows at source positions contained: a batch at a time, the marks of the offsets in `known`, ascending.
+    """CREATE TABLE IF NOT EXISTS position_contents(
+        scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, batch_no INTEGER NOT NULL,
+        known BLOB NOT NULL, contents BLOB NOT NULL, PRIMARY KEY (scope_id, source_id, block, batch_no)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS position_contents_by_batch ON position_contents(batch_no)",
+    # How many rows of a committed batch were refused, because another content has their identity; without a row: none.
+    "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts INTEGER NOT NULL)",
+)
+"""Tables that version 0.1 has not, and that it goes on to work beside: made when the database is opened."""
+
 OUTBOX = Database(
     format=FORMAT,
     format_of_new=FORMAT_OF_NEW,

@@ -74,6 +74,11 @@ _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "scopes": {**dict.fromkeys(("application", "destination", "batch"), (_TEXT,)), "batch_no": (_NUMBER,)},
     "sources": dict.fromkeys(("queue_manager", "epoch", "queue"), (_TEXT,)),
     "positions": {**dict.fromkeys(("scope_id", "source_id", "block", "at"), (_NUMBER,)), "known": (_BYTES,)},
+    "position_contents": {
+        **dict.fromkeys(("scope_id", "source_id", "block", "batch_no"), (_NUMBER,)),
+        **dict.fromkeys(("known", "contents"), (_BYTES,)),
+    },
+    "batch_conflicts": {"conflicts": (_NUMBER,)},
     "identity_log": {**dict.fromkeys(("batch_no", "scope_id"), (_NUMBER,)), "hashes": (_BYTES,)},
     "moved": {
         **dict.fromkeys(
@@ -89,7 +94,10 @@ _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 _META_NUMBERS = ("order_queue_read_to", "dead_letters_handed_to", "retention_clock")
 """Keys of ``meta`` with a number that may begin again: receipts and dead letters that are read twice count once, and the
 retention clock goes on from the newest batch."""
-_KEYS = {"batches": "no", "positions": "scope_id, source_id, block"}
+_KEYS = {
+    "batches": "no", "positions": "scope_id, source_id, block",
+    "position_contents": "scope_id, source_id, block, batch_no", "batch_conflicts": "batch_no",
+}  # fmt: skip
 """What names a row of a table without ``id``."""
 _COUNTERS = ("last_stream_ordinal", "serials_after")
 

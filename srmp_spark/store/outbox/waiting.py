@@ -21,6 +21,7 @@ from srmp_spark.store.outbox.columns import body_sizes
 from srmp_spark.store.outbox.damage import Damage, What
 from srmp_spark.store.outbox.live import SentRun, pack_sent
 from srmp_spark.store.outbox.packed_group import Shared, messages_of, pack_group, unpack_group
+from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
 
 SERIAL_MAX = 2**62
@@ -287,6 +288,24 @@ class Waiting:
                     self._take_out(group, live)
             self._drop_if_empty(part)
         self.damage.ended(*run)
+
+    def bury_unsent(
+        self, part: Part, ids_first: int, application: str, batch: str, at: int, position: int, reason: str
+    ) -> None:  # fmt: skip
+        """Move a part that never came into a queue to the dead letters, of its application or of the system.
+
+        Its messages have identifiers from ``ids_first`` on, no place in a stream, and serials below those of all that are sent.
+        """
+        system = DEADXACT if part.key.kind == "stream" else DEADLETTER
+        named = part.dead_letter_queue
+        target = named if named is not None and self.takes_dead_letters(named) else system
+        letter = _Letter("dead", reason, None, None, False, target)
+        row = PartRow(part.number, 0, -part.rows, -1, ids_first, application, batch, at, False, False, named)
+        for group in list(self.groups(part.number, 0, part.rows - 1)):
+            live = group.live(group.first, group.last)
+            self._move(letter, part.key, row, group, live, ("0", 0), at, position, (), None)
+            self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
+        self._connection.execute("DELETE FROM parts WHERE id = ?", (part.number,))
 
     def _readable(self, key: QueueKey, group: GroupRow, part: PartRow, live: np.ndarray, what: What) -> pa.RecordBatch | None:
         """The content of a group, ``None`` if it is damaged: what is stored beside it must not wait for ever."""
