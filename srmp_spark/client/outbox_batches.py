@@ -80,17 +80,21 @@ class OutboxClient(QueueManagerClient):
         return self._until_answered(post)
 
     def commit(
-        self, application: str, batch: str, stages: Sequence[str], *, on_key_conflict: str | None = None
-    ) -> CommitAnswer:
+        self, application: str, batch: str, stages: Sequence[str], *, on_key_conflict: str | None = None,
+        allow_loop: bool = False,
+    ) -> CommitAnswer:  # fmt: skip
         """``POST commit``: all rows of the stages become messages, or none.
 
         ``on_key_conflict``: ``fail`` (the default), ``ignore`` or ``dead-letter``, what becomes of a row whose key or source
-        position was sent with another content. Raises :class:`ApiError` when the rows are refused (409: such a row).
+        position was sent with another content. ``allow_loop``: a row may return to the queue that it came from. Raises
+        :class:`ApiError` when the rows are refused (409: a row of the first kind, 400: one of the second).
         """
         path = _path(application, batch, "/commit")
         body: dict[str, Any] = {"stages": list(stages)}
         if on_key_conflict is not None:
             body["on_key_conflict"] = on_key_conflict
+        if allow_loop:
+            body["allow_loop"] = True
         answer = self._until_answered(lambda: self._json("POST", path, body=body, timeout=COMMIT_SECONDS, retry=False))
         return CommitAnswer(int(answer["new"]), int(answer["known"]), int(answer.get("conflicts", 0)))
 

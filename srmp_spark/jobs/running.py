@@ -165,6 +165,7 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         "destination": args.destination or "",
         "application": name_of(args),
         "orderBy": "sequence",
+        "allowLoop": "true",  # a table, or files, do not grow by what is sent
         **({} if args.on_key_conflict is None else {"onKeyConflict": args.on_key_conflict}),
         **token_of(args),
     }

@@ -92,7 +92,9 @@ class Outgoing:
         return self._commit(batch, [staged.stage])
 
     def _commit(self, batch: str, stages: list[str]) -> CommitAnswer:
-        return self.client.commit(self.application, batch, stages, on_key_conflict=self.options.on_key_conflict)
+        return self.client.commit(
+            self.application, batch, stages, on_key_conflict=self.options.on_key_conflict, allow_loop=self.options.allow_loop
+        )
 
 
 def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:

@@ -43,6 +43,7 @@ class SrmpSink:
     | ``deadLetterQueue`` | a transactional queue of that queue manager: a dead letter is a row there, too |
     | ``deadLetter`` | ``True``: a message is finished when the receiving application took it; else by its stream receipt |
     | ``onKeyConflict`` | ``fail`` (default), ``ignore``, ``dead-letter``: of a row whose key or position has another content |
+    | ``allowLoop`` | ``True``: a row may return to the queue that it came from |
     | ``bodyFormat`` | ``raw`` (default), ``activex``, ``xml``: how a string body is written |
     | ``soap_action`` | of messages for ``wsrm:URL``: the wsa:Action of the service's operation; or the column of this name |
     | ``wsrm_version``, ``soap_version``, ``wsa_version`` | in which versions they leave: 1.1, 1.2, 2005/08; or columns |
@@ -75,6 +76,7 @@ class SrmpSink:
         deadLetter: bool = False,  # noqa: N803
         deadLetterQueue: str | None = None,  # noqa: N803
         onKeyConflict: OnKeyConflictName | None = None,  # noqa: N803
+        allowLoop: bool = False,  # noqa: N803
         bodyFormat: BodyFormatName = "raw",  # noqa: N803
         soap_action: str | None = None,
         wsrm_version: str | None = None,
@@ -92,6 +94,7 @@ class SrmpSink:
             "deadLetter": deadLetter,
             "deadLetterQueue": deadLetterQueue,
             "onKeyConflict": onKeyConflict,
+            "allowLoop": allowLoop or None,
             "bodyFormat": bodyFormat,
             "soap_action": soap_action,
             "wsrm_version": wsrm_version,

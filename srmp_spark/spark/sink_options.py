@@ -38,6 +38,8 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
                "is a row there, too. Default: the tables of --state alone have it"),
     OptionSpec("onKeyConflict", "both", "what becomes of a row whose key or source position was sent with another content: "
                "fail (default; the batch is refused), ignore (the row is not sent), dead-letter (it becomes a dead letter)"),
+    OptionSpec("allowLoop", "both", "true: a row may return to the queue that it came from, where a query would read it again; "
+               "false (default): its batch is refused"),
     OptionSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
                "(what .NET's XmlMessageFormatter writes for a string)"),
     OptionSpec("soap_action", "both", "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
@@ -72,6 +74,7 @@ class SinkOptions:
     dead_letter_queue: str | None = None
     on_key_conflict: OnKeyConflictName | None = None
     """``None``: ``fail``, and the queue manager may be one that knows nothing else."""
+    allow_loop: bool = False
     body_format: BodyFormatName = "raw"
     reliable: tuple[tuple[str, str], ...] = ()
     """``soap_action`` and the versions, those that are given."""
@@ -93,6 +96,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
         dead_letter_queue=_dead_letter_queue(values.get("deadLetterQueue")),
         on_key_conflict=_on_key_conflict(values.get("onKeyConflict")),
+        allow_loop=boolean("allowLoop", values.get("allowLoop", "false")),
         body_format=_body_format(values.get("bodyFormat", "raw")),
         reliable=_reliable(values),
         token=token(values),

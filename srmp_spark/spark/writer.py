@@ -139,7 +139,9 @@ def _commit(options: SinkOptions, target: Target, staged: list[StagedPartition])
         _log.warning("%s", warning)
     stages = [cast("str", each.stage) for each in staged]
     client = client_of(options)
-    result = client.commit(target.application, target.batch, stages, on_key_conflict=options.on_key_conflict)
+    result = client.commit(
+        target.application, target.batch, stages, on_key_conflict=options.on_key_conflict, allow_loop=options.allow_loop
+    )
     _log.info("sink.committed application=%s batch=%s new=%s known=%s conflicts=%s", *target, *result)
     warn_of_rest(target, result, options)
     return result

@@ -89,12 +89,13 @@ class OutboxApi:
         return name
 
     async def commit(self, request: Request) -> Response:
-        """``POST commit {"stages":[…], "on_key_conflict": "fail"}``."""
+        """``POST commit {"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``."""
         application, batch = _names(request)
         body = await request.json_object()
-        unknown = sorted(body.keys() - {"stages", "on_key_conflict"})
+        unknown = sorted(body.keys() - {"stages", "on_key_conflict", "allow_loop"})
         if unknown:
-            hint = "known: stages, on_key_conflict; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md)"
+            known = "known: stages, on_key_conflict, allow_loop"
+            hint = f"{known}; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md)"
             raise usage(f"unknown: {', '.join(unknown)[:200]}", hint)
         stages = body.get("stages")
         if not isinstance(stages, list) or not all(isinstance(each, str) for each in stages):
@@ -104,9 +105,12 @@ class OutboxApi:
         on_conflict = body.get("on_key_conflict", FAIL)
         if on_conflict not in ON_CONFLICT:
             raise usage(f"on_key_conflict is one of {', '.join(ON_CONFLICT)}")
+        allow_loop = body.get("allow_loop", False)
+        if not isinstance(allow_loop, bool):
+            raise usage("allow_loop is true or false")
         command = {
             "op": "commit", "application": application, "batch": batch, "stages": stages, "on_conflict": on_conflict,
-            "token": request.caller,
+            "allow_loop": allow_loop, "token": request.caller,
         }  # fmt: skip
         answer = await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS)
         for result in ("new", "known", "conflicts"):

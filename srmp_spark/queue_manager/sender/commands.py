@@ -34,6 +34,7 @@ from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.outgoing_room import origin_of_token
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.forward_place import Cursor
+from srmp_spark.store.outbox.loops import OwnQueues
 from srmp_spark.store.outbox.outbox import Outbox
 
 RESERVE_SECONDS = 30.0
@@ -77,6 +78,8 @@ class Commands:
         """Called before what waits to be forwarded is purged; set before :meth:`serve`."""
         self.release_forwarding: Callable[[], object] = lambda: None
         """Called after that."""
+        self.own_queues = OwnQueues()
+        """To which no row returns that came from there, unless its batch allows it; set before :meth:`serve`."""
         self.letter_warning: Callable[[str], str | None] = lambda queue: None
         """What is wrong with a queue that is named for dead letters; set before :meth:`serve`."""
         self._handlers: dict[str, Handler] = {
@@ -205,7 +208,8 @@ class Commands:
     async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch, stages = command["application"], command["batch"], command["stages"]
         origin = origin_of_token(command.get("token"))
-        prepare = partial(self._outbox.prepare, application, batch, stages, on_conflict=command["on_conflict"])
+        own = None if command["allow_loop"] else self.own_queues
+        prepare = partial(self._outbox.prepare, application, batch, stages, on_conflict=command["on_conflict"], own=own)
         result = (await self._dispatcher.commit(prepare, origin)).result
         if result.conflicts:
             log.warning(

@@ -43,6 +43,7 @@ from srmp_spark.srmp.redirection import ReceiptUrls, Redirections
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox import forward_place
 from srmp_spark.store.outbox.forward_place import Cursor
+from srmp_spark.store.outbox.loops import OwnQueues
 from srmp_spark.store.outbox.outbox import Outbox
 
 IN_FLIGHT = 2
@@ -73,11 +74,14 @@ async def _sweep(outbox: Outbox, store: StoreThread, clock: SystemClock) -> None
             await asyncio.sleep(SWEEP_PAUSE_SECONDS)
 
 
+def _hosts(settings: dict[str, Any]) -> LocalHosts:
+    return LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
+
+
 def _forwarder(
     outbox: Outbox, dispatcher: Dispatcher, settings: dict[str, Any], on_forwarded: Callable[[Cursor], object], at: int
 ) -> Forwarder:
-    hosts = LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
-    present = Rules(Redirections.load(settings["redirect_in"]), hosts)
+    present = Rules(Redirections.load(settings["redirect_in"]), _hosts(settings))
     accepted_to = Cursor(settings["epoch"], settings["forward_end"])
     rules = load_rules(outbox.database, present, accepted_to, forward_place.read_to(outbox.database), at)
     held = forward_place.held_because(outbox.database, accepted_to, settings["forward_waiting"])
@@ -140,6 +144,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
     commands.release_forwarding = forwarder.release
+    commands.own_queues = OwnQueues(settings["queue_manager"], _hosts(settings))
     commands.letter_warning = LetterQueueWarnings(data_dir).warning
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted

@@ -45,6 +45,7 @@ from srmp_spark.store.outbox.incarnations import begin_incarnation
 from srmp_spark.store.outbox.leftovers import delete_leftovers
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
 from srmp_spark.store.outbox.live import SentRun
+from srmp_spark.store.outbox.loops import Loops, OwnQueues
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
 from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
 from srmp_spark.store.outbox.schema import FORMAT_RELIABLE, OUTBOX, raise_format
@@ -193,12 +194,13 @@ class Outbox:
     # --- batches ----------------------------------------------------------------------------------------------------------
 
     def prepare(
-        self, application: str, batch: str, stages: Sequence[str], at: int, *, on_conflict: str = FAIL
-    ) -> Preparation | CommitResult:
+        self, application: str, batch: str, stages: Sequence[str], at: int, *, on_conflict: str = FAIL,
+        own: OwnQueues | None = None,
+    ) -> Preparation | CommitResult:  # fmt: skip
         """Begin a commit; its answer at once if exactly these stages were committed before.
 
         ``on_conflict``, one of :data:`.errors.ON_CONFLICT`: what becomes of rows that have the key or position of
-        another content.
+        another content. ``own``: our queues, to none of which a row of it may return; ``None`` allows that.
 
         Raises :class:`BatchError` for a stage that is not there, :class:`LocalProtocolError` while another is prepared.
         """
@@ -215,6 +217,7 @@ class Outbox:
         preparation = Preparation(
             self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, self.stages.lost(rows), at,
             self._retention_at(at), self.waiting, self._ended, on_conflict=on_conflict,
+            loops=None if own is None else Loops(own),
         )  # fmt: skip
         self._preparation = preparation
         return preparation

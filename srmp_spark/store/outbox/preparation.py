@@ -45,6 +45,7 @@ from srmp_spark.store.outbox.limits import (
     FILED_ROW_BYTES,
     PART_ROWS_MAX,
 )
+from srmp_spark.store.outbox.loops import Loops
 from srmp_spark.store.outbox.ordering import Buckets, is_in_order
 from srmp_spark.store.outbox.packing import Group, Packer, Part, Transactions, stored_rows
 from srmp_spark.store.outbox.row_numbers import blocks, is_large
@@ -146,10 +147,10 @@ class Preparation:
     def __init__(
         self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow],
         lost: Sequence[StageRow], at: int, known_since: int, waiting: Waiting, on_end: Callable[[], object], *,
-        on_conflict: str = FAIL,
+        on_conflict: str = FAIL, loops: Loops | None = None,
     ) -> None:  # fmt: skip
         """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock; ``on_conflict`` one of
-        :data:`.errors.ON_CONFLICT`.
+        :data:`.errors.ON_CONFLICT`; ``loops`` finds rows that may not be sent, if there may be any.
         """
         self.application, self.batch = application, batch
         self.stages = stages
@@ -173,6 +174,7 @@ class Preparation:
         self._on_end = on_end
         self._waiting = waiting
         self._on_conflict = on_conflict
+        self._loops = loops
         self._letters: list[tuple[Part, str]] = []
         """Conflicts that become dead letters, with the reason: parts that never wait in a queue."""
         self._steps = self._prepare()
@@ -228,11 +230,13 @@ class Preparation:
             rows += file.messages(addresses)
             yield
         self._check_rows(rows)
-        scan = Scan(files, rows, source_numbers(self._database, self._last), addresses, self._folder)
+        scan = Scan(files, rows, source_numbers(self._database, self._last), addresses, self._folder, self._loops)
         identities = Identities(
             self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
         )
         early = yield from self._scan(scan, identities)
+        if self._loops is not None:
+            self._loops.refuse(lambda number: _name(scan, number))
         batch_order = BatchOrder(scan)
         yield from batch_order.work()
         yield from identities.decide(scan, batch_order.rank)

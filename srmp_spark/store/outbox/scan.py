@@ -22,6 +22,7 @@ from srmp_spark.store.outbox.content_marks import content_marks
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
+from srmp_spark.store.outbox.loops import Loops, Source
 from srmp_spark.store.outbox.multiple import expanded
 from srmp_spark.store.outbox.ordering import sortable
 from srmp_spark.store.outbox.row_numbers import is_large, zeros
@@ -47,13 +48,16 @@ class Scan:
     """Numbers about the rows of a batch."""
 
     def __init__(
-        self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId, addresses: Addresses, folder: Path
-    ) -> None:
+        self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId, addresses: Addresses, folder: Path,
+        loops: Loops | None = None,
+    ) -> None:  # fmt: skip
         """``stages``: (partition, file), in the order of the partitions; ``rows``: as many messages as their rows make.
 
-        ``folder`` has the files of a large batch. Raises :class:`BatchError` if the disk has no room for them.
+        ``folder`` has the files of a large batch; ``loops`` is shown where each row came from and goes to. Raises
+        :class:`BatchError` if the disk has no room for the files.
         """
         self.folder = folder
+        self._loops = loops
         self._stages = stages
         self._source_id = source_id
         self.rows = rows
@@ -204,7 +208,7 @@ class Scan:
             for name in POSITION:
                 valid &= columns[name].is_valid().to_numpy(zero_copy_only=False)
             how[valid] = BY_POSITION
-            source, sequence = self._positions(columns, valid)
+            source, sequence = self._positions(columns, valid, span)
             self.high[span], self.low[span] = source, sequence
             self.has_positions = self.has_positions or bool(valid.any())
         if "key" in columns:
@@ -223,14 +227,21 @@ class Scan:
             self.low[span] = np.where(by_digest, hashes[:, 1], self.low[span])
         self.how[span] = how
 
-    def _positions(self, columns: dict[str, pa.Array], valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _positions(
+        self, columns: dict[str, pa.Array], valid: np.ndarray, span: slice
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         encoded = [columns[name].dictionary_encode() for name in POSITION[:3]]
         dictionaries = [each.dictionary.to_pylist() for each in encoded]
         indices = np.stack([pc.fill_null(each.indices, 0).to_numpy(zero_copy_only=False) for each in encoded], axis=1)
         used, inverse = np.unique(indices[valid], axis=0, return_inverse=True)
-        ids = np.array([self._source_id(*(d[i] for d, i in zip(dictionaries, row, strict=True))) for row in used], np.uint64)
+        sources = [Source(*(d[i] for d, i in zip(dictionaries, row, strict=True))) for row in used]
+        ids = np.array([self._source_id(*each) for each in sources], np.uint64)
         source = np.zeros(len(valid), np.uint64)
         if len(ids):
             source[valid] = ids[inverse.reshape(-1)]
+        if self._loops is not None and sources:
+            of = np.full(len(valid), -1, np.int32)
+            of[valid] = inverse.reshape(-1)
+            self._loops.look(span.start, self.scopes, self.scope[span], sources, of)
         sequence = pc.fill_null(columns["sequence"], 0).to_numpy(zero_copy_only=False).astype(np.int64)
         return source, sequence.view(np.uint64) ^ np.uint64(1 << 63)

@@ -1,0 +1,81 @@
+"""Rows that would return to the queue that they came from, and would then be read, and sent, again and again.
+
+A row of the source names its queue manager and its queue, and its destination is a URL. Where the URL leads to this queue
+manager and to the row's own queue, the batch is refused unless its writer allows loops. Rows without a source position say
+nothing of where they came from, and a way back by another queue manager is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from srmp_spark.names import LocalHosts, is_multicast, is_reliable, parse_queue_url
+from srmp_spark.store.outbox.errors import LOOP, BatchError
+
+
+class Source(NamedTuple):
+    """Which log a row came from."""
+
+    queue_manager: str
+    epoch: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnQueues:
+    """Tells which destinations are queues of this queue manager."""
+
+    queue_manager: str = ""
+    """Our GUID; empty: no destination is ours."""
+    hosts: LocalHosts = field(default_factory=LocalHosts)
+
+    def queue_of(self, destination: str) -> str | None:
+        """Return the name of our queue that a destination, in its one spelling, leads to; ``None`` for all others."""
+        if not self.queue_manager or is_multicast(destination) or is_reliable(destination):
+            return None
+        try:
+            return parse_queue_url(destination).queue if self.hosts.is_target_here(destination) else None
+        except ValueError:
+            return None
+
+
+class Loops:
+    """Looks for rows of one batch that would return to their own queue."""
+
+    def __init__(self, own: OwnQueues) -> None:
+        self._own = own
+        self._queues: list[str | None] = []
+        """Our queue of each destination of the batch."""
+        self._first: tuple[int, str] | None = None
+        self._count = 0
+
+    def look(
+        self, first: int, destinations: Sequence[str], scope: np.ndarray, sources: Sequence[Source], of: np.ndarray
+    ) -> None:
+        """Look at the rows from number ``first`` on.
+
+        ``scope`` has an index of ``destinations`` for each row, ``of`` one of ``sources``, or -1 for a row without position.
+        """
+        self._queues += [self._own.queue_of(each) for each in destinations[len(self._queues) :]]
+        for index, source in enumerate(sources):
+            if source.queue_manager.lower() != self._own.queue_manager.lower():
+                continue
+            for destination in [number for number, queue in enumerate(self._queues) if queue == source.queue.lower()]:
+                rows = np.flatnonzero((of == index) & (scope == destination))
+                self._count += len(rows)
+                if len(rows) and (self._first is None or first + int(rows[0]) < self._first[0]):
+                    self._first = first + int(rows[0]), destinations[destination]
+
+    def refuse(self, name: Callable[[int], str]) -> None:
+        """Raise :class:`BatchError` if there are such rows. ``name`` says where a row of the batch stands."""
+        if self._first is None:
+            return
+        row, destination = self._first
+        message = f"{name(row)} would return to its own queue, {destination}"
+        if self._count > 1:
+            message += f", as {self._count} rows of the batch would"
+        raise BatchError(400, LOOP, message, "send it elsewhere, or allow it (allowLoop=true) if no query reads it again")
