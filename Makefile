@@ -49,7 +49,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-sink sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 
 sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wrap; one seed a run: make sim-pgm SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.pgm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+
+sim-sink: setup ## simulated sinks on a real outbox: runs and re-runs of batches, several sinks, conflicts; one seed a run: make sim-sink SEEDS=100000
+	@$(PYTHON) -m srmp_spark.testing.sink_simulation --seeds $(SEEDS)
 
 sim-wsrm: setup ## simulated WS-ReliableMessaging: loss, copies, crashes, a queue that is full; one seed a run: make sim-wsrm SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.wsrm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)

@@ -57,8 +57,7 @@ def refusal(ddl: str, **options: str) -> str:
         ({"listen": "127.0.0.1:0"}, "give the sink queueManager"),
         (
             {"zzz": "1"},
-            "known: allowPlainToken, application, batch, bodyFormat, deadLetter, deadLetterQueue, destination, onKeyConflict, "
-            "orderBy",
+            "deadLetter, deadLetterQueue, destination, onKeyConflict, orderBy",
         ),
         ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
         ({"deadLetterQueue": "private$/order_queue$"}, "takes no dead letters"),
@@ -287,3 +286,36 @@ def test_what_the_queue_manager_warns_of_is_told_in_the_driver_once(
     for _ in range(2):
         writer._commit(options, target, staged)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["no queue"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "mode", "told"),
+    [
+        (CommitAnswer(5, 0), None, []),
+        (CommitAnswer(3, 2), None, ["sink.known application=app batch=1 rows=2: they were sent before"]),
+        (CommitAnswer(3, 0, 2), "ignore", ["sink.conflicts application=app batch=1 rows=2: their key or source position"]),
+        (CommitAnswer(0, 1, 2), "dead-letter", ["sink.known", "they became dead letters (onKeyConflict=dead-letter)"]),
+    ],
+)
+def test_rows_that_are_no_new_messages_are_warned_of_with_their_number(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: CommitAnswer, mode: str | None, told: list[str]
+) -> None:
+    asked: list[str | None] = []
+
+    def commit(*names: object, on_key_conflict: str | None) -> CommitAnswer:
+        asked.append(on_key_conflict)
+        return answer
+
+    monkeypatch.setattr(writer, "client_of", lambda options: SimpleNamespace(commit=commit))
+    given = {"queueManager": "http://127.0.0.1:1", "destination": "http://a.example/msmq/b"}
+    options = parse_sink(given | ({} if mode is None else {"onKeyConflict": mode}))
+    assert writer._commit(options, Target("app", "1"), [StagedPartition(Target("app", "1"), "a", 5)]) == answer
+    assert asked == [mode], "a queue manager that knows no such option is asked nothing new"
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == len(told)
+    assert all(words in warning for words, warning in zip(told, warnings, strict=True))
+
+
+def test_a_wrong_way_with_conflicts_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="onKeyConflict.*fail"):
+        parse_sink({"queueManager": "http://127.0.0.1:1", "onKeyConflict": "drop"})

@@ -1,0 +1,38 @@
+"""Each distinct message of a sink is sent once or refused in words: random schedules on a real outbox, and planted bugs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from srmp_spark.testing.planted_sink_bugs import PLANTED_SINK
+from srmp_spark.testing.sink_simulation import Simulation
+
+SEEDS = int(os.environ.get("SRMP_SPARK_SINK_SEEDS", "1000"))
+SEEDS_MAX = 400
+"""Within so many seeds each planted bug is found."""
+EVERYTHING = {
+    "new", "known", "conflicts", "gone", "conflicts: ignore", "conflicts: dead-letter", "key-conflict", "position-conflict",
+    "needs-key",
+}  # fmt: skip
+
+
+def test_no_schedule_loses_or_doubles_a_message_or_leaves_one_out_unsaid() -> None:
+    marks: Counter[str] = Counter()
+    with Simulation() as simulation:
+        for seed in range(SEEDS):
+            schedule = simulation.run(seed)
+            assert schedule.problems == [], f"seed {seed}"
+            marks += schedule.marks
+    assert marks.keys() == EVERYTHING, "everything happens"
+
+
+@pytest.mark.parametrize("name", PLANTED_SINK)
+def test_each_planted_bug_is_found(name: str) -> None:
+    with Simulation(PLANTED_SINK[name]) as simulation:
+        found = next((seed for seed in range(SEEDS_MAX) if simulation.run(seed).problems), None)
+    assert found is not None, f"{name} was not found within {SEEDS_MAX} seeds"
+    with Simulation() as simulation:
+        assert simulation.run(found).problems == [], "the seed is clean without the bug"
