@@ -6,18 +6,21 @@ As in :mod:`.planted_bugs`: each is a queue manager with one fault, and the docs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 
 from srmp_spark.store.outbox.identities import Identities
 from srmp_spark.store.outbox.scan import Scan
 
+Rank = Callable[[np.ndarray], np.ndarray]
+"""Gives the places of rows in the order of their batch."""
+
 
 class PositionWithOtherContentIsKnown(Identities):
     """A position that was sent is known whatever the row contains: of two sinks in one function the second loses its rows."""
 
-    def decide(self, scan: Scan, rank: Callable[[], np.ndarray]) -> Iterator[None]:
+    def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         mark_all = scan.mark_all
 
         def blank() -> Iterator[None]:
@@ -35,7 +38,7 @@ class PositionWithOtherContentIsKnown(Identities):
 class KeyWithOtherContentIsKnown(Identities):
     """The same of keys: a message whose key was used before is not sent, and nobody is told."""
 
-    def decide(self, scan: Scan, rank: Callable[[], np.ndarray]) -> Iterator[None]:
+    def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         if scan.content is not None:
             scan.content[:] = 0
         yield from super().decide(scan, rank)
@@ -44,7 +47,7 @@ class KeyWithOtherContentIsKnown(Identities):
 class ConflictIsSent(Identities):
     """A row with another content is a message: a batch whose body holds a clock is sent twice when it is run again."""
 
-    def decide(self, scan: Scan, rank: Callable[[], np.ndarray]) -> Iterator[None]:
+    def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         yield from super().decide(scan, rank)
         self.conflicts.mask[:] = False
         self.conflicts._parts.clear()  # noqa: SLF001  # a bug
@@ -54,7 +57,7 @@ class ConflictIsSent(Identities):
 class ConflictIsCountedAsKnown(Identities):
     """A row that is left out counts as sent before: the warning is about something else, and the message is gone."""
 
-    def decide(self, scan: Scan, rank: Callable[[], np.ndarray]) -> Iterator[None]:
+    def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         yield from super().decide(scan, rank)
         self.known |= self.conflicts.mask
         self.conflicts.mask[:] = False
@@ -63,17 +66,17 @@ class ConflictIsCountedAsKnown(Identities):
 class LettersAreForgotten(Identities):
     """Which rows are dead letters is not stored: each run of a batch makes them again."""
 
-    def find_letters(self) -> Iterator[None]:
+    def find_letters(self, scan: Scan) -> Iterator[None]:
         fresh = list(self._fresh)
-        yield from super().find_letters()
+        yield from super().find_letters(scan)
         self._fresh = fresh
 
 
 class EveryConflictIsALetter(Identities):
     """A row that is a dead letter is not looked up."""
 
-    def find_letters(self) -> Iterator[None]:
-        yield from super().find_letters()
+    def find_letters(self, scan: Scan) -> Iterator[None]:
+        yield from super().find_letters(scan)
         self.letters = self.conflicts.mask.copy()
 
 

@@ -276,7 +276,7 @@ def test_what_the_queue_manager_warns_of_is_told_in_the_driver_once(
 ) -> None:
     """A ``deadLetterQueue`` that is not there: each task hears of it, and each micro-batch."""
     monkeypatch.setattr(writer, "_WARNED", set[str]())
-    client = cast("Any", SimpleNamespace(commit=lambda *names, on_key_conflict: CommitAnswer(1, 0)))
+    client = cast("Any", SimpleNamespace(commit=lambda *names, **how: CommitAnswer(1, 0)))
     monkeypatch.setattr(writer, "client_of", lambda options: client)
     options = parse_sink({"queueManager": "http://127.0.0.1:1", "destination": "http://a.example/msmq/b"})
     target = Target("app", "1")
@@ -302,8 +302,9 @@ def test_rows_that_are_no_new_messages_are_warned_of_with_their_number(
 ) -> None:
     asked: list[str | None] = []
 
-    def commit(*names: object, on_key_conflict: str | None) -> CommitAnswer:
+    def commit(*names: object, on_key_conflict: str | None, allow_loop: bool) -> CommitAnswer:
         asked.append(on_key_conflict)
+        assert not allow_loop
         return answer
 
     monkeypatch.setattr(writer, "client_of", lambda options: SimpleNamespace(commit=commit))
@@ -317,5 +318,5 @@ def test_rows_that_are_no_new_messages_are_warned_of_with_their_number(
 
 
 def test_a_wrong_way_with_conflicts_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="onKeyConflict.*fail"):
+    with pytest.raises(ConfigurationError, match=r"onKeyConflict.*fail"):
         parse_sink({"queueManager": "http://127.0.0.1:1", "onKeyConflict": "drop"})

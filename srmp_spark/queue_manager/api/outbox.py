@@ -113,8 +113,8 @@ class OutboxApi:
             "allow_loop": allow_loop, "token": request.caller,
         }  # fmt: skip
         answer = await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS)
-        for result in ("new", "known", "conflicts"):
-            self._manager.metrics.sink_rows[result,] += answer[result]
+        for result, rows in answer.items():
+            self._manager.metrics.sink_rows[result,] += rows
         return Response.json(answer)
 
     async def delete(self, request: Request) -> Response:
