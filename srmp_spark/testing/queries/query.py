@@ -159,6 +159,19 @@ class Query:
             self._world.processes.end(self.life.process)
             self.life = None
 
+    def go(self, count: int) -> None:
+        """Take so many micro-steps, if there are as many."""
+        for _ in range(count):
+            if not self.advance():
+                break
+
+    def to_the_end(self) -> bool:
+        """Take micro-steps until nothing is left to do; return whether the query still lives then."""
+        while self.advance():
+            if self.life is None:
+                return False
+        return True
+
     def advance(self) -> bool:
         """Take one micro-step; return whether there was one."""
         life = self.life
@@ -312,9 +325,13 @@ class Query:
             raise BrokenPromiseError(f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told")
         if self._gone and life.asked.fail_on_data_loss:
             raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, self._gone))}, and failOnDataLoss is true")
-        unsaid = {log for log in self._gone if not life.has_planned and not self._world.was_said("data.lost", log)}
+        unsaid = {log for log in self._gone if not life.has_planned and not self._was_said(log)}
         if unsaid:
             raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, unsaid))}, and the log does not say so")
+
+    def _was_said(self, log: Log) -> bool:
+        """Return whether the log of this micro-step tells that rows of a queue are lost."""
+        return self._world.was_said("data.lost", log)
 
     def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
         """Raise :class:`BrokenPromiseError` for an error that nothing explains."""

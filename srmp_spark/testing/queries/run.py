@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from srmp_spark.testing.queries.planted import PLANTS, planted
+from srmp_spark.testing.queries.query import Query
 from srmp_spark.testing.queries.schedule import schedule
 from srmp_spark.testing.queries.steps import Step
 from srmp_spark.testing.queries.truth import BrokenPromiseError
-from srmp_spark.testing.queries.world import Stores, World, heard
+from srmp_spark.testing.queries.world import Stores, Surroundings, World, heard
 
 SCHEDULES_PER_REPORT = 250
 
@@ -37,9 +38,12 @@ class Finding:
         return "\n".join((f"seed {self.seed}: {self.broken}", *(f"  {line}" for line in self.story)))
 
 
-def run(stores: Stores, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None) -> str | None:
+def run(
+    stores: Surroundings, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None,
+    make_query: Callable[[World, str], Query] = Query,
+) -> str | None:  # fmt: skip
     """Take the steps, settle and judge; return the promise that is broken, if one is."""
-    world = World(stores, note)
+    world = World(stores, note, make_query)
     with heard(world):
         try:
             for step in steps:

@@ -28,6 +28,8 @@ from srmp_spark.testing.queries.world import CONSUMERS, QUEUE_MANAGERS
 QUEUES = ("orders", "old", "bills")
 MISSPELT = "ordres"
 STEPS_MIN, STEPS_MAX = 6, 18
+SHORT_MIN, SHORT_MAX = 4, 8
+"""Of a schedule for Spark."""
 TO_THE_END = 30
 """Micro-steps: more than a query of a schedule ever needs."""
 CONTINUED = {"MakeQueue": 2, "Arrive": 20, "Receive": 10, "Advance": 30, "Start": 22, "Stop": 3, "Crash": 5, "Purge": 3, "Delete": 3}
@@ -52,15 +54,15 @@ class Drawing:
             self.weights |= OF_QUEUE_MANAGERS
         self.asked: dict[str, Asked] = {}
 
-    def steps(self) -> list[Step]:
-        """Return all of it."""
+    def steps(self, least: int = STEPS_MIN, most: int = STEPS_MAX) -> list[Step]:
+        """Return all of it: so many steps after the first messages."""
         random = self.random
         found: list[Step] = []
         for log in self._logs():
             if random.random() < 0.75:
                 found += [MakeQueue(log), *([self._arrive(log)] if random.random() < 0.7 else [])]
         names, weights = list(self.weights), list(self.weights.values())
-        for _ in range(random.randint(STEPS_MIN, STEPS_MAX)):
+        for _ in range(random.randint(least, most)):
             found += self._draw(random.choices(names, weights)[0])
         return found
 
@@ -138,3 +140,11 @@ class Drawing:
 def schedule(seed: int | str) -> list[Step]:
     """Return the schedule of a seed."""
     return Drawing(seed).steps()
+
+
+def short_schedule(seed: int | str) -> list[Step]:
+    """Return a schedule for Spark, where each run of a query takes seconds."""
+    drawing = Drawing(f"short {seed}")
+    if len(drawing.managers) == 1:  # a query that finds nobody tries for half a minute
+        drawing.weights |= {"Leave": 0, "ComeBack": 0}
+    return drawing.steps(SHORT_MIN, SHORT_MAX)

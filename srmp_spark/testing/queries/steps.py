@@ -171,10 +171,7 @@ class Advance:
         return f"{self.checkpoint} goes on by {self.count} of begin, plan, read, commit"
 
     def do(self, world: World) -> None:
-        query = world.query(self.checkpoint)
-        for _ in range(self.count):
-            if not query.advance():
-                break
+        world.query(self.checkpoint).go(self.count)
 
 
 @dataclass(frozen=True)

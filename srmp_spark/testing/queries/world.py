@@ -10,8 +10,9 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.commands.messages import _receive
@@ -40,6 +41,40 @@ class _Said(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
+
+
+class RunningManager(Protocol):
+    """A queue manager of a schedule."""
+
+    guid: str
+    url: str
+    is_away: bool
+
+    def end(self, queue: str) -> int:
+        """Return the last sequence of a queue."""
+
+    def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
+        """Return what a consumer has received, as ranges."""
+
+    def restart(self) -> None:
+        """End it, and open its data directory again."""
+
+    def restore(self, lose: Callable[[str], int]) -> dict[str, int]:
+        """End it, and go on with what a restore makes of it."""
+
+
+class Surroundings(Protocol):
+    """What schedules need."""
+
+    clock: SimClock
+    processes: Processes
+
+    @property
+    def managers(self) -> Mapping[str, RunningManager]:
+        """The queue managers by name."""
+
+    def next_schedule(self) -> int:
+        """Return a number for the names of a schedule's queues."""
 
 
 class Stores:
@@ -94,8 +129,12 @@ class Stores:
 class World:
     """What one schedule happens to."""
 
-    def __init__(self, stores: Stores, note: Callable[[str], object] = lambda line: None) -> None:
+    def __init__(
+        self, stores: Surroundings, note: Callable[[str], object] = lambda line: None,
+        make_query: Callable[[World, str], Query] = Query,
+    ) -> None:  # fmt: skip
         self.note = note
+        self._make_query = make_query
         self.clock = stores.clock
         self.processes = stores.processes
         self.truth = Truth()
@@ -121,9 +160,13 @@ class World:
         """Return the address of a queue manager."""
         return self._managers[queue_manager].url
 
+    def log_of(self, guid: str, queue: str) -> Log:
+        """Return a queue by the GUID of its queue manager and its whole name."""
+        return Log(self._names[guid], queue[len(self._prefix) :])
+
     def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
         """Return the row that a query has read. Raises :class:`BrokenPromiseError` if another message has that place."""
-        row = Row(Log(self._names[guid], queue[len(self._prefix) :]), sequence)
+        row = Row(self.log_of(guid, queue), sequence)
         if self._labels.get(row, label) != label:
             raise BrokenPromiseError(f"row {row} was message {self._labels[row]!r} and is {label!r}")
         return row
@@ -245,7 +288,7 @@ class World:
         self._used |= {each.asked.consumer for each in self.queries.values() if each.asked is not None}
         found = self.queries.get(name)
         if found is None:
-            found = self.queries[name] = Query(self, name)
+            found = self.queries[name] = self._make_query(self, name)
         return found
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -279,9 +322,8 @@ class World:
             available_now=True, fail_on_data_loss=False,
         )  # fmt: skip
         query.start(last)
-        while query.advance():
-            if query.life is None:
-                raise BrokenPromiseError(f"{query.name} cannot go on to the end")
+        if not query.to_the_end():
+            raise BrokenPromiseError(f"{query.name} cannot go on to the end")
         query.stop()
         self.truth.check_whole(query.name, {log for log in self._queues if last.names(log)})
 
@@ -291,9 +333,8 @@ class World:
         query = self.query(f"new-{consumer}")
         self.note(f"at the end a new query of {consumer} reads what waits")
         query.start(Asked(tuple(self._managers), ("*",), consumer=consumer, available_now=True))
-        while query.advance():
-            if query.life is None:
-                raise BrokenPromiseError(f"a new query of {consumer} cannot read")
+        if not query.to_the_end():
+            raise BrokenPromiseError(f"a new query of {consumer} cannot read")
         query.stop()
         had = self.truth.checkpoint(query.name).had
         if had != waiting:
