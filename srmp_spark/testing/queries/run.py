@@ -20,7 +20,7 @@ from srmp_spark.testing.queries.query import Query
 from srmp_spark.testing.queries.schedule import schedule
 from srmp_spark.testing.queries.steps import Step
 from srmp_spark.testing.queries.truth import BrokenPromiseError
-from srmp_spark.testing.queries.world import Stores, Surroundings, World, heard
+from srmp_spark.testing.queries.world import Managers, Stores, World, heard
 
 SCHEDULES_PER_REPORT = 250
 
@@ -39,7 +39,7 @@ class Finding:
 
 
 def run(
-    stores: Surroundings, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None,
+    stores: Managers, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None,
     make_query: Callable[[World, str], Query] = Query,
 ) -> str | None:  # fmt: skip
     """Take the steps, settle and judge; return the promise that is broken, if one is."""
@@ -110,7 +110,8 @@ def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | Non
 def simulate(first: int, count: int, jobs: int, plant: str | None) -> int:
     """Run ``count`` seeds from ``first``; exit code 1 at the first that breaks a promise."""
     began = time.monotonic()
-    chunks = [range(at, min(at + SCHEDULES_PER_REPORT, first + count)) for at in range(first, first + count, SCHEDULES_PER_REPORT)]
+    end = first + count
+    chunks = [range(at, min(at + SCHEDULES_PER_REPORT, end)) for at in range(first, end, SCHEDULES_PER_REPORT)]
     done = 0
     with ProcessPoolExecutor(jobs) as pool:
         for number, finding in pool.map(partial(find_in_process, plant=plant), chunks):

@@ -28,7 +28,7 @@ SCHEDULES_OF_A_STORE = 400
 """Then its directory is thrown away: deleted queues leave traces in it, and a store of a thousand is another one."""
 RESTORES_OF_A_STORE = 3
 """The same: sixteen use all message identifiers up."""
-MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")  # noqa: S108  # with a directory of our own in it
 """A file system whose syncs cost nothing."""
 
 
@@ -63,7 +63,7 @@ class RunningManager(Protocol):
         """End it, and go on with what a restore makes of it."""
 
 
-class Surroundings(Protocol):
+class Managers(Protocol):
     """What schedules need."""
 
     clock: SimClock
@@ -116,8 +116,8 @@ class Stores:
     def _close(self) -> None:
         for each in self.managers.values():
             each.close()
-        for each in self._directory.iterdir():
-            shutil.rmtree(each)
+        for folder in self._directory.iterdir():
+            shutil.rmtree(folder)
 
     def close(self) -> None:
         """End them, and remove their directories."""
@@ -130,7 +130,7 @@ class World:
     """What one schedule happens to."""
 
     def __init__(
-        self, stores: Surroundings, note: Callable[[str], object] = lambda line: None,
+        self, stores: Managers, note: Callable[[str], object] = lambda line: None,
         make_query: Callable[[World, str], Query] = Query,
     ) -> None:  # fmt: skip
         self.note = note
@@ -181,9 +181,10 @@ class World:
         """Return whether no client reaches it."""
         return self._managers[queue_manager].is_away
 
-    def here(self, asked: Asked) -> set[Log]:
-        """Return the queues of the queue managers that these options name and that can be reached."""
-        return {log for log in self._queues if log.queue_manager in asked.queue_managers and not self.is_away(log.queue_manager)}
+    def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
+        """Return the queues of those of these queue managers that can be reached."""
+        reached = {each for each in queue_managers if not self.is_away(each)}
+        return {log for log in self._queues if log.queue_manager in reached}
 
     def exists(self, log: Log) -> bool:
         """Return whether a queue is there."""
