@@ -37,3 +37,9 @@ def test_no_row_is_lost_through_spark(surroundings: SparkSurroundings, seed: int
     story: list[str] = []
     broken = run(surroundings, short_schedule(seed), story.append, surroundings.make_query)
     assert broken is None, "\n".join([f"seed {seed}: {broken}", *story])
+
+
+def test_the_schedules_have_read_rows_and_were_killed(surroundings: SparkSurroundings) -> None:
+    """Schedules in which nothing happens prove nothing."""
+    assert surroundings.happened["rows were read"] > 10
+    assert surroundings.happened["a query was killed in its first batch"] > 0

@@ -14,6 +14,7 @@ A sink takes each position once, as the documentation asks for, so a batch that 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -37,6 +38,7 @@ class Surroundings(Protocol):
     truth: Truth
     log: list[str]
     broken: set[Log]
+    happened: Counter[str]
     note: Callable[[str], object]
 
     def full_name(self, queue: str) -> str:
@@ -249,6 +251,7 @@ class Query:
         if life.asked.read_mode == "receive":
             world.truth.checkpoint(self.name).consumers.add(life.asked.consumer)
         if number >= 0 and number not in self.commits:  # a crash came between: the same batch again
+            world.happened["the first batch ran again" if number == 0 else "a batch ran again"] += 1
             before = self.offsets[number - 1] if number else life.initial
             assert before is not None
             life.start, life.todo = before, "read"
@@ -261,9 +264,12 @@ class Query:
         self._should_have_told(life)
         if life.asked.read_mode == "receive":
             world.truth.planned(self.name, life.asked.consumer, set(self._seen(life)))
+        for log in newcomers:
+            world.happened["a queue joined" if self._is_restart(life, log) else "a queue appeared"] += 1
         life.has_planned = True
         life.looked |= {each for each in life.asked.queue_managers if not world.is_away(each)}
         if self.offsets and _text(end) == _text(start):
+            world.happened["nothing was new"] += 1
             return False
         checkpoint = world.truth.checkpoint(self.name)
         for log, met in {**(life.initial_met if not self.offsets else {}), **newcomers}.items():
@@ -284,6 +290,7 @@ class Query:
                 rows += (world.row(*each) for each in zip(*columns, strict=True))
         world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, rows)) or 'nothing'}")
         world.truth.read(self.name, number, rows)
+        world.happened["rows were read"] += len(rows)
         life.todo = "commit"
         return True
 
@@ -331,7 +338,9 @@ class Query:
         world, asked = self._world, life.asked
         if any(world.is_away(each) for each in asked.queue_managers):
             return  # it may be there
-        known = set() if self.begins_anew else {log.queue for log in world.truth.checkpoint(self.name).met}
+        known = {log.queue for log in life.initial_met}
+        if not self.begins_anew:
+            known |= {log.queue for log in world.truth.checkpoint(self.name).met}
         there = {log.queue for log in world.here(asked.queue_managers)} | known
         yield from (each for each in asked.queues if not is_glob(each) and each not in there)
 
@@ -370,6 +379,7 @@ class Query:
     def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
         """Raise :class:`BrokenPromiseError` for an error that nothing explains."""
         world, asked = self._world, life.asked
+        world.happened[f"a query ended with {type(error).__name__}"] += 1
         known = set(world.truth.checkpoint(self.name).met) | set(life.initial_met)
         if any(world.is_away(each) for each in asked.queue_managers):
             return

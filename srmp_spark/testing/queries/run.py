@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -97,12 +98,12 @@ def explained(stores: Stores, seed: int) -> Finding | None:
     return Finding(seed, broken or "it was broken once and is no longer", steps, tuple(story))
 
 
-def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | None]:
-    """:func:`find` with stores of its own."""
+def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | None, Counter[str]]:
+    """:func:`find` with stores of its own, and how often what happened."""
     stores = Stores()
     try:
         with stores.inside(), planted(plant):
-            return find(stores, seeds)
+            return (*find(stores, seeds), stores.happened)
     finally:
         stores.close()
 
@@ -113,15 +114,19 @@ def simulate(first: int, count: int, jobs: int, plant: str | None) -> int:
     end = first + count
     chunks = [range(at, min(at + SCHEDULES_PER_REPORT, end)) for at in range(first, end, SCHEDULES_PER_REPORT)]
     done = 0
+    happened: Counter[str] = Counter()
     with ProcessPoolExecutor(jobs) as pool:
-        for number, finding in pool.map(partial(find_in_process, plant=plant), chunks):
+        for number, finding, more in pool.map(partial(find_in_process, plant=plant), chunks):
             done += number
+            happened.update(more)
             _say(f"{done} of {count} schedules, {done / (time.monotonic() - began):.0f} in a second")
             if finding is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
                 _say(f"{finding}\nrepeat it: python -m srmp_spark.testing.queries --seed {finding.seed}")
                 return 1
-    _say(f"no promise was broken in {done} schedules")
+    _say(f"no promise was broken in {done} schedules; what happened how often:")
+    for name, times in sorted(happened.items()):
+        _say(f"  {name:42} {times}")
     return 0
 
 
@@ -141,6 +146,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seed is None:
         return simulate(options.first, options.schedules, options.jobs, options.plant)
-    _, finding = find_in_process(range(options.seed, options.seed + 1), options.plant)
+    _, finding, _ = find_in_process(range(options.seed, options.seed + 1), options.plant)
     _say("no promise is broken" if finding is None else str(finding))
     return 0 if finding is None else 1

@@ -34,7 +34,7 @@ SHORT_MIN, SHORT_MAX = 4, 8
 TO_THE_END = 30
 """Micro-steps: more than a query of a schedule ever needs."""
 OF_QUERIES = {"Advance": 30, "Start": 22, "Stop": 3, "Crash": 5}
-OF_QUEUES = {"MakeQueue": 2, "Arrive": 20, "Receive": 10, "Purge": 3, "Delete": 3}
+OF_QUEUES = {"MakeQueue": 5, "Arrive": 20, "Receive": 10, "Purge": 3, "Delete": 3}
 """How often each step is drawn, beside those that happen to a queue manager."""
 OF_QUEUE_MANAGERS = {"Restart": 2, "Restore": 2, "Leave": 3, "ComeBack": 4}
 HAS_TROUBLE_SHARE = 0.35
@@ -61,7 +61,7 @@ class Drawing:
         random = self.random
         found: list[Step] = []
         for log in self._logs():
-            if random.random() < 0.75:
+            if random.random() < 0.85:
                 found += [MakeQueue(log), *([self._arrive(log)] if random.random() < 0.7 else [])]
         names, weights = list(self.weights), list(self.weights.values())
         for _ in range(random.randint(least, most)):
@@ -106,7 +106,7 @@ class Drawing:
             asked = self._changed(asked)
         if not isinstance(asked.starting, str):
             named = self.queues if "*" in asked.queues else asked.queues
-            asked = replace(asked, starting=tuple((queue, random.choice((-2, -1, 1, 2, 3))) for queue in named))
+            asked = replace(asked, starting=tuple((queue, random.choice((-2, -1, -1, 1, 1, 2, 3))) for queue in named))
         self.asked[checkpoint] = asked
         if random.random() < 0.06:
             return replace(asked, queues=(MISSPELT, *asked.queues[1:]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,7 @@ class SparkSurroundings:
         self.clock = SimClock()
         self.processes = Processes()
         self.schedules = 0
+        self.happened: Counter[str] = Counter()
         self.managers: Mapping[str, ServedQueueManager] = {
             name: ServedQueueManager(directory / name) for name in QUEUE_MANAGERS
         }
@@ -187,7 +189,9 @@ class SparkQuery(Query):
             raise self._broken
         if error is not None:
             world.note(f"  {self.name} ends: {str(error).splitlines()[0][:300]}")
-            if not fails or "_KilledError" not in str(error):
+            if fails and "_KilledError" in str(error):
+                world.happened["a query was killed in its first batch"] += 1
+            else:
                 self._judge_end(life, _error_of_ours(str(error)))
             return False
         self._should_have_told(life)
@@ -204,6 +208,7 @@ class SparkQuery(Query):
                 found = [world.row(*each) for each in rows]
                 world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, found)) or 'nothing'}")
                 world.truth.read(self.name, number, found)
+                world.happened["rows were read"] += len(found)
             except BrokenPromiseError as error:
                 self._broken = error
                 raise

@@ -10,6 +10,7 @@ import json
 import logging
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +69,8 @@ class Managers(Protocol):
 
     clock: SimClock
     processes: Processes
+    happened: Counter[str]
+    """How often each interesting thing happened: schedules that never meet a thing prove nothing about it."""
 
     @property
     def managers(self) -> Mapping[str, RunningManager]:
@@ -84,6 +87,7 @@ class Stores:
         self.clock = SimClock()
         self.processes = Processes()
         self.schedules = 0
+        self.happened: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
         self._directory = Path(tempfile.mkdtemp(prefix="srmp-queries-", dir=MEMORY if MEMORY.is_dir() else None))
         self._made = 0
@@ -138,6 +142,7 @@ class World:
         self.clock = stores.clock
         self.processes = stores.processes
         self.truth = Truth()
+        self.happened = stores.happened
         self.queries: dict[str, Query] = {}
         self.broken: set[Log] = set()
         """Queues that were deleted: a query that has read them may stop."""
@@ -218,12 +223,14 @@ class World:
         last = self._managers[log.queue_manager].end(name)
         rows = [Row(log, last - len(labels) + 1 + n) for n in range(len(labels))]
         self._labels.update(zip(rows, labels, strict=True))
+        self.happened["rows arrived"] += len(rows)
         self.truth.arrived(frozenset(rows))
         self.note(f"  {', '.join(map(str, rows))}")
 
     def delete(self, log: Log) -> None:
         """Delete a queue with its rows and consumers."""
         if log in self._queues and not self.is_away(log.queue_manager):
+            self.happened["a queue was deleted"] += 1
             self.client(log.queue_manager).delete_queue(self.full_name(log.queue))
             self._queues.discard(log)
             self.broken.add(log)
@@ -234,6 +241,7 @@ class World:
         """Take away what the default consumer has not received."""
         if log in self._queues and not self.is_away(log.queue_manager):
             kept = self.marks(log, "default")
+            self.happened["a queue was purged"] += 1
             self.client(log.queue_manager).purge(self.full_name(log.queue))
             self.truth.went(self.truth.of(log) - kept)
 
@@ -255,6 +263,7 @@ class World:
         self.processes.end(process)
         rows = [Row(log, json.loads(line)["sequence"]) for line in printed.getvalue().splitlines()]
         self.note(f"  {', '.join(map(str, rows)) or 'nothing'}")
+        self.happened["rows were received by command"] += len(rows)
         self.truth.took(consumer, frozenset(rows), marks)
 
     def leave(self, queue_manager: str) -> None:
@@ -267,17 +276,21 @@ class World:
 
     def restart(self, queue_manager: str) -> None:
         """End a queue manager and start it again."""
+        self.happened["a queue manager was restarted"] += 1
         self._managers[queue_manager].restart()
 
     def restore(self, queue_manager: str, lose: frozenset[str]) -> None:
         """Restore a queue manager; of these queues the newest commit is lost."""
         names = {self.full_name(each) for each in lose}
         self._leases_end()
+        self.happened["a queue manager was restored"] += 1
         lost_from = self._managers[queue_manager].restore(lambda name: int(name in names))
         for log in self._queues:
             if log.queue_manager == queue_manager:
                 first = lost_from[self.full_name(log.queue)]
-                self.truth.went(frozenset(row for row in self.truth.of(log) if row.sequence >= first))
+                lost = frozenset(row for row in self.truth.of(log) if row.sequence >= first)
+                self.happened["rows were lost with a disk"] += len(lost)
+                self.truth.went(lost)
 
     def _leases_end(self) -> None:
         for query in self.queries.values():
