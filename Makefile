@@ -13,6 +13,7 @@ PYTHON_BIN ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.srmp-spark-setup
 SEEDS ?= 1000
+SCHEDULES ?= 10000
 SIM_JOBS ?= 2
 TEST_JOBS ?= 4
 SECONDS ?= 300
@@ -49,7 +50,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-sink sim-wsrm interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-sink sim-wsrm model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +115,10 @@ sim-sink: setup ## simulated sinks on a real outbox: runs and re-runs of batches
 
 sim-wsrm: setup ## simulated WS-ReliableMessaging: loss, copies, crashes, a queue that is full; one seed a run: make sim-wsrm SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.wsrm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+
+model: setup java ## random schedules of queues and queries without Spark, and fifty through Spark: make model SCHEDULES=10000
+	@$(PYTHON) -m srmp_spark.testing.queries --schedules $(SCHEDULES) --jobs $(SIM_JOBS)
+	@$(SHORT_JVM) SRMP_SPARK_SPARK_SCHEDULES=50 $(PYTHON) -m pytest -v tests/spark/test_engine_schedules.py $(PYTEST)
 
 interop-pgm: setup ## our PGM and OpenPGM, libzmq and tshark on one wire, with losses; needs no root; ten minutes
 	@$(PYTHON) -m srmp_spark.testing.pgm.interop

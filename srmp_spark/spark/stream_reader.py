@@ -369,12 +369,13 @@ class _Driver:
         offset anew, and by then ``latest`` is behind the batch, and the options may name other queues or another beginning. So
         its own offset says where the query began; where it does not, that was the first row.
         """
-        same = [key for key, to in end.items() if key not in start or start[key].epoch == to.epoch]
         if start != self._initial:
             return {
-                key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken) for key in same if key in start
+                key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken)
+                for key, to in end.items()
+                if key in start and start[key].epoch == to.epoch
             }
-        return {key: end.began.get(key, Began(max(1, self._retained.get(key, 1)))) for key in same}
+        return {key: end.began.get(key, Began(max(1, self._retained.get(key, 1)))) for key in end}
 
 
 def _backlog(steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]) -> dict[LogKey, int]:

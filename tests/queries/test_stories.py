@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from srmp_spark.testing.queries.planted import planted
+from srmp_spark.testing.queries.planted import PLANTS, planted
 from srmp_spark.testing.queries.query import Asked
 from srmp_spark.testing.queries.run import run
 from srmp_spark.testing.queries.steps import Advance, Arrive, Crash, MakeQueue, Receive, Restore, Start, Step, Stop
@@ -55,6 +55,10 @@ STORIES: dict[str, tuple[str, list[Step]]] = {
     "the first batch runs again": ("first-batch-again-from-a-new-beginning", [
         *OLD_ROWS, *go("q", LATEST, 1), *NEW_ROWS, Advance("q", 1), Crash("q"), *NEW_ROWS, *go("q", LATEST),
     ]),
+    "a queue joins while the first batch runs again": ("queue-that-joins-with-the-first-batch-again", [
+        *OLD_ROWS, MakeQueue(OLD), Arrive(OLD, (3, 3)), *go("q", LATEST, 2), Crash("q"),
+        *go("q", Asked(("A",), ("old", "orders"), starting="latest")),
+    ]),
 }  # fmt: skip
 """What happens → the bug that it met, and the steps."""
 
@@ -75,6 +79,10 @@ def test_a_story_goes_well_and_not_without_its_repair(stores: Stores, story: str
     assert run(stores, steps) is None
     with planted(plant):
         assert run(stores, steps) is not None
+
+
+def test_every_plant_has_a_story() -> None:
+    assert {plant for plant, _ in STORIES.values()} == PLANTS.keys()
 
 
 def test_receive_goes_on_in_a_queue_that_has_begun_a_new_epoch(stores: Stores) -> None:

@@ -146,6 +146,17 @@ def test_the_first_batch_that_runs_again_is_the_same_batch(fake: Fake, starting:
     assert marks(qm) == (0, [(11, 17)])
 
 
+def test_the_first_batch_that_runs_again_is_of_the_epoch_that_it_had(fake: Fake) -> None:
+    """A restore came between the rows and the query: by now it would begin in the epoch after them."""
+    qm = fake(orders=4)
+    qm.new_epoch()
+    killed = reader_of(qm, startingOffsets="earliest")
+    end = killed.latestOffset(killed.initialOffset(), EVERYTHING)
+    killed.stop()
+    again = reader_of(qm, startingOffsets="latest")
+    assert sequences(again, again.initialOffset(), end) == [1, 2, 3, 4]
+
+
 def test_the_first_batch_that_runs_again_without_a_queue_of_it_is_the_same_batch(fake: Fake) -> None:
     """The options name another queue now, and the rows of the first one would be passed."""
     qm = fake(orders=3, bills=2)

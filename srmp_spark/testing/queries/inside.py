@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
@@ -126,7 +126,7 @@ class _Thread(threading.Thread):
         """It has ended."""
 
 
-class _ReadInTurn:
+class _ReadInTurn(Generic[T]):
     """Reads what :class:`~srmp_spark.client.read_ahead.ReadAhead` would read ahead, when it is asked for."""
 
     def __init__(self, source: Iterator[T], **_: object) -> None:

@@ -14,21 +14,57 @@ A sink takes each position once, as the documentation asks for, so a batch that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError
 from srmp_spark.names import is_glob
 from srmp_spark.spark.options import parse
 from srmp_spark.spark.stream_reader import SrmpStreamReader
-from srmp_spark.testing.queries.truth import NO_ROWS, BrokenPromiseError, Log, Met, Row, Rows
-
-if TYPE_CHECKING:
-    from srmp_spark.testing.queries.world import World
+from srmp_spark.testing.queries.inside import Processes
+from srmp_spark.testing.queries.truth import NO_ROWS, BrokenPromiseError, Log, Met, Row, Rows, Truth
+from srmp_spark.testing.sim_clock import SimClock
 
 PAUSE_SECONDS = 6.0
 """Between two batches: longer than the queues of a listing, and a queue manager that is away, are remembered."""
+
+class Surroundings(Protocol):
+    """What a query lives in: see :mod:`.world`."""
+
+    clock: SimClock
+    processes: Processes
+    truth: Truth
+    log: list[str]
+    broken: set[Log]
+    happened: Counter[str]
+    note: Callable[[str], object]
+
+    def full_name(self, queue: str) -> str:
+        """Return the name of a queue as its queue manager knows it."""
+
+    def url(self, queue_manager: str) -> str:
+        """Return the address of a queue manager."""
+
+    def is_away(self, queue_manager: str) -> bool:
+        """Return whether no client reaches it."""
+
+    def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
+        """Return the queues of those of these queue managers that can be reached."""
+
+    def marks(self, log: Log, consumer: str) -> Rows:
+        """Return which rows of a queue a consumer has received."""
+
+    def log_of(self, guid: str, queue: str) -> Log:
+        """Return a queue by the GUID of its queue manager and its whole name."""
+
+    def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
+        """Return the row that a query has read."""
+
+    def was_said(self, what: str, log: Log) -> bool:
+        """Return whether a line of the log tells this of a queue."""
+
 
 MicroStep = Literal["begin", "plan", "read", "commit"]
 
@@ -57,7 +93,7 @@ class Asked:
         parts += [] if self.fail_on_data_loss else ["failOnDataLoss=false"]
         return " ".join(parts)
 
-    def spark_options(self, world: World) -> dict[str, str]:
+    def spark_options(self, world: Surroundings) -> dict[str, str]:
         """Return the options as Spark passes them."""
         starting = self.starting
         if not isinstance(starting, str):
@@ -119,7 +155,7 @@ class Life:
 class Query:
     """One checkpoint and the lives of its query."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Surroundings, name: str) -> None:
         self._world = world
         self.name = name
         self.asked: Asked | None = None
@@ -158,6 +194,19 @@ class Query:
         if self.life is not None:
             self._world.processes.end(self.life.process)
             self.life = None
+
+    def go(self, count: int) -> None:
+        """Take so many micro-steps, if there are as many."""
+        for _ in range(count):
+            if not self.advance():
+                break
+
+    def to_the_end(self) -> bool:
+        """Take micro-steps until nothing is left to do; return whether the query still lives then."""
+        while self.advance():
+            if self.life is None:
+                return False
+        return True
 
     def advance(self) -> bool:
         """Take one micro-step; return whether there was one."""
@@ -202,6 +251,7 @@ class Query:
         if life.asked.read_mode == "receive":
             world.truth.checkpoint(self.name).consumers.add(life.asked.consumer)
         if number >= 0 and number not in self.commits:  # a crash came between: the same batch again
+            world.happened["the first batch ran again" if number == 0 else "a batch ran again"] += 1
             before = self.offsets[number - 1] if number else life.initial
             assert before is not None
             life.start, life.todo = before, "read"
@@ -213,10 +263,13 @@ class Query:
         end = life.reader.latestOffset(start, life.reader.getDefaultReadLimit())
         self._should_have_told(life)
         if life.asked.read_mode == "receive":
-            world.truth.planned(self.name, life.asked.consumer, {log for log in world.here(life.asked) if life.asked.names(log)})
+            world.truth.planned(self.name, life.asked.consumer, set(self._seen(life)))
+        for log in newcomers:
+            world.happened["a queue joined" if self._is_restart(life, log) else "a queue appeared"] += 1
         life.has_planned = True
         life.looked |= {each for each in life.asked.queue_managers if not world.is_away(each)}
         if self.offsets and _text(end) == _text(start):
+            world.happened["nothing was new"] += 1
             return False
         checkpoint = world.truth.checkpoint(self.name)
         for log, met in {**(life.initial_met if not self.offsets else {}), **newcomers}.items():
@@ -237,6 +290,7 @@ class Query:
                 rows += (world.row(*each) for each in zip(*columns, strict=True))
         world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, rows)) or 'nothing'}")
         world.truth.read(self.name, number, rows)
+        world.happened["rows were read"] += len(rows)
         life.todo = "commit"
         return True
 
@@ -251,19 +305,18 @@ class Query:
 
     def _seen(self, life: Life) -> dict[Log, Seen]:
         world, asked = self._world, life.asked
-        return {
-            log: Seen(world.truth.of(log), world.marks(log, asked.consumer)) for log in world.here(asked) if asked.names(log)
-        }
+        logs = (log for log in world.here(asked.queue_managers) if asked.names(log))
+        return {log: Seen(world.truth.of(log), world.marks(log, asked.consumer)) for log in logs}
 
     def _newcomers(self, life: Life) -> dict[Log, Met]:
         world = self._world
         known = set(world.truth.checkpoint(self.name).met) if self.offsets else set(life.initial_met)
         now = self._seen(life)
-        found = now if life.goal is None else {log: each for log, each in life.goal.items() if not world.is_away(log.queue_manager)}
+        found = now if life.goal is None else life.goal
         return {
             log: each.met(self._rule(life, log, joined=self._is_restart(life, log)), now.get(log, each).marks)
             for log, each in found.items()
-            if log not in known
+            if log not in known and not world.is_away(log.queue_manager)
         }
 
     def _is_restart(self, life: Life, log: Log) -> bool:
@@ -285,15 +338,17 @@ class Query:
         world, asked = self._world, life.asked
         if any(world.is_away(each) for each in asked.queue_managers):
             return  # it may be there
-        known = set() if self.begins_anew else {log.queue for log in world.truth.checkpoint(self.name).met}
-        there = {log.queue for log in world.here(asked)} | known
+        known = {log.queue for log in life.initial_met}
+        if not self.begins_anew:
+            known |= {log.queue for log in world.truth.checkpoint(self.name).met}
+        there = {log.queue for log in world.here(asked.queue_managers)} | known
         yield from (each for each in asked.queues if not is_glob(each) and each not in there)
 
     def _lost(self, life: Life) -> set[Log]:
         """Return queues that the checkpoint knows and the queue manager does not."""
         world = self._world
         known = world.truth.checkpoint(self.name).met if self.offsets else life.initial_met
-        there = set(world.here(life.asked))
+        there = set(world.here(life.asked.queue_managers))
         goal = None if life.goal is None else {log.queue_manager for log in life.goal}
         return {
             log for log in known
@@ -311,27 +366,34 @@ class Query:
         if self._names:
             raise BrokenPromiseError(f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told")
         if self._gone and life.asked.fail_on_data_loss:
-            raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, self._gone))}, and failOnDataLoss is true")
-        unsaid = {log for log in self._gone if not life.has_planned and not self._world.was_said("data.lost", log)}
+            gone = ", ".join(map(str, self._gone))
+            raise BrokenPromiseError(f"{self.name} goes on without {gone}, and failOnDataLoss is true")
+        unsaid = {log for log in self._gone if not life.has_planned and not self._was_said(log)}
         if unsaid:
             raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, unsaid))}, and the log does not say so")
+
+    def _was_said(self, log: Log) -> bool:
+        """Return whether the log of this micro-step tells that rows of a queue are lost."""
+        return self._world.was_said("data.lost", log)
 
     def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
         """Raise :class:`BrokenPromiseError` for an error that nothing explains."""
         world, asked = self._world, life.asked
+        world.happened[f"a query ended with {type(error).__name__}"] += 1
         known = set(world.truth.checkpoint(self.name).met) | set(life.initial_met)
         if any(world.is_away(each) for each in asked.queue_managers):
             return
+        is_explained = False
         if isinstance(error, ConfigurationError):
-            if self._names or list(self._misspelt(life)) or (not isinstance(asked.starting, str) and "startingOffsets" in str(error)):
-                return
+            names_rows = not isinstance(asked.starting, str) and "startingOffsets" in str(error)
+            is_explained = names_rows or bool(self._names or list(self._misspelt(life)))
         elif getattr(error, "code", None) == "not-registered":
-            if life.has_lost_leases:
-                return
+            is_explained = life.has_lost_leases
         elif isinstance(error, DataLossError) or getattr(error, "status", None) == 404:
-            if asked.fail_on_data_loss and known & world.broken:
-                return
-        raise BrokenPromiseError(f"{self.name} ends, and nothing explains why: {type(error).__name__}: {error}") from error
+            is_explained = asked.fail_on_data_loss and bool(known & world.broken)
+        if not is_explained:
+            what = f"{type(error).__name__}: {error}"
+            raise BrokenPromiseError(f"{self.name} ends, and nothing explains why: {what}") from error
 
 
 def _text(offset: dict[str, Any]) -> str:

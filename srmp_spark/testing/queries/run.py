@@ -10,16 +10,18 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from srmp_spark.testing.queries.planted import PLANTS, planted
+from srmp_spark.testing.queries.query import Query
 from srmp_spark.testing.queries.schedule import schedule
 from srmp_spark.testing.queries.steps import Step
 from srmp_spark.testing.queries.truth import BrokenPromiseError
-from srmp_spark.testing.queries.world import Stores, World, heard
+from srmp_spark.testing.queries.world import Managers, Stores, World, heard
 
 SCHEDULES_PER_REPORT = 250
 
@@ -37,9 +39,12 @@ class Finding:
         return "\n".join((f"seed {self.seed}: {self.broken}", *(f"  {line}" for line in self.story)))
 
 
-def run(stores: Stores, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None) -> str | None:
+def run(
+    stores: Managers, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None,
+    make_query: Callable[[World, str], Query] = Query,
+) -> str | None:  # fmt: skip
     """Take the steps, settle and judge; return the promise that is broken, if one is."""
-    world = World(stores, note)
+    world = World(stores, note, make_query)
     with heard(world):
         try:
             for step in steps:
@@ -93,12 +98,12 @@ def explained(stores: Stores, seed: int) -> Finding | None:
     return Finding(seed, broken or "it was broken once and is no longer", steps, tuple(story))
 
 
-def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | None]:
-    """:func:`find` with stores of its own."""
+def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | None, Counter[str]]:
+    """:func:`find` with stores of its own, and how often what happened."""
     stores = Stores()
     try:
         with stores.inside(), planted(plant):
-            return find(stores, seeds)
+            return (*find(stores, seeds), stores.happened)
     finally:
         stores.close()
 
@@ -106,17 +111,22 @@ def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | Non
 def simulate(first: int, count: int, jobs: int, plant: str | None) -> int:
     """Run ``count`` seeds from ``first``; exit code 1 at the first that breaks a promise."""
     began = time.monotonic()
-    chunks = [range(at, min(at + SCHEDULES_PER_REPORT, first + count)) for at in range(first, first + count, SCHEDULES_PER_REPORT)]
+    end = first + count
+    chunks = [range(at, min(at + SCHEDULES_PER_REPORT, end)) for at in range(first, end, SCHEDULES_PER_REPORT)]
     done = 0
+    happened: Counter[str] = Counter()
     with ProcessPoolExecutor(jobs) as pool:
-        for number, finding in pool.map(partial(find_in_process, plant=plant), chunks):
+        for number, finding, more in pool.map(partial(find_in_process, plant=plant), chunks):
             done += number
+            happened.update(more)
             _say(f"{done} of {count} schedules, {done / (time.monotonic() - began):.0f} in a second")
             if finding is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
                 _say(f"{finding}\nrepeat it: python -m srmp_spark.testing.queries --seed {finding.seed}")
                 return 1
-    _say(f"no promise was broken in {done} schedules")
+    _say(f"no promise was broken in {done} schedules; what happened how often:")
+    for name, times in sorted(happened.items()):
+        _say(f"  {name:42} {times}")
     return 0
 
 
@@ -136,6 +146,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seed is None:
         return simulate(options.first, options.schedules, options.jobs, options.plant)
-    _, finding = find_in_process(range(options.seed, options.seed + 1), options.plant)
+    _, finding, _ = find_in_process(range(options.seed, options.seed + 1), options.plant)
     _say("no promise is broken" if finding is None else str(finding))
     return 0 if finding is None else 1

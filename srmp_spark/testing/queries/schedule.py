@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -28,9 +29,12 @@ from srmp_spark.testing.queries.world import CONSUMERS, QUEUE_MANAGERS
 QUEUES = ("orders", "old", "bills")
 MISSPELT = "ordres"
 STEPS_MIN, STEPS_MAX = 6, 18
+SHORT_MIN, SHORT_MAX = 4, 8
+"""Of a schedule for Spark."""
 TO_THE_END = 30
 """Micro-steps: more than a query of a schedule ever needs."""
-CONTINUED = {"MakeQueue": 2, "Arrive": 20, "Receive": 10, "Advance": 30, "Start": 22, "Stop": 3, "Crash": 5, "Purge": 3, "Delete": 3}
+OF_QUERIES = {"Advance": 30, "Start": 22, "Stop": 3, "Crash": 5}
+OF_QUEUES = {"MakeQueue": 5, "Arrive": 20, "Receive": 10, "Purge": 3, "Delete": 3}
 """How often each step is drawn, beside those that happen to a queue manager."""
 OF_QUEUE_MANAGERS = {"Restart": 2, "Restore": 2, "Leave": 3, "ComeBack": 4}
 HAS_TROUBLE_SHARE = 0.35
@@ -47,20 +51,20 @@ class Drawing:
         self.queues = QUEUES[: random.choice((1, 2, 2, 3))]
         self.checkpoints = ("query 1", "query 2")[: random.choice((1, 2, 2))]
         self.consumers = CONSUMERS[: random.choice((1, 1, 2))]
-        self.weights = dict(CONTINUED)
+        self.weights = OF_QUEUES | OF_QUERIES
         if random.random() < HAS_TROUBLE_SHARE:
             self.weights |= OF_QUEUE_MANAGERS
         self.asked: dict[str, Asked] = {}
 
-    def steps(self) -> list[Step]:
-        """Return all of it."""
+    def steps(self, least: int = STEPS_MIN, most: int = STEPS_MAX) -> list[Step]:
+        """Return all of it: so many steps after the first messages."""
         random = self.random
         found: list[Step] = []
         for log in self._logs():
-            if random.random() < 0.75:
+            if random.random() < 0.85:
                 found += [MakeQueue(log), *([self._arrive(log)] if random.random() < 0.7 else [])]
         names, weights = list(self.weights), list(self.weights.values())
-        for _ in range(random.randint(STEPS_MIN, STEPS_MAX)):
+        for _ in range(random.randint(least, most)):
             found += self._draw(random.choices(names, weights)[0])
         return found
 
@@ -78,22 +82,21 @@ class Drawing:
             if random.random() < 0.7:
                 steps.append(Advance(checkpoint, random.choice((1, 2, 3, 4, 4, 5, TO_THE_END, TO_THE_END))))
             return steps
-        return [
-            {
-                "MakeQueue": lambda: MakeQueue(log),
-                "Arrive": lambda: self._arrive(log),
-                "Receive": lambda: Receive(log, random.choice(self.consumers), random.randint(1, 2)),
-                "Advance": lambda: Advance(checkpoint, random.choice((1, 1, 2, 3, 4, TO_THE_END))),
-                "Stop": lambda: Stop(checkpoint),
-                "Crash": lambda: Crash(checkpoint),
-                "Purge": lambda: Purge(log),
-                "Delete": lambda: Delete(log),
-                "Restart": lambda: Restart(manager),
-                "Restore": lambda: Restore(manager, frozenset({log.queue}) if random.random() < 0.5 else frozenset()),
-                "Leave": lambda: Leave(manager),
-                "ComeBack": lambda: ComeBack(manager),
-            }[kind]()
-        ]
+        draw: dict[str, Callable[[], Step]] = {
+            "MakeQueue": lambda: MakeQueue(log),
+            "Arrive": lambda: self._arrive(log),
+            "Receive": lambda: Receive(log, random.choice(self.consumers), random.randint(1, 2)),
+            "Advance": lambda: Advance(checkpoint, random.choice((1, 1, 2, 3, 4, TO_THE_END))),
+            "Stop": lambda: Stop(checkpoint),
+            "Crash": lambda: Crash(checkpoint),
+            "Purge": lambda: Purge(log),
+            "Delete": lambda: Delete(log),
+            "Restart": lambda: Restart(manager),
+            "Restore": lambda: Restore(manager, frozenset({log.queue}) if random.random() < 0.5 else frozenset()),
+            "Leave": lambda: Leave(manager),
+            "ComeBack": lambda: ComeBack(manager),
+        }
+        return [draw[kind]()]
 
     def _asked(self, checkpoint: str) -> Asked:
         """Return the options of a start: those of the start before with one or two changes, mostly."""
@@ -103,7 +106,7 @@ class Drawing:
             asked = self._changed(asked)
         if not isinstance(asked.starting, str):
             named = self.queues if "*" in asked.queues else asked.queues
-            asked = replace(asked, starting=tuple((queue, random.choice((-2, -1, 1, 2, 3))) for queue in named))
+            asked = replace(asked, starting=tuple((queue, random.choice((-2, -1, -1, 1, 1, 2, 3))) for queue in named))
         self.asked[checkpoint] = asked
         if random.random() < 0.06:
             return replace(asked, queues=(MISSPELT, *asked.queues[1:]))
@@ -138,3 +141,11 @@ class Drawing:
 def schedule(seed: int | str) -> list[Step]:
     """Return the schedule of a seed."""
     return Drawing(seed).steps()
+
+
+def short_schedule(seed: int | str) -> list[Step]:
+    """Return a schedule for Spark, where each run of a query takes seconds."""
+    drawing = Drawing(f"short {seed}")
+    if len(drawing.managers) == 1:  # a query that finds nobody tries for half a minute
+        drawing.weights |= {"Leave": 0, "ComeBack": 0}
+    return drawing.steps(SHORT_MIN, SHORT_MAX)

@@ -30,6 +30,7 @@ class MakeQueue:
         return f"queue {self.log} is made"
 
     def do(self, world: World) -> None:
+        """Make the queue."""
         world.make_queue(self.log)
 
 
@@ -44,6 +45,7 @@ class Arrive:
         return f"{len(self.priorities)} messages arrive in {self.log}, priorities {', '.join(map(str, self.priorities))}"
 
     def do(self, world: World) -> None:
+        """Store the messages."""
         world.arrive(self.log, self.priorities)
 
 
@@ -57,6 +59,7 @@ class Delete:
         return f"queue {self.log} is deleted"
 
     def do(self, world: World) -> None:
+        """Delete the queue."""
         world.delete(self.log)
 
 
@@ -70,6 +73,7 @@ class Purge:
         return f"queue {self.log} is purged"
 
     def do(self, world: World) -> None:
+        """Purge the queue."""
         world.purge(self.log)
 
 
@@ -85,6 +89,7 @@ class Receive:
         return f"`receive --consumer {self.consumer} --max {self.count}` takes rows of {self.log} by priority"
 
     def do(self, world: World) -> None:
+        """Call the command."""
         world.receive(self.log, self.consumer, self.count)
 
 
@@ -98,6 +103,7 @@ class Leave:
         return f"queue manager {self.queue_manager} is away"
 
     def do(self, world: World) -> None:
+        """Let the queue manager be away."""
         world.leave(self.queue_manager)
 
 
@@ -111,6 +117,7 @@ class ComeBack:
         return f"queue manager {self.queue_manager} is back"
 
     def do(self, world: World) -> None:
+        """Let the queue manager be back."""
         world.come_back(self.queue_manager)
 
 
@@ -124,6 +131,7 @@ class Restart:
         return f"queue manager {self.queue_manager} is started again"
 
     def do(self, world: World) -> None:
+        """Restart the queue manager."""
         world.restart(self.queue_manager)
 
 
@@ -139,6 +147,7 @@ class Restore:
         return f"queue manager {self.queue_manager} is restored{without}"
 
     def do(self, world: World) -> None:
+        """Restore the queue manager."""
         world.restore(self.queue_manager, self.lose)
 
 
@@ -153,6 +162,7 @@ class Start:
         return f"{self.checkpoint} starts: {self.asked}"
 
     def do(self, world: World) -> None:
+        """Start the query."""
         query = world.query(self.checkpoint)
         for other in world.queries.values():
             if other is query or (self.asked.read_mode == "receive" and other.holds == self.asked.consumer):
@@ -171,10 +181,8 @@ class Advance:
         return f"{self.checkpoint} goes on by {self.count} of begin, plan, read, commit"
 
     def do(self, world: World) -> None:
-        query = world.query(self.checkpoint)
-        for _ in range(self.count):
-            if not query.advance():
-                break
+        """Let the query go on."""
+        world.query(self.checkpoint).go(self.count)
 
 
 @dataclass(frozen=True)
@@ -187,6 +195,7 @@ class Stop:
         return f"{self.checkpoint} stops"
 
     def do(self, world: World) -> None:
+        """Stop the query."""
         world.query(self.checkpoint).stop()
 
 
@@ -200,4 +209,5 @@ class Crash:
         return f"{self.checkpoint} is killed"
 
     def do(self, world: World) -> None:
+        """Kill the query."""
         world.query(self.checkpoint).crash()

@@ -10,8 +10,10 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.commands.messages import _receive
@@ -27,7 +29,7 @@ SCHEDULES_OF_A_STORE = 400
 """Then its directory is thrown away: deleted queues leave traces in it, and a store of a thousand is another one."""
 RESTORES_OF_A_STORE = 3
 """The same: sixteen use all message identifiers up."""
-MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")  # noqa: S108  # with a directory of our own in it
 """A file system whose syncs cost nothing."""
 
 
@@ -42,6 +44,42 @@ class _Said(logging.Handler):
         self.lines.append(record.getMessage())
 
 
+class RunningManager(Protocol):
+    """A queue manager of a schedule."""
+
+    guid: str
+    url: str
+    is_away: bool
+
+    def end(self, queue: str) -> int:
+        """Return the last sequence of a queue."""
+
+    def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
+        """Return what a consumer has received, as ranges."""
+
+    def restart(self) -> None:
+        """End it, and open its data directory again."""
+
+    def restore(self, lose: Callable[[str], int]) -> dict[str, int]:
+        """End it, and go on with what a restore makes of it."""
+
+
+class Managers(Protocol):
+    """What schedules need."""
+
+    clock: SimClock
+    processes: Processes
+    happened: Counter[str]
+    """How often each interesting thing happened: schedules that never meet a thing prove nothing about it."""
+
+    @property
+    def managers(self) -> Mapping[str, RunningManager]:
+        """The queue managers by name."""
+
+    def next_schedule(self) -> int:
+        """Return a number for the names of a schedule's queues."""
+
+
 class Stores:
     """The queue managers of a process, which many schedules use in turn, each with queues of its own."""
 
@@ -49,6 +87,7 @@ class Stores:
         self.clock = SimClock()
         self.processes = Processes()
         self.schedules = 0
+        self.happened: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
         self._directory = Path(tempfile.mkdtemp(prefix="srmp-queries-", dir=MEMORY if MEMORY.is_dir() else None))
         self._made = 0
@@ -81,8 +120,8 @@ class Stores:
     def _close(self) -> None:
         for each in self.managers.values():
             each.close()
-        for each in self._directory.iterdir():
-            shutil.rmtree(each)
+        for folder in self._directory.iterdir():
+            shutil.rmtree(folder)
 
     def close(self) -> None:
         """End them, and remove their directories."""
@@ -94,11 +133,16 @@ class Stores:
 class World:
     """What one schedule happens to."""
 
-    def __init__(self, stores: Stores, note: Callable[[str], object] = lambda line: None) -> None:
+    def __init__(
+        self, stores: Managers, note: Callable[[str], object] = lambda line: None,
+        make_query: Callable[[World, str], Query] = Query,
+    ) -> None:  # fmt: skip
         self.note = note
+        self._make_query = make_query
         self.clock = stores.clock
         self.processes = stores.processes
         self.truth = Truth()
+        self.happened = stores.happened
         self.queries: dict[str, Query] = {}
         self.broken: set[Log] = set()
         """Queues that were deleted: a query that has read them may stop."""
@@ -121,9 +165,13 @@ class World:
         """Return the address of a queue manager."""
         return self._managers[queue_manager].url
 
+    def log_of(self, guid: str, queue: str) -> Log:
+        """Return a queue by the GUID of its queue manager and its whole name."""
+        return Log(self._names[guid], queue[len(self._prefix) :])
+
     def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
         """Return the row that a query has read. Raises :class:`BrokenPromiseError` if another message has that place."""
-        row = Row(Log(self._names[guid], queue[len(self._prefix) :]), sequence)
+        row = Row(self.log_of(guid, queue), sequence)
         if self._labels.get(row, label) != label:
             raise BrokenPromiseError(f"row {row} was message {self._labels[row]!r} and is {label!r}")
         return row
@@ -138,9 +186,10 @@ class World:
         """Return whether no client reaches it."""
         return self._managers[queue_manager].is_away
 
-    def here(self, asked: Asked) -> set[Log]:
-        """Return the queues of the queue managers that these options name and that can be reached."""
-        return {log for log in self._queues if log.queue_manager in asked.queue_managers and not self.is_away(log.queue_manager)}
+    def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
+        """Return the queues of those of these queue managers that can be reached."""
+        reached = {each for each in queue_managers if not self.is_away(each)}
+        return {log for log in self._queues if log.queue_manager in reached}
 
     def exists(self, log: Log) -> bool:
         """Return whether a queue is there."""
@@ -174,12 +223,14 @@ class World:
         last = self._managers[log.queue_manager].end(name)
         rows = [Row(log, last - len(labels) + 1 + n) for n in range(len(labels))]
         self._labels.update(zip(rows, labels, strict=True))
+        self.happened["rows arrived"] += len(rows)
         self.truth.arrived(frozenset(rows))
         self.note(f"  {', '.join(map(str, rows))}")
 
     def delete(self, log: Log) -> None:
         """Delete a queue with its rows and consumers."""
         if log in self._queues and not self.is_away(log.queue_manager):
+            self.happened["a queue was deleted"] += 1
             self.client(log.queue_manager).delete_queue(self.full_name(log.queue))
             self._queues.discard(log)
             self.broken.add(log)
@@ -190,6 +241,7 @@ class World:
         """Take away what the default consumer has not received."""
         if log in self._queues and not self.is_away(log.queue_manager):
             kept = self.marks(log, "default")
+            self.happened["a queue was purged"] += 1
             self.client(log.queue_manager).purge(self.full_name(log.queue))
             self.truth.went(self.truth.of(log) - kept)
 
@@ -211,6 +263,7 @@ class World:
         self.processes.end(process)
         rows = [Row(log, json.loads(line)["sequence"]) for line in printed.getvalue().splitlines()]
         self.note(f"  {', '.join(map(str, rows)) or 'nothing'}")
+        self.happened["rows were received by command"] += len(rows)
         self.truth.took(consumer, frozenset(rows), marks)
 
     def leave(self, queue_manager: str) -> None:
@@ -223,17 +276,21 @@ class World:
 
     def restart(self, queue_manager: str) -> None:
         """End a queue manager and start it again."""
+        self.happened["a queue manager was restarted"] += 1
         self._managers[queue_manager].restart()
 
     def restore(self, queue_manager: str, lose: frozenset[str]) -> None:
         """Restore a queue manager; of these queues the newest commit is lost."""
         names = {self.full_name(each) for each in lose}
         self._leases_end()
+        self.happened["a queue manager was restored"] += 1
         lost_from = self._managers[queue_manager].restore(lambda name: int(name in names))
         for log in self._queues:
             if log.queue_manager == queue_manager:
                 first = lost_from[self.full_name(log.queue)]
-                self.truth.went(frozenset(row for row in self.truth.of(log) if row.sequence >= first))
+                lost = frozenset(row for row in self.truth.of(log) if row.sequence >= first)
+                self.happened["rows were lost with a disk"] += len(lost)
+                self.truth.went(lost)
 
     def _leases_end(self) -> None:
         for query in self.queries.values():
@@ -245,7 +302,7 @@ class World:
         self._used |= {each.asked.consumer for each in self.queries.values() if each.asked is not None}
         found = self.queries.get(name)
         if found is None:
-            found = self.queries[name] = Query(self, name)
+            found = self.queries[name] = self._make_query(self, name)
         return found
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -279,9 +336,8 @@ class World:
             available_now=True, fail_on_data_loss=False,
         )  # fmt: skip
         query.start(last)
-        while query.advance():
-            if query.life is None:
-                raise BrokenPromiseError(f"{query.name} cannot go on to the end")
+        if not query.to_the_end():
+            raise BrokenPromiseError(f"{query.name} cannot go on to the end")
         query.stop()
         self.truth.check_whole(query.name, {log for log in self._queues if last.names(log)})
 
@@ -291,9 +347,8 @@ class World:
         query = self.query(f"new-{consumer}")
         self.note(f"at the end a new query of {consumer} reads what waits")
         query.start(Asked(tuple(self._managers), ("*",), consumer=consumer, available_now=True))
-        while query.advance():
-            if query.life is None:
-                raise BrokenPromiseError(f"a new query of {consumer} cannot read")
+        if not query.to_the_end():
+            raise BrokenPromiseError(f"a new query of {consumer} cannot read")
         query.stop()
         had = self.truth.checkpoint(query.name).had
         if had != waiting:
