@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 
 LOG = ("queue_manager", "epoch", "queue")
 RUN = "queue_manager string, epoch string, queue string, first long, last long"
-HISTORY_LOOK_BACK = 20
-"""Commits in which we look for our own: others (OPTIMIZE, another job's queues) may have come since."""
+HISTORY_LOOK_BACKS = (20, 200)
+"""Commits in which we look for our own: others (OPTIMIZE, jobs of other queues or queue managers) may have come since. Who is
+not among the first is looked for once more: of many jobs of one table each commits in a second."""
 ATTEMPTS = 5
 """A commit that crosses another one begins again; each attempt takes a second or two."""
 CONFLICTS = (
@@ -297,9 +298,10 @@ class ExactlyOnce:
         mark = json.dumps({"writer": name, "version": version, "commit": str(uuid.uuid4())})
         append = rows.write.format("delta").mode("append").option("userMetadata", mark)
         append.option("txnAppId", name).option("txnVersion", version).save(self._table)
-        for commit in self._history(HISTORY_LOOK_BACK):
-            if commit["userMetadata"] == mark:
-                return int((commit["operationMetrics"] or {}).get("numOutputRows", 0))
+        for look_back in HISTORY_LOOK_BACKS:
+            for commit in self._history(look_back):
+                if commit["userMetadata"] == mark:
+                    return int((commit["operationMetrics"] or {}).get("numOutputRows", 0))
         return None
 
     def _history(self, commits: int) -> Iterable[Any]:

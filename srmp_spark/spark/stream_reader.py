@@ -134,7 +134,6 @@ class _Driver:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._place = locate(options)
-        self._use = KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
         self._logs = Logs(options, self._place.urls)
         self._elsewhere = Elsewhere(options.queues)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
@@ -149,6 +148,7 @@ class _Driver:
         """GUIDs of the queue managers whose logs were compared with those of the checkpoint."""
         self._goal_of: set[str] = set()
         """GUIDs of the queue managers that the goal speaks of: others were away, and belong to the next run."""
+        self._use = KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
 
     def initial(self) -> Offsets:
         """Registers what the query is going to plan before it plans it."""

@@ -25,6 +25,7 @@ from srmp_spark.spark.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 QUEUE = "private$/orders"
@@ -89,6 +90,10 @@ def wait(condition: Callable[[], bool], why: Callable[[], str] = lambda: "it did
         time.sleep(0.02)
 
 
+def query_state(query: StreamingQuery) -> Callable[[], str]:
+    return lambda: json.dumps(query.lastProgress)
+
+
 def on_disk(checkpoint: Path) -> int:
     """The sequence behind which a restart begins: the newest batch that is committed."""
     offsets, commits = (
@@ -137,13 +142,20 @@ def test_no_row_that_a_restart_reads_again_counts_as_received(
 def test_a_query_that_waits_for_its_commits_marks_each_batch_at_once(
     spark: SparkSession, fake: Callable[..., FakeQueueManager], tmp_path: Path
 ) -> None:
-    """Its calls have another order, and the last batch is received while the stream is idle."""
-    qm = fake(orders=5)
-    rows = spark.readStream.format("srmp").options(queueManager=qm.url, **OPTIONS).load()
-    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    """Its calls have another order, and the last batch is received while the stream is idle: also of a source that is read
+    twice, and of one whose batches are empty while another one has rows.
+    """
+    qm, other = fake(orders=5), fake(orders=5)
+    rows, others = (spark.readStream.format("srmp").options(queueManager=each.url, **OPTIONS).load() for each in (qm, other))
+    query = rows.union(rows).union(others).writeStream.format("noop").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    ).start()  # fmt: skip
+    marked = {qm: 5, other: 5}
     try:
-        for end in (5, 10, 15, 20):
-            wait(lambda end=end: qm.consumer(QUEUE).received == end, lambda: json.dumps(query.lastProgress))
-            qm.add(QUEUE, 5)
+        for one in (qm, qm, other, other, qm):
+            wait(lambda: all(each.consumer(QUEUE).received == end for each, end in marked.items()), query_state(query))
+            marked[one] += 5
+            one.add(QUEUE, 5)
+        wait(lambda: all(each.consumer(QUEUE).received == end for each, end in marked.items()), query_state(query))
     finally:
         query.stop()

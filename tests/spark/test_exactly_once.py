@@ -15,9 +15,11 @@ from delta.exceptions import ConcurrentTransactionException
 from pipeline_kit import Pipeline
 
 from srmp_spark.errors import SrmpSparkError, TakenOverError
+from srmp_spark.interface import ExitCode
 from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, transactions
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.session import explain
 from srmp_spark.testing.service import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -273,6 +275,28 @@ def test_a_queue_manager_that_joins_is_claimed_before_its_first_row(pipeline: Pi
     assert sink.append(rows(("a", 2), ("b", 1), ("b", 2)), 2) == (2, 1)
     with pytest.raises(TakenOverError):
         other.append(rows(("b", 3)), 1)
+
+
+def test_a_running_query_that_is_taken_over_ends_in_one_sentence(pipeline: Pipeline) -> None:
+    """As ``ingest.py`` tells it: not in Delta's words, and with an exit code of its own kind."""
+    pipeline.send(30)
+    sink, other = pipeline.sink(), pipeline.sink("private$/*")
+
+    def append(batch: DataFrame, number: int) -> None:
+        if number == 1:
+            other.claim()
+        sink.append(batch, number)
+
+    with pytest.raises(Exception, match="another job has taken over") as error:
+        pipeline.run(append, 13)
+    code, text = explain(error.value)
+    assert code is ExitCode.IN_USE
+    assert text == (
+        f"another job has taken over these queues in {pipeline.table}: this one wrote nothing more. Run one ingest job for a "
+        "queue and a table"
+    )
+    assert pipeline.ingest() == 17
+    pipeline.check()
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
