@@ -317,5 +317,5 @@ def test_rows_that_are_no_new_messages_are_warned_of_with_their_number(
 
 
 def test_a_wrong_way_with_conflicts_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="onKeyConflict.*fail"):
+    with pytest.raises(ConfigurationError, match=r"onKeyConflict.*fail"):
         parse_sink({"queueManager": "http://127.0.0.1:1", "onKeyConflict": "drop"})
