@@ -57,6 +57,7 @@ LONGEST = (
     "acceptance/test_foreign_peer.py",
     "delta/test_publisher_kill.py",
     "fuzz/test_fuzz.py",
+    "queries/test_random_schedules.py",
     "pgm/test_pgm_interop.py",
 )
 """Groups of more than fifteen seconds: the longest first, and in turn with a JVM and without, so that few run at once."""

@@ -55,6 +55,7 @@ class Drawing:
         if random.random() < HAS_TROUBLE_SHARE:
             self.weights |= OF_QUEUE_MANAGERS
         self.asked: dict[str, Asked] = {}
+        self.made: set[Log] = set()
 
     def steps(self, least: int = STEPS_MIN, most: int = STEPS_MAX) -> list[Step]:
         """Return all of it: so many steps after the first messages."""
@@ -62,6 +63,7 @@ class Drawing:
         found: list[Step] = []
         for log in self._logs():
             if random.random() < 0.85:
+                self.made.add(log)
                 found += [MakeQueue(log), *([self._arrive(log)] if random.random() < 0.7 else [])]
         names, weights = list(self.weights), list(self.weights.values())
         for _ in range(random.randint(least, most)):
@@ -82,8 +84,11 @@ class Drawing:
             if random.random() < 0.7:
                 steps.append(Advance(checkpoint, random.choice((1, 2, 3, 4, 4, 5, TO_THE_END, TO_THE_END))))
             return steps
+        if kind == "MakeQueue":
+            return self._make_queue()
+        if kind == "Delete":
+            self.made.discard(log)
         draw: dict[str, Callable[[], Step]] = {
-            "MakeQueue": lambda: MakeQueue(log),
             "Arrive": lambda: self._arrive(log),
             "Receive": lambda: Receive(log, random.choice(self.consumers), random.randint(1, 2)),
             "Advance": lambda: Advance(checkpoint, random.choice((1, 1, 2, 3, 4, TO_THE_END))),
@@ -97,6 +102,14 @@ class Drawing:
             "ComeBack": lambda: ComeBack(manager),
         }
         return [draw[kind]()]
+
+    def _make_queue(self) -> list[Step]:
+        missing = [log for log in self._logs() if log not in self.made]
+        if not missing:
+            return []
+        log = self.random.choice(missing)
+        self.made.add(log)
+        return [MakeQueue(log), self._arrive(log)]
 
     def _asked(self, checkpoint: str) -> Asked:
         """Return the options of a start: those of the start before with one or two changes, mostly."""
