@@ -16,7 +16,9 @@ from outbox_kit import NOW, A, B, Desk, bodies, make_large
 
 from srmp_spark.store.outbox import limits, schema
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.identities import Identities
 from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.sorted_runs import SortedRuns
 
 RNG = random.Random(7)
@@ -131,3 +133,38 @@ def test_runs_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert np.concatenate(pieces).tolist() == np.argsort(values, kind="stable").tolist()
     runs.close()
     assert not list((tmp_path / "sorting").iterdir())
+
+
+@pytest.mark.parametrize("rows_at_once", [3, 7])
+@pytest.mark.parametrize("body", [b"a", b"b", b"c", b"d"])
+def test_all_rows_of_a_large_batch_may_be_of_one_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, body: bytes
+) -> None:
+    make_large(monkeypatch, rows=rows_at_once)
+    desk = Desk(tmp_path)
+    rows = [{"body": body}] * 20
+    assert desk.send(rows) == CommitResult(20, 0)
+    assert desk.send(rows, partition=1) == CommitResult(0, 20)
+    assert bodies(desk.read()) == [body] * 20
+
+
+@pytest.mark.parametrize("queues", [1, 10])
+def test_positions_of_short_queues_are_dealt_out_to_all_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: int
+) -> None:
+    """They are all in the first block of their queue."""
+    make_large(monkeypatch, rows=7)
+    shares: list[int] = []
+    decide = Identities._decide
+
+    def counted(self: Identities, scan: Scan, rows: np.ndarray, rank: Any) -> Any:
+        shares.append(len(rows))
+        return decide(self, scan, rows, rank)
+
+    monkeypatch.setattr(Identities, "_decide", counted)
+    desk = Desk(tmp_path)
+    at = {"queue_manager": "q", "epoch": "e"}
+    rows = [{"body": b"%d" % n, "queue": f"q{n % queues}", "sequence": n // queues, **at} for n in range(40)]
+    assert desk.send(rows) == CommitResult(40, 0)
+    assert max(shares) <= (40 if queues == 1 else 8)
+    assert desk.send(rows, partition=1, on_conflict="ignore") == CommitResult(0, 40)

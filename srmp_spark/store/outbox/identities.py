@@ -133,7 +133,7 @@ class Identities:
         """Decide for some rows, among which are all those with the same identities."""
         kind = scan.scope[rows].astype(np.uint32) * 4 + scan.how[rows]
         high, low = scan.high[rows], scan.low[rows]
-        if len(rows) == scan.rows:
+        if not is_large(scan.rows):  # one share may have all rows of a large batch, and the shares after it look for theirs
             scan.high = scan.low = _NONE  # a third of what is kept of a row
         order = np.lexsort((low, high, kind))
         kind, high, low = kind[order], high[order], low[order]
@@ -349,7 +349,8 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
     count = np.uint64(shares(scan.rows))
     found = []
     for span in blocks(scan.rows):
-        by_block = (scan.low[span] >> np.uint64(positions.BLOCK_BITS)) % count
+        # With the source: the positions of many short queues are all in the first block.
+        by_block = (scan.high[span] + (scan.low[span] >> np.uint64(positions.BLOCK_BITS))) % count
         by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(32)  # ascending, as they are stored
         mine = np.where(scan.how[span] == BY_POSITION, by_block, by_hash) == share
         found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))
