@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from outbox_kit import NOW, A, B, Desk, bodies, make_large
 
-from srmp_spark.store.outbox import limits, schema
+from srmp_spark.store.outbox import limits, schema, sorted_runs
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.identities import Identities
 from srmp_spark.store.outbox.preparation import CommitResult
@@ -168,3 +168,29 @@ def test_positions_of_short_queues_are_dealt_out_to_all_shares(
     assert desk.send(rows) == CommitResult(40, 0)
     assert max(shares) <= (40 if queues == 1 else 8)
     assert desk.send(rows, partition=1, on_conflict="ignore") == CommitResult(0, 40)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_each_row_is_sorted_a_few_times_however_many_files_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sorted: bool
+) -> None:
+    make_large(monkeypatch, rows=200)
+    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 1_000)
+    values = list(range(10_000)) if is_sorted else [RNG.randrange(1_000) for _ in range(10_000)]
+    runs = SortedRuns(tmp_path / "runs")
+    for first in range(0, len(values), 200):
+        runs.add(first, [pa.array(values[first : first + 200])])
+    counts: list[int] = []
+    indices = sorted_runs._indices
+
+    def counted(table: pa.Table) -> Any:
+        counts.append(table.num_rows)
+        return indices(table)
+
+    monkeypatch.setattr(sorted_runs, "_indices", counted)
+    merged = np.concatenate(list(runs.merged())).tolist()
+    assert merged == sorted(range(len(values)), key=lambda row: (values[row], row))
+    assert max(counts) <= 200, "and no step sorts more than a section"
+    of_rows = sum(count for count in counts if count > 51)
+    assert of_rows <= len(values), "50 files, and the bound, are compared again and again"
+    runs.close()
