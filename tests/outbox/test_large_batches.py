@@ -15,6 +15,7 @@ import pytest
 from outbox_kit import NOW, A, B, Desk, bodies, make_large
 
 from srmp_spark.store.outbox import limits, schema, sorted_runs
+from srmp_spark.store.outbox.conflicts import Conflicts
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.identities import Identities
 from srmp_spark.store.outbox.preparation import CommitResult
@@ -194,3 +195,34 @@ def test_each_row_is_sorted_a_few_times_however_many_files_are_merged(
     of_rows = sum(count for count in counts if count > 51)
     assert of_rows <= len(values), "50 files, and the bound, are compared again and again"
     runs.close()
+
+
+@pytest.mark.parametrize("on_conflict", ["fail", "ignore", "dead-letter"])
+def test_conflicts_are_not_collected_for_the_whole_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_conflict: str
+) -> None:
+    """Of two sinks with one application each row of the second is one, and of a backlog there are as many as it has rows."""
+    make_large(monkeypatch, rows=10)
+    desk = Desk(tmp_path)
+    at = {"queue_manager": "q", "epoch": "e"}
+    rows = [{"body": b"%d" % n, "queue": f"q{n}", "sequence": n, **at} for n in range(100)]
+    assert desk.send(rows) == CommitResult(100, 0)
+    held: list[int] = []
+    add = Conflicts.add
+
+    def counted(self: Conflicts, *args: Any) -> None:
+        add(self, *args)
+        held.append(sum(len(part.rows) for part in self._parts))
+
+    monkeypatch.setattr(Conflicts, "add", counted)
+    stage = desk.stage([row | {"body": b"other"} for row in rows], partition=1)
+    prepared = desk.outbox.prepare("app", "1", [stage], NOW, on_conflict=on_conflict)
+    assert not isinstance(prepared, CommitResult)
+    if on_conflict == "fail":
+        with pytest.raises(BatchError, match="100 rows of the batch are such"):
+            prepared.run()
+    else:
+        assert prepared.run().result == CommitResult(0, 0, 100)
+    assert max(held) <= (20 if on_conflict == "dead-letter" else 0)
+    assert prepared.letters == (100 if on_conflict == "dead-letter" else 0)
+    prepared.abort()
