@@ -84,7 +84,9 @@ class SinkOutbox:
 
     def restart(self) -> None:
         """Let the process be gone, with whatever it was doing, and start another one."""
-        self.outbox._preparation = None  # noqa: SLF001  # a process that is gone takes nothing back
+        prepared, self.outbox._preparation = self.outbox._preparation, None  # noqa: SLF001  # who is gone takes nothing back
+        if prepared is not None:
+            prepared._steps.close()  # noqa: SLF001  # else the garbage collector does, and deletes the files of a later batch
         self.outbox.close()
         self._open()
 
@@ -267,7 +269,7 @@ class Simulation:
     def __init__(self, identities: type[Identities] = Identities, *, large: bool = False) -> None:
         """``identities``: what decides, for bugs that are planted. ``large``: with the limits :data:`LARGE`."""
         self._large = large
-        self._patches = [patch.object(preparation, "Identities", identities)]
+        self._patches: list[Any] = [patch.object(preparation, "Identities", identities)]
         if large:
             self._patches += [patch(_OUTBOX + name, value) for name, value in LARGE.items()]
         self._count = 0
