@@ -39,5 +39,5 @@ def test_many_sources_and_many_destinations_are_not_compared_with_each_other() -
     scope = np.full(CHUNK_ROWS, len(destinations) - 1, np.uint16)
     loops.look(0, destinations, scope, sources, of)
     assert Name.count <= 2 * len(sources)
-    with pytest.raises(BatchError, match="row 7 would return to its own queue, .*here.example.*, as 5 rows"):
+    with pytest.raises(BatchError, match=r"row 7 would return to its own queue, .*here\.example.*, as 5 rows"):
         loops.refuse(lambda number: f"row {number}")
