@@ -112,6 +112,7 @@ sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wr
 
 sim-sink: setup ## simulated sinks on a real outbox: runs and re-runs of batches, several sinks, conflicts; one seed a run: make sim-sink SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.sink_simulation --seeds $(SEEDS)
+	@$(PYTHON) -m srmp_spark.testing.sink_simulation --seeds $$(($(SEEDS) / 5)) --large
 
 sim-wsrm: setup ## simulated WS-ReliableMessaging: loss, copies, crashes, a queue that is full; one seed a run: make sim-wsrm SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.wsrm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)

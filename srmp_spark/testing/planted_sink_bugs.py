@@ -66,18 +66,18 @@ class ConflictIsCountedAsKnown(Identities):
 class LettersAreForgotten(Identities):
     """Which rows are dead letters is not stored: each run of a batch makes them again."""
 
-    def find_letters(self, scan: Scan) -> Iterator[None]:
+    def find_letters(self) -> Iterator[None]:
         fresh = list(self._fresh)
-        yield from super().find_letters(scan)
+        yield from super().find_letters()
         self._fresh = fresh
 
 
 class EveryConflictIsALetter(Identities):
     """A row that is a dead letter is not looked up."""
 
-    def find_letters(self, scan: Scan) -> Iterator[None]:
-        yield from super().find_letters(scan)
-        self.letters = self.conflicts.mask.copy()
+    def find_letters(self) -> Iterator[None]:
+        yield from super().find_letters()
+        self.letters[:] = self.conflicts.mask
 
 
 class ContentsAreNotStored(Identities):

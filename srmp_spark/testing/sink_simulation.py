@@ -7,6 +7,7 @@
 3. At the end the queues and the dead letters of the outbox are compared with the model's, message by message.
 
     python -m srmp_spark.testing.sink_simulation --seeds 10000
+    python -m srmp_spark.testing.sink_simulation --seeds 10000 --large    # each batch is worked on as one of millions of rows
 
 Failures are those that the outbox can see: a commit whose answer is lost, one that ends at any of its steps, and a process that
 is gone at any of them, after which the database is opened anew.
@@ -52,6 +53,14 @@ FIELDS = {
     "queue_manager": pa.string(), "epoch": pa.string(), "queue": pa.string(), "place": pa.int64(),
 }  # fmt: skip
 LOADED_MAX = 10_000
+_OUTBOX = "srmp_spark.store.outbox."
+LARGE = {
+    "row_numbers.ROWS_AT_ONCE": 2, "sorted_runs.ROWS_AT_ONCE": 2, "sorted_runs.MERGE_BYTES": 40, "preparation.PART_ROWS_MAX": 2,
+    "writes.CHUNK_BYTES": 1, "stage_file.CHUNK_ROWS": 2, "identities.CHUNK_ROWS": 2, "identities.BLOCKS_AT_ONCE": 1,
+    "packing.GROUP_ROWS": 3, "ordering.BUCKET_BYTES": 150, "ordering.DEAL_BYTES": 1, "leftovers.GROUPS_AT_ONCE": 1,
+    "leftovers.CONTENTS_AT_ONCE": 1,
+}  # fmt: skip
+"""Limits with which a few rows are a batch of several shares, parts, files and transactions."""
 
 
 class Gone(Exception):  # noqa: N818  # nobody is told: the process is gone
@@ -75,7 +84,9 @@ class SinkOutbox:
 
     def restart(self) -> None:
         """Let the process be gone, with whatever it was doing, and start another one."""
-        self.outbox._preparation = None  # noqa: SLF001  # a process that is gone takes nothing back
+        prepared, self.outbox._preparation = self.outbox._preparation, None  # noqa: SLF001  # who is gone takes nothing back
+        if prepared is not None:
+            prepared._steps.close()  # noqa: SLF001  # else the garbage collector does, and deletes the files of a later batch
         self.outbox.close()
         self._open()
 
@@ -141,8 +152,11 @@ class SinkOutbox:
 class Schedule:
     """The life of one query."""
 
-    def __init__(self, seed: int, store: SinkOutbox) -> None:
+    def __init__(self, seed: int, store: SinkOutbox, *, large: bool = False) -> None:
         self.random = Random(seed)
+        self._source_rows_max = 4 * SOURCE_ROWS_MAX if large else SOURCE_ROWS_MAX
+        self._gone = (0.15, 120) if large else (0.04, 8)
+        """How often a process is gone in a commit, and after how many steps at most."""
         self.store = store
         self.model = SinkModel()
         self.problems: list[str] = []
@@ -162,7 +176,7 @@ class Schedule:
         random = self.random
         sequence = 0
         for number in range(random.randint(1, BATCHES_MAX)):
-            source = [sequence + n for n in range(random.randint(1, SOURCE_ROWS_MAX))]
+            source = [sequence + n for n in range(random.randint(1, self._source_rows_max))]
             sequence = random.choice((source[-1] + 1, source[-1], 4_095))
             runs = random.choice((1, 1, 1, 2))
             for attempt in range(runs):
@@ -196,7 +210,7 @@ class Schedule:
         batch = Batch(application, f"{self._name}:{number}", mode, self._rows(sink, source, version))
         while True:
             stages = self._stage(batch)
-            steps_max = random.randint(0, 8) if random.random() < 0.04 else None
+            steps_max = random.randint(0, self._gone[1]) if random.random() < self._gone[0] else None
             try:
                 found = self.store.commit(batch, stages, steps_max)
             except Gone:
@@ -252,20 +266,25 @@ class Schedule:
 class Simulation:
     """Schedules, one seed each; ``with`` it: it has a folder."""
 
-    def __init__(self, identities: type[Identities] = Identities) -> None:
-        """``identities``: what decides, for bugs that are planted."""
-        self._plant = patch.object(preparation, "Identities", identities)
+    def __init__(self, identities: type[Identities] = Identities, *, large: bool = False) -> None:
+        """``identities``: what decides, for bugs that are planted. ``large``: with the limits :data:`LARGE`."""
+        self._large = large
+        self._patches: list[Any] = [patch.object(preparation, "Identities", identities)]
+        if large:
+            self._patches += [patch(_OUTBOX + name, value) for name, value in LARGE.items()]
         self._count = 0
         self._store: SinkOutbox | None = None
 
     def __enter__(self) -> Simulation:
         memory = Path("/dev/shm")  # noqa: S108  # a disk that syncs at once, where there is one
         self._folder = Path(tempfile.mkdtemp(prefix="srmp-sink-", dir=memory if os.access(memory, os.W_OK) else None))
-        self._plant.start()
+        for each in self._patches:
+            each.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._plant.stop()
+        for each in self._patches:
+            each.stop()
         if self._store is not None:
             self._store.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -279,7 +298,7 @@ class Simulation:
             folder.mkdir()
             self._store = SinkOutbox(folder)
         self._count += 1
-        schedule = Schedule(seed, self._store)
+        schedule = Schedule(seed, self._store, large=self._large)
         schedule.run()
         return schedule
 
@@ -289,10 +308,11 @@ def main(argv: Sequence[str] | None = None, say: Callable[[str], object] = print
     parser = argparse.ArgumentParser(description="simulated sinks on a real outbox", allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--large", action="store_true")
     args = parser.parse_args(argv)
     marks: Counter[str] = Counter()
     wrong = 0
-    with Simulation() as simulation:
+    with Simulation(large=args.large) as simulation:
         for seed in range(args.first, args.first + args.seeds):
             schedule = simulation.run(seed)
             marks += schedule.marks

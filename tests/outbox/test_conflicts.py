@@ -194,3 +194,22 @@ def test_a_batch_number_that_is_in_use_by_contents_is_not_given_out_again(tmp_pa
 def count(desk: Desk, table: str) -> int:
     found: int = desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # our own names
     return found
+
+
+def test_a_number_of_a_batch_with_conflicts_is_not_used_again(tmp_path: Path) -> None:
+    """Version 0.1 forgets batches and not how many conflicts they had; a row of batches that is damaged is set aside alone."""
+    desk = Desk(tmp_path)
+    desk.send([keyed("k", b"one")])
+    assert desk.send([keyed("k", b"two")], batch="2", on_conflict="ignore") == CommitResult(0, 0, 1)
+    connection = desk.outbox.database.connection
+    connection.execute("DELETE FROM batches WHERE no = 2")
+    desk.close()
+    desk = Desk(tmp_path, first_identifier=100)
+    stage = desk.stage([keyed("new", b"three")], batch="3")
+    for _ in range(2):
+        assert desk.commit([stage], batch="3") == CommitResult(1, 0, 0), "the answer of a lost reply is the same"
+    desk.outbox.database.connection.execute("DELETE FROM batches WHERE no >= 2")
+    desk.close()
+    desk = Desk(tmp_path, first_identifier=200)
+    assert desk.send([keyed("k", b"four")], batch="4", on_conflict="ignore") == CommitResult(0, 0, 1)
+    desk.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_stored_values() -> None:
         {"body": b"0123456789", "label": "x", "priority": 0, "time_to_reach_queue": 5, "journal": True},
     ]
     found = [f"{mark:016x}" for mark in content_marks(columns_of(rows), 3).tolist()]
-    assert found == ["8c89e9c1eea0f545", "0000000000000000", "2f36a9eecbf1269e"]
+    assert found == ["fd647ac6380c2793", "0000000000000000", "36f2e7691cc5bb00"]
     assert content_marks({}, 1)[0] == content_marks({"body": pa.array([b""])}, 1)[0], "no body is an empty one"
 
 
@@ -95,3 +96,36 @@ def test_no_two_of_many_neighbours_have_one_mark() -> None:
     """Numbers in text, which differ in few bits of few words."""
     bodies = [b'{"order": %08d, "line": %08d, "ok": true}' % (n % 500, n // 500) for n in range(200_000)]
     assert len(set(content_marks({"body": pa.array(bodies)}, len(bodies)).tolist())) == len(bodies)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (struct.pack("<4f", 1.5, -2.25, 3, 4.5), struct.pack("<4f", -1.5, 2.25, -3, -4.5)),
+        (b"abcpabcpxyz0xyz0", b"abc0abc0xyzpxyzp"),
+        (b"\0" * 16, (b"\0" * 7 + b"\x80") * 2),
+        (b"\0" * 16, (b"\0\0\0\x80") * 4),
+        (b"AAAAAAAA" + b"x" * 2040 + b"aAAAaAAA", b"aAAAaAAA" + b"x" * 2040 + b"AAAAAAAA"),
+    ],
+)  # fmt: skip
+def test_equal_changes_of_several_words_count(one: bytes, other: bytes) -> None:
+    marks = content_marks({"body": pa.array([one, other])}, 2).tolist()
+    assert marks[0] != marks[1]
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_few_changes_in_a_regular_body_do_not_cancel(width: int) -> None:
+    """Each pair of changes of one bit pattern in two of some places, in all elements of a word or in one."""
+    bodies = {bytes(4_096)}
+    for pattern in (0x01, 0x10, 0x40, 0x80, 0xC0, 0xFF):
+        for element in range(0, 8, width):
+            word = bytes(pattern if at % width == width - 1 and at // width in (element // width, 0) else 0 for at in range(8))
+            for first, second in itertools.combinations((0, 1, 2, 4, 8, 16, 128, 256, 511), 2):
+                words = [bytes(8)] * 512
+                words[first] = words[second] = word
+                bodies.add(b"".join(words))
+                for one in (first, second):
+                    words = [bytes(8)] * 512
+                    words[one] = word
+                    bodies.add(b"".join(words))
+    assert len(set(content_marks({"body": pa.array(sorted(bodies))}, len(bodies)).tolist())) == len(bodies)

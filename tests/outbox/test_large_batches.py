@@ -14,9 +14,12 @@ import pyarrow as pa
 import pytest
 from outbox_kit import NOW, A, B, Desk, bodies, make_large
 
-from srmp_spark.store.outbox import limits, schema
+from srmp_spark.store.outbox import limits, schema, sorted_runs
+from srmp_spark.store.outbox.conflicts import Conflicts
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.identities import Identities
 from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.sorted_runs import SortedRuns
 
 RNG = random.Random(7)
@@ -131,3 +134,95 @@ def test_runs_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert np.concatenate(pieces).tolist() == np.argsort(values, kind="stable").tolist()
     runs.close()
     assert not list((tmp_path / "sorting").iterdir())
+
+
+@pytest.mark.parametrize("rows_at_once", [3, 7])
+@pytest.mark.parametrize("body", [b"a", b"b", b"c", b"d"])
+def test_all_rows_of_a_large_batch_may_be_of_one_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, body: bytes
+) -> None:
+    make_large(monkeypatch, rows=rows_at_once)
+    desk = Desk(tmp_path)
+    rows = [{"body": body}] * 20
+    assert desk.send(rows) == CommitResult(20, 0)
+    assert desk.send(rows, partition=1) == CommitResult(0, 20)
+    assert bodies(desk.read()) == [body] * 20
+
+
+@pytest.mark.parametrize("queues", [1, 10])
+def test_positions_of_short_queues_are_dealt_out_to_all_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: int
+) -> None:
+    """They are all in the first block of their queue."""
+    make_large(monkeypatch, rows=7)
+    shares: list[int] = []
+    decide = Identities._decide
+
+    def counted(self: Identities, scan: Scan, rows: np.ndarray, rank: Any) -> Any:
+        shares.append(len(rows))
+        return decide(self, scan, rows, rank)
+
+    monkeypatch.setattr(Identities, "_decide", counted)
+    desk = Desk(tmp_path)
+    at = {"queue_manager": "q", "epoch": "e"}
+    rows = [{"body": b"%d" % n, "queue": f"q{n % queues}", "sequence": n // queues, **at} for n in range(40)]
+    assert desk.send(rows) == CommitResult(40, 0)
+    assert max(shares) <= (40 if queues == 1 else 8)
+    assert desk.send(rows, partition=1, on_conflict="ignore") == CommitResult(0, 40)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_each_row_is_sorted_a_few_times_however_many_files_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sorted: bool
+) -> None:
+    make_large(monkeypatch, rows=200)
+    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 1_000)
+    values = list(range(10_000)) if is_sorted else [RNG.randrange(1_000) for _ in range(10_000)]
+    runs = SortedRuns(tmp_path / "runs")
+    for first in range(0, len(values), 200):
+        runs.add(first, [pa.array(values[first : first + 200])])
+    counts: list[int] = []
+    indices = sorted_runs._indices
+
+    def counted(table: pa.Table) -> Any:
+        counts.append(table.num_rows)
+        return indices(table)
+
+    monkeypatch.setattr(sorted_runs, "_indices", counted)
+    merged = np.concatenate(list(runs.merged())).tolist()
+    assert merged == sorted(range(len(values)), key=lambda row: (values[row], row))
+    assert max(counts) <= 200, "and no step sorts more than a section"
+    of_rows = sum(count for count in counts if count > 51)
+    assert of_rows <= len(values), "50 files, and the bound, are compared again and again"
+    runs.close()
+
+
+@pytest.mark.parametrize("on_conflict", ["fail", "ignore", "dead-letter"])
+def test_conflicts_are_not_collected_for_the_whole_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_conflict: str
+) -> None:
+    """Of two sinks with one application each row of the second is one, and of a backlog there are as many as it has rows."""
+    make_large(monkeypatch, rows=10)
+    desk = Desk(tmp_path)
+    at = {"queue_manager": "q", "epoch": "e"}
+    rows = [{"body": b"%d" % n, "queue": f"q{n}", "sequence": n, **at} for n in range(100)]
+    assert desk.send(rows) == CommitResult(100, 0)
+    held: list[int] = []
+    add = Conflicts.add
+
+    def counted(self: Conflicts, *args: Any) -> None:
+        add(self, *args)
+        held.append(sum(len(part.rows) for part in self._parts))
+
+    monkeypatch.setattr(Conflicts, "add", counted)
+    stage = desk.stage([row | {"body": b"other"} for row in rows], partition=1)
+    prepared = desk.outbox.prepare("app", "1", [stage], NOW, on_conflict=on_conflict)
+    assert not isinstance(prepared, CommitResult)
+    if on_conflict == "fail":
+        with pytest.raises(BatchError, match="100 rows of the batch are such"):
+            prepared.run()
+    else:
+        assert prepared.run().result == CommitResult(0, 0, 100)
+    assert max(held) <= (20 if on_conflict == "dead-letter" else 0)
+    assert prepared.letters == (100 if on_conflict == "dead-letter" else 0)
+    prepared.abort()

@@ -29,6 +29,17 @@ def test_no_schedule_loses_or_doubles_a_message_or_leaves_one_out_unsaid() -> No
     assert marks.keys() == EVERYTHING, "everything happens"
 
 
+def test_no_schedule_of_large_batches_does() -> None:
+    """With limits so small that each batch has several shares, parts, files and transactions."""
+    marks: Counter[str] = Counter()
+    with Simulation(large=True) as simulation:
+        for seed in range(SEEDS // 5):
+            schedule = simulation.run(seed)
+            assert schedule.problems == [], f"seed {seed}"
+            marks += schedule.marks
+    assert marks.keys() == EVERYTHING, "everything happens"
+
+
 @pytest.mark.parametrize("name", PLANTED_SINK)
 def test_each_planted_bug_is_found(name: str) -> None:
     with Simulation(PLANTED_SINK[name]) as simulation:

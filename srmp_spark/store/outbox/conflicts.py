@@ -86,19 +86,17 @@ class Conflicting(NamedTuple):
 class Conflicts:
     """The conflicts of one batch."""
 
-    def __init__(self, mask: np.ndarray) -> None:
-        """``mask``: a zero for each row of the batch."""
+    def __init__(self, mask: np.ndarray, *, keeps: bool) -> None:
+        """``mask``: a zero for each row of the batch; ``keeps``: somebody asks for :meth:`take`."""
         self.mask = mask
         """Which rows are conflicts, by number."""
+        self.count = 0
+        """How many rows are conflicts."""
+        self._keeps = keeps
         self._parts: list[Conflicting] = []
         self._first: tuple[int, int | None] | None = None
         """The first row, and the row of the batch that has its identity; ``None``: a message of an earlier batch has it."""
         self._twice: tuple[int, int] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many rows are conflicts."""
-        return sum(len(part.rows) for part in self._parts)
 
     def add(self, part: Identified, content: np.ndarray, differs: np.ndarray, found: np.ndarray, scan: Scan) -> None:
         """Note rows of ``part``. ``found``: whether the identity of a row was there before the batch."""
@@ -106,9 +104,11 @@ class Conflicts:
         self.mask[rows] = True
         first = int(rows.min())
         how, destination = int(scan.how[first]), scan.scopes[int(scan.scope[first])]
-        self._parts.append(
-            Conflicting(destination, how, rows, part.high[differs], part.low[differs], content[differs])
-        )
+        self.count += len(rows)
+        if self._keeps:
+            self._parts.append(
+                Conflicting(destination, how, rows, part.high[differs], part.low[differs], content[differs])
+            )
         if self._first is None or first < self._first[0]:
             index = int(np.flatnonzero(part.rows == first)[0])
             lead = int(np.flatnonzero(~part.same[: index + 1])[-1])
@@ -139,10 +139,11 @@ class Conflicts:
             message = f"two rows of the batch have one source position: {first} and {second}"
             raise BatchError(400, NEEDS_KEY, message, "add a column key that tells them apart, or select the rows apart")
 
-    def by_scope(self) -> Iterator[Conflicting]:
-        """Yield the conflicts of each destination, those by key and those by position apart."""
+    def take(self) -> Iterator[Conflicting]:
+        """Yield the conflicts of each destination since the last call, those by key and those by position apart."""
         grouped: dict[tuple[str, int], list[Conflicting]] = {}
-        for part in self._parts:
+        parts, self._parts = self._parts, []
+        for part in parts:
             grouped.setdefault((part.destination, part.how), []).append(part)
         for (destination, how), parts in grouped.items():
             arrays = [np.concatenate(each) for each in zip(*(part[2:] for part in parts), strict=True)]

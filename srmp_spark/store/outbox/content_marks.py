@@ -5,8 +5,10 @@ same columns, the same defaults, null like a column that is missing. A hash func
 of the commit of small rows. Marks therefore come from a few passes over contiguous buffers:
 
 1. Arrow copies the texts and bytes of each row behind one another, each filled up with zeros to a multiple of 8 bytes.
-2. The words of 64 bits that a row now has are summed up: word ``w`` counts ``(w ^ w >> 32) * P**n`` modulo ``2**64``, where
-   ``n`` counts the words of the row. ``P`` is odd, so one changed word always changes the sum.
+2. The words of 64 bits that a row now has are summed up: word ``w`` counts ``(h ^ h >> 32) * P**n`` modulo ``2**64``, where
+   ``h`` is ``w * Q`` and ``n`` counts the words of the row. ``P`` and ``Q`` are odd, so one changed word changes the sum.
+   Without ``Q`` an equal change of both halves of a word is one of the high half of ``h ^ h >> 32`` alone, whose highest bits
+   count the same in each word: a vector and its negative, four numbers of 32 bits, would have one mark.
 3. To this sum each column adds its number, or the length of its text, times an odd constant of its own.
 
 The mark is no secret and no signature: whoever makes the rows of a query can make two that have one mark, and would deceive
@@ -27,6 +29,7 @@ from srmp_spark.store.outbox.hashing import CONTENT, DEFAULTS
 
 _MODULUS = 1 << 64
 _P = 0x9E3779B97F4A7C15
+_Q = np.uint64(0xD6E8FEB86659FD93)
 _SEGMENT = 1 << 16
 """Words that are worked on at once: 512 KiB, which the processor's own cache holds."""
 COPY_BYTES = 4 * 1024 * 1024
@@ -136,12 +139,13 @@ def _add_words(sums: np.ndarray, words: np.ndarray, starts: np.ndarray) -> None:
     """Add to each row's sum its words, which lie between two of ``starts``."""
     rows = np.flatnonzero(starts[1:] > starts[:-1])
     first = starts[rows].astype(np.int64)
-    room = np.empty(min(len(words), _SEGMENT), np.uint64)
+    room, more_room = (np.empty(min(len(words), _SEGMENT), np.uint64) for _ in range(2))
     for begin in range(0, len(words), _SEGMENT):
         end = min(begin + _SEGMENT, len(words))
-        segment, work = words[begin:end], room[: end - begin]
-        np.right_shift(segment, _HALF, out=work)
-        np.bitwise_xor(work, segment, out=work)
+        product, work = more_room[: end - begin], room[: end - begin]
+        np.multiply(words[begin:end], _Q, out=product)
+        np.right_shift(product, _HALF, out=work)
+        np.bitwise_xor(work, product, out=work)
         np.multiply(work, _FORWARD[: end - begin], out=work)
         low = int(np.searchsorted(first, begin, side="right")) - 1  # the row that the segment begins in
         high = int(np.searchsorted(first, end, side="left"))

@@ -56,7 +56,9 @@ class OutboxDatabase:
         (of_positions,) = connection.execute(  # numbers come before texts
             "SELECT coalesce(max(batch_no), 0) FROM position_contents WHERE batch_no < ''"
         ).fetchone()
-        self._last["batches"] = max(self._last["batches"], of_parts, int(of_positions))
+        # So may the number of its conflicts: version 0.1 forgets batches and does not know of it.
+        (of_conflicts,) = connection.execute("SELECT coalesce(max(batch_no), 0) FROM batch_conflicts").fetchone()
+        self._last["batches"] = max(self._last["batches"], of_parts, int(of_positions), of_conflicts)
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:

@@ -99,16 +99,21 @@ class Identities:
     conflicts: Conflicts
     """Which rows have the key or position of another content; set by :meth:`decide`."""
     letters: np.ndarray
-    """Which conflicts are no dead letters yet, by number; set by :meth:`find_letters`."""
+    """Which conflicts are no dead letters yet, by number; set by :meth:`decide` if letters are wanted."""
 
     def __init__(
-        self, database: OutboxDatabase, application: str, batch: str, batch_no: int, at: int, writes: Writes, last: Writes
-    ) -> None:
-        """``writes`` may be flushed at any time; ``last`` is for the transaction that makes the batch count."""
+        self, database: OutboxDatabase, application: str, batch: str, batch_no: int, at: int, writes: Writes, last: Writes, *,
+        wants_letters: bool = False,
+    ) -> None:  # fmt: skip
+        """``writes`` may be flushed at any time; ``last`` is for the transaction that makes the batch count.
+
+        ``wants_letters``: conflicts become dead letters.
+        """
         self._database = database
         self._connection = database.connection
         self._application, self._batch, self._batch_no, self._at = application, batch, batch_no, at
         self._writes, self._last = writes, last
+        self._wants_letters = wants_letters
         self._made: dict[tuple[str, str], int] = {}
         self._fresh: list[_Fresh] = []
         self._unmarked: list[_Unmarked] = []
@@ -119,13 +124,17 @@ class Identities:
         ``rank`` gives the places of rows in the order of the batch.
         """
         self.known = scan.zeros(bool)
-        self.conflicts = Conflicts(scan.zeros(bool))
+        self.conflicts = Conflicts(scan.zeros(bool), keeps=self._wants_letters)
+        if self._wants_letters:
+            self.letters = scan.zeros(bool)
         yield
         if is_large(scan.rows) and scan.has_positions:
             yield from scan.mark_all()
         for share in range(shares(scan.rows)):
             rows = yield from _rows_of_share(scan, share)
             yield from self._decide(scan, rows, rank)
+            if self._wants_letters:
+                yield from self.find_letters()
             if is_large(scan.rows):  # what is new of all shares is too much to be kept until the rows are packed
                 yield from itertools.chain(self.store(), self.store_contents(scan))
 
@@ -133,7 +142,7 @@ class Identities:
         """Decide for some rows, among which are all those with the same identities."""
         kind = scan.scope[rows].astype(np.uint32) * 4 + scan.how[rows]
         high, low = scan.high[rows], scan.low[rows]
-        if len(rows) == scan.rows:
+        if not is_large(scan.rows):  # one share may have all rows of a large batch, and the shares after it look for theirs
             scan.high = scan.low = _NONE  # a third of what is kept of a row
         order = np.lexsort((low, high, kind))
         kind, high, low = kind[order], high[order], low[order]
@@ -160,10 +169,9 @@ class Identities:
             new[span] = ~(self.known[span] | self.conflicts.mask[span])
         return new
 
-    def find_letters(self, scan: Scan) -> Iterator[None]:
-        """Work in steps, after :meth:`decide`; afterwards :attr:`letters` is complete."""
-        self.letters = scan.zeros(bool)
-        for part in self.conflicts.by_scope():
+    def find_letters(self) -> Iterator[None]:
+        """Find out which of the conflicts since the last call are no dead letters yet; work in steps."""
+        for part in self.conflicts.take():
             count = len(part.rows)
             hashes = np.zeros((count, 2), np.uint64)
             for start in range(0, count, CHUNK_ROWS):
@@ -349,7 +357,8 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
     count = np.uint64(shares(scan.rows))
     found = []
     for span in blocks(scan.rows):
-        by_block = (scan.low[span] >> np.uint64(positions.BLOCK_BITS)) % count
+        # With the source: the positions of many short queues are all in the first block.
+        by_block = (scan.high[span] + (scan.low[span] >> np.uint64(positions.BLOCK_BITS))) % count
         by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(32)  # ascending, as they are stored
         mine = np.where(scan.how[span] == BY_POSITION, by_block, by_hash) == share
         found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))

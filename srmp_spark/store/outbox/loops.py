@@ -48,8 +48,10 @@ class Loops:
 
     def __init__(self, own: OwnQueues) -> None:
         self._own = own
-        self._queues: list[str | None] = []
-        """Our queue of each destination of the batch."""
+        self._looked = 0
+        """How many destinations of the batch were looked at."""
+        self._destinations: dict[str, list[int]] = {}
+        """Those that lead to a queue of ours, by its name."""
         self._first: tuple[int, str] | None = None
         self._count = 0
 
@@ -60,11 +62,15 @@ class Loops:
 
         ``scope`` has an index of ``destinations`` for each row, ``of`` one of ``sources``, or -1 for a row without position.
         """
-        self._queues += [self._own.queue_of(each) for each in destinations[len(self._queues) :]]
+        for number in range(self._looked, len(destinations)):
+            queue = self._own.queue_of(destinations[number])
+            if queue is not None:
+                self._destinations.setdefault(queue, []).append(number)
+        self._looked = len(destinations)
         for index, source in enumerate(sources):
             if source.queue_manager.lower() != self._own.queue_manager.lower():
                 continue
-            for destination in [number for number, queue in enumerate(self._queues) if queue == source.queue.lower()]:
+            for destination in self._destinations.get(source.queue.lower(), ()):
                 rows = np.flatnonzero((of == index) & (scope == destination))
                 self._count += len(rows)
                 if len(rows) and (self._first is None or first + int(rows[0]) < self._first[0]):

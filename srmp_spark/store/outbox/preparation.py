@@ -232,8 +232,9 @@ class Preparation:
         self._check_rows(rows)
         scan = Scan(files, rows, source_numbers(self._database, self._last), addresses, self._folder, self._loops)
         identities = Identities(
-            self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last
-        )
+            self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last,
+            wants_letters=self._on_conflict == DEAD_LETTER,
+        )  # fmt: skip
         early = yield from self._scan(scan, identities)
         if self._loops is not None:
             self._loops.refuse(lambda number: _name(scan, number))
@@ -366,7 +367,6 @@ class Preparation:
         """Pack the conflicts that become dead letters, those of each queue and reason together."""
         if self._on_conflict != DEAD_LETTER or not identities.conflicts.count:
             return
-        yield from identities.find_letters(scan)
         rows = np.flatnonzero(identities.letters).astype(np.uint32)
         if not len(rows):
             return

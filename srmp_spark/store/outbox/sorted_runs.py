@@ -1,8 +1,9 @@
 """Rows in the order of some columns, without all of these columns in memory.
 
 The columns are put in order a section at a time, and each section becomes a *run*: a file of its columns, in order, with the
-numbers of its rows. Runs are merged by blocks. A block of each run is in memory; all of them are put in order together; and the
-rows up to the first one that ends a block are where they belong, because whatever was not read yet comes after it.
+numbers of its rows. Runs are merged by blocks. A block of each run is in memory; the rows up to the first one that ends a block
+come before whatever was not read yet. They are found by halving the blocks, and they alone are put in order together: else each
+row would be sorted once for each run.
 """
 
 from __future__ import annotations
@@ -89,19 +90,34 @@ class SortedRuns:
 
 
 def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]) -> np.ndarray:
-    """Take from the blocks the rows that come before everything that was not read yet."""
-    together = pa.concat_tables([held[number] for number in there])
-    ends = np.cumsum([held[number].num_rows for number in there])
-    order = _indices(together)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    last = [int(place[end - 1]) for number, end in zip(there, ends.tolist(), strict=True) if not at_end[number]]
-    cut = min(last) + 1 if last else len(order)
-    took = np.bincount(np.searchsorted(ends, order[:cut], side="right"), minlength=len(there))
-    for number, count in zip(there, took.tolist(), strict=True):
+    """Take from the blocks the rows that come before everything that was not read yet, some of them if there are very many."""
+    most = max(1, ROWS_AT_ONCE // len(there))
+    counts = _counts([held[number] for number in there], [at_end[number] for number in there], most)
+    together = pa.concat_tables([held[number].slice(0, count) for number, count in zip(there, counts, strict=True)])
+    for number, count in zip(there, counts, strict=True):
         held[number] = held[number].slice(count)
-    rows: np.ndarray = together.column(_ROW).to_numpy()[order[:cut]]
+    rows: np.ndarray = together.column(_ROW).to_numpy()[_indices(together)]
     return rows
+
+
+def _counts(blocks: Sequence[pa.Table], at_end: Sequence[bool], most: int) -> list[int]:
+    """Return how many rows of each block, ``most`` of them at most, come before everything else."""
+    high = [min(block.num_rows, most) for block in blocks]
+    open_ended = [n for n, block in enumerate(blocks) if not at_end[n] or high[n] < block.num_rows]
+    if not open_ended:
+        return high
+    lasts = pa.concat_tables([blocks[n].slice(high[n] - 1, 1) for n in open_ended])
+    first_last = open_ended[int(_indices(lasts)[0])]
+    bound = blocks[first_last].slice(high[first_last] - 1, 1)
+    low = [high[n] if n == first_last else 0 for n in range(len(blocks))]
+    while searched := [n for n in range(len(blocks)) if low[n] < high[n]]:  # in all blocks at once, halving what is left
+        middles = [(low[n] + high[n]) // 2 for n in searched]
+        probes = pa.concat_tables([bound, *(blocks[n].slice(at, 1) for n, at in zip(searched, middles, strict=True))])
+        place = np.empty(len(searched) + 1, np.int64)
+        place[_indices(probes)] = np.arange(len(searched) + 1)
+        for n, at, is_before in zip(searched, middles, (place[1:] < place[0]).tolist(), strict=True):
+            low[n], high[n] = (at + 1, high[n]) if is_before else (low[n], at)
+    return low
 
 
 def _sorted(table: pa.Table) -> pa.Table:
