@@ -96,7 +96,19 @@ class OutboxClient(QueueManagerClient):
         if allow_loop:
             body["allow_loop"] = True
         answer = self._until_answered(lambda: self._json("POST", path, body=body, timeout=COMMIT_SECONDS, retry=False))
-        return CommitAnswer(int(answer["new"]), int(answer["known"]), int(answer.get("conflicts", 0)))
+        return _commit_answer(answer)
+
+    def result(self, application: str, batch: str) -> CommitAnswer | None:
+        """``GET``: what the last commit of a batch answered; ``None`` if nothing of it was committed.
+
+        Raises :class:`ApiError` and :class:`ApiUnreachableError`; a queue manager of version 0.1 answers 405.
+        """
+        try:
+            return _commit_answer(self._json("GET", _path(application, batch)))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
 
     def delete(self, application: str, batch: str) -> None:
         """``DELETE``: drop the stages of a batch that no commit has named. One attempt."""
@@ -120,3 +132,7 @@ class OutboxClient(QueueManagerClient):
 
 def _path(application: str, batch: str, action: str = "") -> str:
     return f"/v1/outbox/{quote(application, safe='')}/{quote(batch, safe='')}{action}"
+
+
+def _commit_answer(answer: dict[str, Any]) -> CommitAnswer:
+    return CommitAnswer(int(answer["new"]), int(answer["known"]), int(answer.get("conflicts", 0)))

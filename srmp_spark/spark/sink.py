@@ -7,13 +7,15 @@ shaped by code.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.spark.sink_options import (
     BodyFormatName,
     OnKeyConflictName,
+    Target,
     check_stream_sink,
     option_name,
     parse_sink,
@@ -23,8 +25,14 @@ from srmp_spark.spark.sink_options import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from srmp_spark.client.outbox_batches import CommitAnswer
+
+RESULT_SECONDS = 5.0
+"""How long a queue manager that is away is asked for what became of a batch. The batch is committed; the query goes on."""
 _QUERY_ID = "sql.streaming.queryId"
 """Local property of the thread that runs a micro-batch."""
+
+_log = logging.getLogger(__name__)
 
 
 class SrmpSink:
@@ -61,6 +69,8 @@ class SrmpSink:
     the logger ``srmp_spark.spark.writer``. Spark Connect shows no query: there
     rows without key and position need an ``application`` of their own for each query and checkpoint, else rows of one are
     taken for repeats of the other's and are **not sent**.
+
+    ``sink.result`` tells what became of the rows of the last micro-batch.
 
     Options may be written in any case, as in ``.option(…)``. Raises :class:`ConfigurationError` for an option that is wrong or
     unknown, when made; for columns that do not fit, when called.
@@ -109,6 +119,9 @@ class SrmpSink:
         options = parse_sink(self._options)
         check_stream_sink(options)
         self._application = options.application
+        self.result: CommitAnswer | None = None
+        """What became of the rows of the last micro-batch: ``new`` messages, ``known`` from before, ``conflicts``. ``None`` if
+        the batch had no rows, or if the queue manager could not be asked afterwards."""
         if self._application is None and _session_is_remote():
             raise ConfigurationError(_APPLICATION_NEEDED)
 
@@ -125,6 +138,7 @@ class SrmpSink:
         target = target_of(self._application, query, str(batch_id))
         options = {**self._options, "application": target.application, "batch": target.batch}
         batch.write.format("srmp").mode("append").options(**options).save()
+        self.result = _result_of(options, target)
 
 
 _NO_QUERY = "SrmpSink was not called by a streaming query: give application=…, or use df.write.format('srmp').mode('append')"
@@ -133,6 +147,21 @@ _APPLICATION_NEEDED = (
     "as a row must not be sent twice. Rows without key and without source position need a name that no other query and no "
     "other checkpoint uses: rows of one would be taken for repeats of the other's and not be sent"
 )
+
+
+def _result_of(options: dict[str, str], target: Target) -> CommitAnswer | None:
+    """Ask what became of a batch: Spark commits it in a process of its own, and hands on nothing that this one answers."""
+    from srmp_spark.client.outbox_batches import OutboxClient
+
+    parsed = parse_sink(options)
+    client = OutboxClient(
+        parsed.queue_manager, parsed.token, retry_seconds=RESULT_SECONDS, allow_plain_token=parsed.allow_plain_token
+    )
+    try:
+        return client.result(*target)
+    except SrmpSparkError as error:  # the batch is committed: what cannot be told must not fail it
+        _log.info("sink.result_unknown application=%s batch=%s reason=%s", *target, error)
+        return None
 
 
 def _query_id(batch: DataFrame) -> str | None:

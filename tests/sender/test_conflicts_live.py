@@ -83,6 +83,10 @@ def test_two_sinks_of_one_query(tmp_path: Path) -> None:
             "new": 0, "known": 20,
         }  # fmt: skip
         assert outgoing(running, URL)["queued"] == 60
+        told = requests.get(f"{running.api}/v1/outbox/app/7", timeout=60)
+        assert told.json() == {"new": 0, "known": 20}, "the last commit of the batch"
+        none = requests.get(f"{running.api}/v1/outbox/app/8", timeout=60)
+        assert (none.status_code, none.json()["error"]["code"]) == (404, "unknown-batch")
         wrong = commit(running.api, "7", [first], on_key_conflict="drop")
         assert (wrong.status_code, "fail, ignore, dead-letter" in wrong.text) == (400, True)
         assert running.stop() == 0

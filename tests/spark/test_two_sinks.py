@@ -101,6 +101,7 @@ def test_two_sinks_in_one_function_lose_nothing_unsaid(orders: Orders) -> None:
     for checkpoint in ("apart", "apart again"):  # a checkpoint that is lost: the batch is run again
         orders.run(write_apart, checkpoint)
         assert orders.waiting() == {"ack": COUNT, "a": COUNT, "n": COUNT}
+    assert [each.result for each in own] == [(0, COUNT, 0)] * 2, "new, known, conflicts: the rows were sent before"
 
     def write_keyed(rows: DataFrame, number: int) -> None:
         both[0](made(rows, "k", keyed=True), number)
@@ -108,6 +109,7 @@ def test_two_sinks_in_one_function_lose_nothing_unsaid(orders: Orders) -> None:
 
     orders.run(write_keyed, "keyed")
     assert orders.waiting() == {"ack": COUNT, "a": COUNT, "n": COUNT, "k": COUNT, "l": COUNT}
+    assert both[0].result == (COUNT, 0, 0)
 
 
 @pytest.mark.timeout(300)

@@ -72,6 +72,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("DELETE", "/v1/queues/{queue}/consumers/{consumer}", ADMIN, consumers.delete),
         Route("POST", "/v1/outbox/{application}/{batch}/stage", ENQUEUE_ALL, outbox.stage),
         Route("POST", "/v1/outbox/{application}/{batch}/commit", ENQUEUE_ALL, outbox.commit),
+        Route("GET", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.result),
         Route("DELETE", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.delete),
         Route("POST", "/v1/outgoing/messages", ENQUEUE_ALL, outgoing.messages),
         Route("POST", "/v1/outgoing/states", ENQUEUE_ALL, outgoing.states),

@@ -117,6 +117,12 @@ class OutboxApi:
             self._manager.metrics.sink_rows[result,] += rows
         return Response.json(answer)
 
+    async def result(self, request: Request) -> Response:
+        """``GET``: what became of the rows at the last commit of this batch."""
+        application, batch = _names(request)
+        command = {"op": "result", "application": application, "batch": batch}
+        return Response.json(await self._manager.outgoing.ask(command))
+
     async def delete(self, request: Request) -> Response:
         """``DELETE``: the stages that nobody committed."""
         application, batch = _names(request)

@@ -36,6 +36,7 @@ from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.forward_place import Cursor
 from srmp_spark.store.outbox.loops import OwnQueues
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.preparation import CommitResult
 
 RESERVE_SECONDS = 30.0
 """What the main process gets to reserve message identifiers: one commit of its own."""
@@ -85,6 +86,7 @@ class Commands:
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
+            "result": self._result,
             "delete": self._delete,
             "send": self._send_commands.send,
             "state": self._send_commands.state,
@@ -216,10 +218,14 @@ class Commands:
                 "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: their key or source position has another "
                 "content", ascii(application)[1:-1], ascii(batch)[1:-1], result.conflicts, command["on_conflict"],
             )  # fmt: skip
-        answer = result._asdict()
-        if not result.conflicts:  # the answer of the first release, which callers may compare whole
-            del answer["conflicts"]
-        return answer
+        return _told(result)
+
+    async def _result(self, command: dict[str, Any]) -> dict[str, Any]:
+        application, batch = command["application"], command["batch"]
+        result = await self._store.run(partial(self._outbox.result, application, batch), later=True)
+        if result is None:
+            raise ApiError(404, "unknown-batch", "no batch of that name was committed, or it is forgotten by now")
+        return _told(result)
 
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
         drop = partial(self._outbox.stages.drop, command["application"], command["batch"])
@@ -235,6 +241,13 @@ class Commands:
             "outgoing": snapshot.outgoing(self._dispatcher, self._clock),
             "set_aside": [each._asdict() for each in self._outbox.set_aside],
         }
+
+
+def _told(result: CommitResult) -> dict[str, Any]:
+    answer = result._asdict()
+    if not result.conflicts:  # the answer of the first release, which callers may compare whole
+        del answer["conflicts"]
+    return answer
 
 
 def _refuse(answer: AnswerWriter, error: Exception) -> None:

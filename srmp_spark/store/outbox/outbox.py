@@ -222,6 +222,15 @@ class Outbox:
         self._preparation = preparation
         return preparation
 
+    def result(self, application: str, batch: str) -> CommitResult | None:
+        """Return what became of the rows of a batch at its last commit; ``None`` if there was none, or long ago."""
+        row = self._connection.execute(
+            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE batch_no = no), 0) FROM batches "
+            "WHERE committed AND application = ? AND batch = ? ORDER BY no DESC LIMIT 1",
+            (application, batch),
+        ).fetchone()
+        return None if row is None else CommitResult(*row)
+
     def prepare_rows(
         self, application: str, batch: str, rows: Sequence[Mapping[str, Any]], at: int, *, dead_letter: bool = False
     ) -> Preparation | CommitResult:
