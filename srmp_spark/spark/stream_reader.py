@@ -181,7 +181,7 @@ class _Driver:
             self._elsewhere.note(key, error)
             return None
         position = starting_position(key, facts, starting, received, client)
-        began = began_at(key, position, facts, starting, self._options.consumer, client)
+        began = began_at(key, position, starting, self._options.consumer, client)
         if self._marks is not None:
             self._marks.begin(key, began.first)
         return position, began
