@@ -173,7 +173,7 @@ class _Driver:
     ) -> tuple[Position, Began] | None:
         """Return where the query begins in a log that it has never read, and take its lease.
 
-        ``None``: the log is one of a glob, and another receiver holds its consumer.
+        ``None``: the log is one of a glob, and another receiver holds its consumer, or it was deleted a moment ago.
         """
         try:
             received = facts.received if self._marks is None else self._marks.begin(key)
@@ -268,19 +268,22 @@ class _Driver:
         if here - self._looked:
             self._logs.check_names(start)
         self._looked |= here
-        found: dict[LogKey, tuple[Position, Began]] = {}
-        for key, facts in known.items():
-            if key not in start and self._elsewhere.may_be_asked(key, facts.holder):
-                has_joined = key.queue_manager in joined or key in self._elsewhere
-                starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
-                entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
-                if entered is None:
-                    continue  # it is away or another receiver's, and joins when that is over
-                self._elsewhere.joined(key)
-                found[key] = entered
-                how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-                _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, found[key][1].first, how)
-        return found
+        new = [key for key in known if key not in start and self._elsewhere.may_be_asked(key, known[key].holder)]
+        entered = gather(
+            [partial(self._newcomer, key, known[key], is_restart=key.queue_manager in joined) for key in new]
+        )  # each may wait until another receiver renews
+        return {key: place for key, place in zip(new, entered, strict=True) if place is not None}
+
+    def _newcomer(self, key: LogKey, facts: LogFacts, *, is_restart: bool) -> tuple[Position, Began] | None:
+        """Enter one of them; ``None``: it is away, gone, or another receiver's, and joins when that is over."""
+        has_joined = is_restart or key in self._elsewhere
+        starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
+        entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
+        if entered is not None:
+            self._elsewhere.joined(key)
+            how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
+            _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, entered[1].first, how)
+        return entered
 
     def _steps(
         self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position], limit: ReadLimit, wait: float | None
