@@ -203,9 +203,9 @@ class _Driver:
             self._marks.resume(offsets)
             self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
 
-    def _is_marked(self, key: LogKey, start: Offsets) -> bool:
-        """Return whether the marks up to ``start`` of a log are sent, if the query sends any."""
-        return self._marks is None or (self._progress.is_committed(start) and self._logs.managers.is_here(key.queue_manager))
+    def _is_marked(self, key: LogKey, position: Position) -> bool:
+        """Return whether the marks up to ``position`` of a log are sent, if the query sends any."""
+        return self._marks is None or self._marks.are_sent(key, position)
 
     def seen_ends(self) -> dict[str, Any] | None:
         """For ``reportLatestOffset``."""
@@ -244,7 +244,7 @@ class _Driver:
             reached = step.reached
             if step.anew:
                 began[key] = Began(reached.sequence + 1)
-            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key, start):
+            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key, start[key]):
                 began[key] = began[key].beyond(start[key].sequence)
             positions[key] = reached
             self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
