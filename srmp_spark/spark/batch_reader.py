@@ -38,8 +38,8 @@ class SrmpBatchReader(DataSourceReader):
         found = logs.discover()
         starts = starting_positions(logs, found, self._options, {})
         began = {
-            key: began_at(key, starts[key], facts, self._options.starting, self._options.consumer, logs.client(key))
-            for key, facts in found.items()
+            key: began_at(key, starts[key], self._options.starting, self._options.consumer, logs.client(key))
+            for key in found
         }
         check_ending(self._options.ending, logs, found)
         ends = {key: ending_sequence(key, facts, self._options.ending, logs.client(key)) for key, facts in found.items()}

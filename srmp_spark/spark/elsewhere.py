@@ -35,9 +35,15 @@ class Elsewhere:
         return key in self._refused
 
     def note(self, key: LogKey, error: ApiError) -> None:
-        """Note that the lease of a queue was refused, and log it once. Raises ``error`` if it is another one, or no choice."""
-        if error.code != SHARING_VIOLATION or key.queue in self._names:
+        """Note that the lease of a queue was refused, and log it once; forget a queue that is gone.
+
+        Raises ``error`` if it is another one, or the query has no choice.
+        """
+        if key.queue in self._names or (error.code != SHARING_VIOLATION and error.status != 404):
             raise error
+        if error.status == 404:
+            self.joined(key)
+            return
         with self._lock:
             if key not in self._refused:
                 _log.warning(
@@ -52,7 +58,7 @@ class Elsewhere:
         return refused is None or (holder is None and time.monotonic() >= refused[0] + AGAIN_SECONDS)
 
     def joined(self, key: LogKey) -> bool:
-        """Note that a lease was given; whether it had been refused before."""
+        """Note that a lease was given, or the queue is gone; whether it had been refused before."""
         return self._refused.pop(key, None) is not None
 
     def check(self, key: LogKey) -> None:

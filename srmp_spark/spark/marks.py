@@ -30,6 +30,7 @@ from srmp_spark.spark.driver_process import of_driver
 from srmp_spark.spark.elsewhere import Elsewhere
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
+from srmp_spark.spark.parallel import gather
 from srmp_spark.spark.partitions import clipped
 
 _log = logging.getLogger(__name__)
@@ -62,18 +63,33 @@ class Marks:
 
         What another receiver holds of a glob is noted, and asked for again when its lease seems to be free.
         """
-        for key in keys:
-            may_be_asked = self._elsewhere.may_be_asked(key, self._logs.holder_of(key))
-            if key not in self._sent and key in self._logs and may_be_asked:
-                try:
-                    answer = self._logs.managers.ask(key.queue_manager, partial(self._lease, key))
-                    if answer is not None:
-                        self._sent[key] = Position(answer.epoch, answer.received)
-                        if self._elsewhere.joined(key):
-                            _log.info("log.joined log=%s: its lease was free; it goes on where the query stands", key)
-                except ApiError as error:
-                    if error.status != 404:  # a queue that is gone: the read says so, by failOnDataLoss
-                        self._elsewhere.note(key, error)
+        wanted = [
+            key
+            for key in keys
+            if key not in self._sent
+            and key in self._logs
+            and self._elsewhere.may_be_asked(key, self._logs.holder_of(key))
+        ]
+        gather([partial(self._resume, key) for key in wanted])  # each may wait until another receiver renews
+
+    def _resume(self, key: LogKey) -> None:
+        try:
+            answer = self._logs.managers.ask(key.queue_manager, partial(self._lease, key))
+        except ApiError as error:
+            if error.status != 404:
+                self._elsewhere.note(key, error)
+            else:  # the read says so, by failOnDataLoss
+                self._elsewhere.joined(key)
+            return
+        if answer is not None:
+            self._sent[key] = Position(answer.epoch, answer.received)
+            if self._elsewhere.joined(key):
+                _log.info("log.joined log=%s: its lease was free; it goes on where the query stands", key)
+
+    def are_sent(self, key: LogKey, position: Position) -> bool:
+        """Return whether no mark up to ``position`` of a log is still to be sent."""
+        sent = self._sent.get(key)
+        return sent is not None and sent.epoch == position.epoch and position.sequence <= sent.sequence
 
     def send(self, offsets: Offsets) -> None:
         """Everything up to ``offsets`` is processed.

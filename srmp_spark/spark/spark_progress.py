@@ -11,6 +11,10 @@ each ``partitions(start, end)`` but the first of a run. A query with the option 
 and the offsets of a later batch are on disk, and never before the next batch is planned. So the second plan of a run tells. The
 first batch of a run is logged in either mode, and where a run begins is read from the disk: neither needs to be told. The file
 of that first batch may be a moment late: the rows have gone to the sink by then.
+
+The calls do not tell everything. In a run that goes on with several sources, the first batch may have rows of another source
+only. Our first batch is then not logged, and Spark calls ``latestOffset``, ``commit`` and ``partitions`` for it exactly as it
+does without the option: its mark is sent too early. The plan after it tells.
 """
 
 from __future__ import annotations

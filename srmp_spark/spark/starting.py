@@ -40,9 +40,7 @@ def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received
     return Position(facts.epoch_of(first), first - 1)
 
 
-def began_at(
-    key: LogKey, position: Position, facts: LogFacts, starting: Starting, consumer: str, client: QueueManagerClient
-) -> Began:
+def began_at(key: LogKey, position: Position, starting: Starting, consumer: str, client: QueueManagerClient) -> Began:
     """Return what a query notes that begins at ``position``: also which rows beyond it ``consumer`` has received out of turn,
     if it wants those that are not received.
 
@@ -52,8 +50,6 @@ def began_at(
         return Began(position.sequence + 1)
     taken = SequenceSet()
     for first, last in client.ahead_of(key.queue, consumer, position.sequence):
-        if first > facts.end:
-            break
         taken.add(max(first, position.sequence + 1), last)
     if len(str(set_as_json(taken))) > TAKEN_TEXT_MAX:
         raise ConfigurationError(

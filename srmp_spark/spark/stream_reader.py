@@ -173,7 +173,7 @@ class _Driver:
     ) -> tuple[Position, Began] | None:
         """Return where the query begins in a log that it has never read, and take its lease.
 
-        ``None``: the log is one of a glob, and another receiver holds its consumer.
+        ``None``: the log is one of a glob, and another receiver holds its consumer, or it was deleted a moment ago.
         """
         try:
             received = facts.received if self._marks is None else self._marks.begin(key)
@@ -181,7 +181,7 @@ class _Driver:
             self._elsewhere.note(key, error)
             return None
         position = starting_position(key, facts, starting, received, client)
-        began = began_at(key, position, facts, starting, self._options.consumer, client)
+        began = began_at(key, position, starting, self._options.consumer, client)
         if self._marks is not None:
             self._marks.begin(key, began.first)
         return position, began
@@ -203,9 +203,9 @@ class _Driver:
             self._marks.resume(offsets)
             self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
 
-    def _is_marked(self, key: LogKey, start: Offsets) -> bool:
-        """Return whether the marks up to ``start`` of a log are sent, if the query sends any."""
-        return self._marks is None or (self._progress.is_committed(start) and self._logs.managers.is_here(key.queue_manager))
+    def _is_marked(self, key: LogKey, position: Position) -> bool:
+        """Return whether the marks up to ``position`` of a log are sent, if the query sends any."""
+        return self._marks is None or self._marks.are_sent(key, position)
 
     def seen_ends(self) -> dict[str, Any] | None:
         """For ``reportLatestOffset``."""
@@ -244,7 +244,7 @@ class _Driver:
             reached = step.reached
             if step.anew:
                 began[key] = Began(reached.sequence + 1)
-            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key, start):
+            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key, start[key]):
                 began[key] = began[key].beyond(start[key].sequence)
             positions[key] = reached
             self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
@@ -268,19 +268,22 @@ class _Driver:
         if here - self._looked:
             self._logs.check_names(start)
         self._looked |= here
-        found: dict[LogKey, tuple[Position, Began]] = {}
-        for key, facts in known.items():
-            if key not in start and self._elsewhere.may_be_asked(key, facts.holder):
-                has_joined = key.queue_manager in joined or key in self._elsewhere
-                starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
-                entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
-                if entered is None:
-                    continue  # it is away or another receiver's, and joins when that is over
-                self._elsewhere.joined(key)
-                found[key] = entered
-                how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-                _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, found[key][1].first, how)
-        return found
+        new = [key for key in known if key not in start and self._elsewhere.may_be_asked(key, known[key].holder)]
+        entered = gather(
+            [partial(self._newcomer, key, known[key], is_restart=key.queue_manager in joined) for key in new]
+        )  # each may wait until another receiver renews
+        return {key: place for key, place in zip(new, entered, strict=True) if place is not None}
+
+    def _newcomer(self, key: LogKey, facts: LogFacts, *, is_restart: bool) -> tuple[Position, Began] | None:
+        """Enter one of them; ``None``: it is away, gone, or another receiver's, and joins when that is over."""
+        has_joined = is_restart or key in self._elsewhere
+        starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
+        entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
+        if entered is not None:
+            self._elsewhere.joined(key)
+            how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
+            _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, entered[1].first, how)
+        return entered
 
     def _steps(
         self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position], limit: ReadLimit, wait: float | None

@@ -49,6 +49,8 @@ class FakeConsumer:
     planned: int = 1
     holder: object = None
     renewals: int = 0
+    waited: int = 0
+    """Calls that met another holder."""
 
     def mark(self, first: int, last: int) -> None:
         """Receive these."""
@@ -212,10 +214,12 @@ class FakeQueueManager:
         _, epoch, *_ = self.bounds(queue, None)
         consumer = self.consumer(queue, name)
         holder, seen, deadline = body["holder"], consumer.renewals, time.monotonic() + self.lease_seconds
+        consumer.waited += consumer.holder not in (None, holder)
         while consumer.holder not in (None, holder) and time.monotonic() < deadline:
             if consumer.renewals != seen:
                 raise RefusedError(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
             time.sleep(0.02)
+        self.bounds(queue, None)  # it may have been deleted meanwhile
         if not body.get("ranged"):
             if consumer.holder != holder and consumer.planned <= consumer.received + 1:
                 consumer.planned = consumer.received + 1

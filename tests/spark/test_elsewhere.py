@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,7 @@ from reading import EVERYTHING, at, planned, reader_of
 
 from srmp_spark.client import lease
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, DataLossError
 
 Fake = Callable[..., FakeQueueManager]
 GLOB = {"queue": "private$/*", "startingOffsets": "earliest"}
@@ -112,3 +113,85 @@ def test_peek_needs_no_lease(fake: Fake, holding: Hold) -> None:
     qm = fake(orders=10)
     holding(qm, "private$/orders")
     assert reader_of(qm, readMode="peek", **GLOB).initialOffset() == at((qm, "orders", 0))
+
+
+def held_until_all_are_asked(qm: FakeQueueManager, *names: str) -> threading.Thread:
+    """Another receiver holds these queues, and renews when somebody has asked for all of them. Begin the thread."""
+    qm.lease_seconds = 5.0
+    consumers = [qm.consumer(f"private$/{name}") for name in names]
+    for consumer in consumers:
+        consumer.holder = "another query"
+
+    def renew() -> None:
+        ends_at = time.monotonic() + 3
+        while not all(each.waited for each in consumers) and time.monotonic() < ends_at:
+            time.sleep(0.02)
+        if all(each.waited for each in consumers):
+            for consumer in consumers:
+                consumer.renewals += 1
+
+    return threading.Thread(target=renew)
+
+
+def test_a_restarted_query_asks_for_all_that_are_held_at_once(fake: Fake) -> None:
+    """Each answer may take ten seconds, and the rows of the others wait for the last one."""
+    qm = fake(orders=10, a=1, b=1, c=1)
+    first = reader_of(qm, **GLOB)
+    end = first.latestOffset(first.initialOffset(), EVERYTHING)
+    first.stop()
+    qm.add("private$/orders", 2)
+    restarted = reader_of(qm, **GLOB)
+    renewing = held_until_all_are_asked(qm, "a", "b", "c")
+    renewing.start()
+    later = restarted.latestOffset(end, EVERYTHING)
+    renewing.join()
+    assert [qm.consumer(f"private$/{each}").holder for each in "abc"] == ["another query"] * 3, "each was refused in time"
+    assert planned(restarted, end, later) == [("private$/orders", 10, 12)]
+
+
+def test_queues_that_a_restarted_query_has_never_had_are_asked_for_at_once(fake: Fake) -> None:
+    qm = fake(orders=10, a=1, b=1, c=1)
+    renewing = held_until_all_are_asked(qm, "a", "b", "c")
+    reader = reader_of(qm, **GLOB)
+    start = at((qm, "orders", 4))
+    renewing.start()
+    assert reader.latestOffset(start, EVERYTHING) == at((qm, "orders", 10))
+    renewing.join()
+    assert [qm.consumer(f"private$/{each}").holder for each in "abc"] == ["another query"] * 3, "each was refused in time"
+
+
+def test_a_queue_that_is_deleted_while_another_receiver_holds_it_is_lost_rows(fake: Fake, holding: Hold) -> None:
+    """It stayed left out for ever, and nobody was told of the rows that the query had not read."""
+    qm = fake(orders=10, payments=5)
+    first = reader_of(qm, **GLOB)
+    end = first.latestOffset(first.initialOffset(), EVERYTHING)
+    first.stop()
+    keeper = holding(qm, "private$/payments")
+    restarted = reader_of(qm, **GLOB)
+    assert restarted.latestOffset(end, EVERYTHING) == end
+    del qm.logs["private$/payments"]
+    keeper.release()
+    assert restarted.latestOffset(end, EVERYTHING) == end, "the list of queues tells it; then the lease is asked for"
+    with pytest.raises(DataLossError, match=r"payments .* does not exist any more"):
+        restarted.latestOffset(end, EVERYTHING)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_queue_that_is_deleted_while_its_lease_is_waited_for_ends_no_query(fake: Fake, *, is_new: bool) -> None:
+    """A queue for replies: its owner receives from it, and deletes it."""
+    qm = fake(orders=10, reply=1)
+    qm.consumer("private$/reply").holder = "its owner"
+    reader = reader_of(qm, **GLOB)
+
+    def delete() -> None:
+        while not any("reply" in path for _, path in qm.calls):
+            time.sleep(0.02)
+        del qm.logs["private$/reply"]
+        qm.consumer("private$/reply").holder = None
+
+    owner = threading.Thread(target=delete)
+    owner.start()
+    start = reader.initialOffset() if is_new else at((qm, "orders", 0))
+    end = reader.latestOffset(start, EVERYTHING)
+    owner.join()
+    assert planned(reader, start, end) == [("private$/orders", 0, 10)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,8 +11,10 @@ from fake_queue_manager import FakeQueueManager
 from reading import EVERYTHING, at, planned, reader_of
 
 from srmp_spark.errors import ApiUnreachableError, DataLossError
-from srmp_spark.spark import queue_managers
+from srmp_spark.spark import logs, queue_managers
 from srmp_spark.spark.batch_reader import SrmpBatchReader
+from srmp_spark.spark.marks import Marks
+from srmp_spark.spark.offsets import Offsets
 from srmp_spark.spark.options import parse
 
 Fake = Callable[..., FakeQueueManager]
@@ -120,3 +123,33 @@ def test_a_new_query_and_a_batch_begin_with_all_of_them(fake: Fake) -> None:
     options = parse({"queueManager": f"{here.url},{away.url}", "queue": ORDERS, "startingOffsets": "earliest"})
     with pytest.raises(ApiUnreachableError, match=away.url):
         SrmpBatchReader(options).partitions()
+
+
+def test_marks_that_one_was_not_sent_are_sent_when_it_is_back(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back between the mark and the next offset, which leaves no list of what the query has passed: the rows before it
+    would be received by nobody."""
+    here, away = fake(orders=10), fake(orders=10)
+    away.consumer(ORDERS).mark(3, 3)  # out of turn
+    reader = reader_of(here, away)
+    end = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    monkeypatch.setattr(queue_managers, "AWAY_SECONDS", 1.0)
+    away.close()
+    assert reader.latestOffset(end, EVERYTHING) == end, "the mark is not sent"
+    away.open()
+    away.add(ORDERS, 3)
+    monkeypatch.setattr(logs, "DISCOVERY_SECONDS", 0.0)
+    send = Marks.send
+
+    def send_and_let_it_be_tried_again(self: Marks, offsets: Offsets) -> None:
+        send(self, offsets)
+        time.sleep(1.0)
+
+    monkeypatch.setattr(Marks, "send", send_and_let_it_be_tried_again)
+    after = reader.latestOffset(end, EVERYTHING)
+    assert after == at((here, "orders", 10), (away, "orders", 13))
+    monkeypatch.setattr(Marks, "send", send)
+    reader.stop()  # a kill: Spark has written the offset, and has not called ``commit``
+    again = reader_of(here, away)
+    again.partitions(end, after)
+    again.latestOffset(after, EVERYTHING)
+    assert away.consumer(ORDERS).received == 13

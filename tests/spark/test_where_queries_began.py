@@ -6,6 +6,8 @@ Each dialogue is one of the ways of use that lost rows in silence, or read them 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -128,6 +130,27 @@ def test_unreceived_leaves_out_what_was_received_out_of_turn(fake: Fake) -> None
     assert began(end) == {ORDERS: 13}
     again = reader_of(qm)
     assert sequences(again, start, first) == [3, 4, 5, 7], "a batch that runs again is the same batch"
+
+
+def test_unreceived_leaves_out_what_was_received_while_the_query_waited_for_the_lease(fake: Fake) -> None:
+    """The list of queues is older than the lease: rows that came in between lie behind the end that it tells."""
+    qm = fake(orders=4)
+    consumer = qm.consumer(ORDERS)
+    consumer.holder = "receive"
+
+    def receive() -> None:
+        while not any(path.endswith("register") for _, path in qm.calls):
+            time.sleep(0.02)
+        qm.add(ORDERS, 3)
+        consumer.mark(6, 6)  # by priority
+        consumer.holder = None
+
+    command = threading.Thread(target=receive)
+    command.start()
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    command.join()
+    assert sequences(reader, start, reader.latestOffset(start, EVERYTHING)) == [1, 2, 3, 4, 5, 7]
 
 
 @pytest.mark.parametrize("starting", ["latest", '{"private$/orders": 11}'])

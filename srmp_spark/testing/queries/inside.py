@@ -164,7 +164,7 @@ def inside(queue_managers_by_url: Mapping[str, StoredQueueManager], clock: SimCl
     with contextlib.ExitStack() as stack:
         for module in (api, logs, queue_managers, partitions):
             stack.enter_context(mock.patch.object(module, "time", time))
-        for module in (logs, queue_managers, stream_reader):
+        for module in (logs, marks, queue_managers, stream_reader):
             stack.enter_context(mock.patch.object(module, "gather", _in_turn))
         for owner, name, value in (
             (api.QueueManagerClient, "_session", session),
