@@ -115,6 +115,7 @@ def is_trigger(text: str) -> bool:
 def source_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of ``format("srmp")`` that the flags mean. Raises :class:`ConfigurationError`."""
     options = {"queueManager": args.queue_manager, "queue": args.queue, "consumer": args.consumer}
+    options["failOnQueueInUse"] = "true"  # a second job of the same glob is refused, and takes the table from nobody
     options.update(running.token_of(args))
     options.update(dict(option.split("=", 1) for option in args.option))
     if args.max_offsets_per_trigger is not None:

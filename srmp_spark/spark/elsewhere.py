@@ -1,7 +1,8 @@
 """Queues of a glob whose consumer another receiver holds: the query reads the others, and these when their lease is free.
 
 Whoever names a queue exactly wants that queue, and a lease that another receiver holds is an error. A glob asks for what is
-there. One queue that somebody else receives must not keep the rows of all others from being read.
+there. One queue that somebody else receives must not keep the rows of all others from being read. A job that must be the only
+one of its kind says ``failOnQueueInUse``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _log = logging.getLogger(__name__)
 class Elsewhere:
     """Knows which queues of a query another receiver holds."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        """``names``: option ``queue``, in which a queue that stands as it is has no choice."""
+    def __init__(self, names: Collection[str], *, fails: bool = False) -> None:
+        """``names``: option ``queue``, in which a queue that stands as it is has no choice; ``fails``: none of a glob has."""
         self._names = names
+        self._fails = fails
         self._refused: dict[LogKey, tuple[float, ApiError]] = {}
         self._lock = threading.Lock()
 
@@ -39,7 +41,8 @@ class Elsewhere:
 
         Raises ``error`` if it is another one, or the query has no choice.
         """
-        if key.queue in self._names or (error.code != SHARING_VIOLATION and error.status != 404):
+        is_held = error.code == SHARING_VIOLATION
+        if key.queue in self._names or (is_held and self._fails) or (not is_held and error.status != 404):
             raise error
         if error.status == 404:
             self.joined(key)

@@ -57,6 +57,10 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"
     ),
+    OptionSpec(
+        "failOnQueueInUse", "stream", "false (default): read on without a queue of a glob that another receiver holds, and say "
+        "so in the log; true: end, as for a queue that is named"
+    ),
     OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
     OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
@@ -176,6 +180,7 @@ class SourceOptions:
     min_partitions: int | None = None
     rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
+    fail_on_queue_in_use: bool = False
     include_envelope: bool = False
     token: str | None = field(default=None, repr=False)
     allow_plain_token: bool = False
@@ -226,6 +231,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
         rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        fail_on_queue_in_use=boolean("failOnQueueInUse", values.get("failOnQueueInUse", "false")),
         include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
         token=token(values),
         allow_plain_token=boolean("allowPlainToken", values.get("allowPlainToken", "false")),

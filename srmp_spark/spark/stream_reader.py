@@ -135,7 +135,7 @@ class _Driver:
         self._options = options
         self._place = locate(options)
         self._logs = Logs(options, self._place.urls)
-        self._elsewhere = Elsewhere(options.queues)
+        self._elsewhere = Elsewhere(options.queues, fails=options.fail_on_queue_in_use)
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
         self._delay = Delay(options.min_rows, options.max_delay_s)
         self._progress = SparkProgress()
@@ -378,6 +378,12 @@ class _Driver:
                 for key, to in end.items()
                 if key in start and start[key].epoch == to.epoch
             }
+        for key in end:
+            if key not in end.began and key in start and start[key].sequence >= max(1, self._retained.get(key, 1)):
+                _log.warning(
+                    "log.read_again log=%s: the first batch of the query runs again as it was, with rows up to %d, which "
+                    "its consumer has received meanwhile, or before a query of version 0.1 began", key, start[key].sequence,
+                )  # fmt: skip
         return {key: end.began.get(key, Began(max(1, self._retained.get(key, 1)))) for key in end}
 
 

@@ -89,6 +89,15 @@ def test_a_restarted_query_goes_on_with_the_others_and_where_it_stands(fake: Fak
     assert planned(restarted, later, joined) == [("private$/payments", 5, 9)]
 
 
+def test_a_job_that_must_be_the_only_one_ends(fake: Fake, holding: Hold) -> None:
+    """As ``ingest.py``: a second one of the same glob takes the table from nobody."""
+    qm = fake(orders=10, payments=5)
+    holding(qm, "private$/payments")
+    with pytest.raises(ApiError, match="another query") as error:
+        reader_of(qm, **GLOB, failOnQueueInUse="true").initialOffset()
+    assert error.value.code == "C00E0009"
+
+
 def test_a_queue_that_is_named_exactly_stays_an_error(fake: Fake, holding: Hold) -> None:
     qm = fake(orders=10, payments=5)
     holding(qm, "private$/payments")

@@ -198,6 +198,24 @@ def test_a_first_batch_of_0_1_that_runs_again_begins_at_the_first_row_that_is_th
     assert sequences(again, again.initialOffset(), dict(at((qm, "orders", 12)))) == [8, 9, 10, 11, 12]
 
 
+def test_rows_that_a_first_batch_has_again_although_they_were_received_are_told(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    qm = fake(orders=12)
+    killed = reader_of(qm)
+    end = killed.latestOffset(killed.initialOffset(), EVERYTHING)
+    killed.stop()
+    qm.consumer(ORDERS).mark(1, 5)
+    again = reader_of(qm)
+    start = again.initialOffset()
+    caplog.clear()
+    assert sequences(again, start, end) == list(range(1, 13)), "a batch that runs again is the same batch"
+    assert "rows up to 5" in caplog.text
+    other = reader_of(fake(orders=12))
+    other.partitions(start := other.initialOffset(), other.latestOffset(start, EVERYTHING))
+    assert caplog.text.count("log.read_again") == 1
+
+
 def test_what_the_first_batch_had_is_marked_although_the_query_would_begin_behind_it_now(fake: Fake) -> None:
     qm = fake(orders=0)
     killed = reader_of(qm, startingOffsets="latest")
