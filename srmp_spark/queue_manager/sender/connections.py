@@ -54,6 +54,9 @@ TROUBLED_ATTEMPTS_PER_SECOND = 200
 """To connect for queues whose last attempt failed: a third of a core. Ten thousand that are down get their turn every 50 s."""
 ATTEMPTS_AT_ONCE = 50
 """Of those, after a time without any."""
+TICK_SECONDS = 0.001
+"""What uvloop's clock counts in, and rounds its timers to. A timer for less than that runs at once, before the clock goes on,
+and would be set again and again."""
 LOOK_SECONDS = 0.1
 """How often it is looked who makes way while somebody waits: a look goes through all connections, half a millisecond."""
 CONNECT_SECONDS = 10.0
@@ -423,7 +426,7 @@ class Connections:
         if not self._places.somebody_waits or self._closed or self._look is not None:
             return
         wait = self._looked_at + LOOK_SECONDS - self.time()
-        if wait > 0:
+        if wait >= TICK_SECONDS:
             self._look = self._loop.call_later(wait, self._look_again)
             return
         self._looked_at = self.time()
