@@ -269,8 +269,10 @@ class _Driver:
             self._logs.check_names(start)
         self._looked |= here
         new = [key for key in known if key not in start and self._elsewhere.may_be_asked(key, known[key].holder)]
+        # Where the query asked for its beginning in this process, it met what there was then, and not what was made since.
+        met_late = {key for key in new if (key.queue_manager in joined if self._initial is None else key in self._retained)}
         entered = gather(
-            [partial(self._newcomer, key, known[key], is_restart=key.queue_manager in joined) for key in new]
+            [partial(self._newcomer, key, known[key], is_restart=key in met_late) for key in new]
         )  # each may wait until another receiver renews
         return {key: place for key, place in zip(new, entered, strict=True) if place is not None}
 

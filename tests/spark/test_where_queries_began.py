@@ -361,3 +361,21 @@ def test_what_began_and_what_is_left_out_have_one_text() -> None:
         '"taken":{"aa":{"private$/a":[[6,6],[8,9]]}},"v":1}'
     )
     assert str(Offsets.from_text(text)) == text
+
+
+def test_a_queue_that_is_made_while_the_first_batch_runs_again_is_read_from_its_first_row(fake: Fake) -> None:
+    """It has no rows from before the query, whatever ``startingOffsets`` says."""
+    qm = fake(orders=1)
+    killed = reader_of(qm, queue="private$/*", startingOffsets="latest")
+    start = killed.initialOffset()
+    qm.add(ORDERS, 2)
+    end = killed.latestOffset(start, EVERYTHING)
+    killed.stop()
+    again = reader_of(qm, queue="private$/*", startingOffsets="latest")
+    start = again.initialOffset()
+    qm.add("private$/new", 2)
+    assert sequences(again, start, end) == [2, 3]
+    joined = again.latestOffset(end, EVERYTHING)
+    assert began(joined).get("private$/new", 1) == 1
+    again.commit(end)
+    assert sequences(again, joined, again.latestOffset(joined, EVERYTHING)) == [1, 2]

@@ -320,7 +320,12 @@ class Query:
         }
 
     def _is_restart(self, life: Life, log: Log) -> bool:
-        """Return whether the checkpoint is older than this process, and the process meets the queue manager's queues now."""
+        """Return whether the checkpoint is older than this process, which meets a queue that was there before.
+
+        A process that asked for the beginning of its query met then what there was.
+        """
+        if life.initial is not None:
+            return life.is_restart and log in life.initial_met
         return life.is_restart and log.queue_manager not in life.looked
 
     @staticmethod
